@@ -1,0 +1,40 @@
+# Everything sets itself up: a virtual environment in .venv, made once and reused while requirements stay.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
+
+setup: $(STAMP)  ## the virtual environment
+
+$(STAMP): requirements.txt requirements-dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --requirement requirements.txt --requirement requirements-dev.txt
+	touch $@
+
+demo: $(STAMP)  ## prepare the toy corpus, train on it, translate, score, report on the heads
+	$(BIN)/python scripts/prepare.py toy
+	$(BIN)/python scripts/train.py configs/toy/alpha_entmax.yaml
+	$(BIN)/python scripts/average_checkpoints.py checkpoints/toy/alpha_entmax --last-epochs 5 \
+		--output checkpoints/toy/alpha_entmax/average.pt
+	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
+	$(BIN)/python scripts/head_stats.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
+
+test: $(STAMP)  ## all tests
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP)  ## the tests that take seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:  ## remove what training left, but no data and no environment
+	rm -rf checkpoints outputs .pytest_cache .ruff_cache
