@@ -1,0 +1,28 @@
+"""Fixtures for all tests: a fixed seed, one thread, and the plugin registered with fairseq."""
+
+import sys
+from pathlib import Path
+
+import fairseq.utils
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import user_dir  # noqa: E402, F401  registers the model and its architectures
+
+# The tensors are small: more threads would cost more than they gain.
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(1)
+
+
+@pytest.fixture
+def stock_in_full_precision(monkeypatch):
+    """fairseq rounds attention weights to float32, whatever it is given; as an oracle it must not."""
+    monkeypatch.setattr(fairseq.utils, "softmax", lambda x, dim, onnx_trace=False: torch.softmax(x, dim))

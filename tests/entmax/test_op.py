@@ -1,0 +1,423 @@
+"""The public op: values, gradients, dtypes, shapes and errors."""
+
+import math
+
+import entmax as peer
+import mpmath
+import pytest
+import torch
+from helpers import (
+    HALF_TYPES,
+    assert_within,
+    entmax_oracle,
+    entmax_oracle_gradients,
+    gradient_tolerances,
+    mp_entmax,
+    mp_entmax_gradients,
+    weight_tolerance,
+)
+from torch.autograd import gradcheck
+
+from user_dir.entmax import entmax
+
+ALPHAS = (1.0, 1.001, 1.01, 1.1, 1.25, 1.5, 1.75, 2.0)
+ABOVE_TWO = (2.5, 3.0, 4.0)
+INF = float("inf")
+
+
+def float64(value, requires_grad=False):
+    return torch.tensor(value, dtype=torch.float64, requires_grad=requires_grad)
+
+
+# ------------------------------------------------------------------ gradients, by finite differences
+
+
+@pytest.mark.parametrize("shape, dim", [((1, 1), -1), ((3, 2), -1), ((2, 7), 1), ((4, 3), 0), ((2, 5, 3), 1)])
+@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
+def test_gradcheck_of_scores(alpha, shape, dim):
+    scores = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda z: entmax(z, float64(alpha), dim), scores)
+    assert gradcheck(lambda z: entmax(z, alpha, dim), scores)
+
+
+@pytest.mark.parametrize("shape, dim", [((3, 2), -1), ((2, 7), 1), ((4, 3), 0), ((2, 5, 3), 1)])
+@pytest.mark.parametrize("alpha", (*ALPHAS[1:], *ABOVE_TWO))
+def test_gradcheck_of_scores_and_alpha(alpha, shape, dim):
+    scores = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda z, a: entmax(z, a, dim), (scores, float64(alpha, requires_grad=True)))
+
+
+@pytest.mark.parametrize("n", (1, 2, 5, 33))
+def test_gradient_of_alpha_at_one(n):
+    # α < 1 is refused, so the difference is one-sided, (−25 f₀ + 48 f₁ − 36 f₂ + 16 f₃ − 3 f₄)/12h.
+    scores = 2 * torch.randn(4, n, dtype=torch.float64)
+    g = torch.randn(4, n, dtype=torch.float64)
+    step = 5e-4
+    values = [(g * entmax(scores, float64(1 + i * step))).sum() for i in range(5)]
+    difference = sum(c * v for c, v in zip((-25, 48, -36, 16, -3), values)) / (12 * step)
+    alpha = float64(1.0, requires_grad=True)
+    (g * entmax(scores, alpha)).sum().backward()
+    torch.testing.assert_close(alpha.grad, difference, rtol=1e-8, atol=1e-9)
+
+
+def test_gradient_of_alpha_is_continuous_at_one():
+    scores, g = torch.randn(2, 8, 9, dtype=torch.float64)
+
+    def gradient(value):
+        alpha = float64(value, requires_grad=True)
+        (g * entmax(scores, alpha)).sum().backward()
+        return alpha.grad
+
+    at_one = gradient(1.0)
+    for distance in (1e-12, 1e-9, 1e-6):
+        torch.testing.assert_close(gradient(1 + distance), at_one, rtol=0, atol=1e2 * distance + 1e-12)
+
+
+def test_gradcheck_per_head():
+    scores = torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True)
+    alpha = float64([1.001, 1.2, 1.5, 1.9, 2.7]).view(5, 1, 1).requires_grad_()
+    assert gradcheck(entmax, (scores, alpha))
+
+
+def test_gradient_of_a_head_at_one_amid_others():
+    scores, g = torch.randn(2, 2, 3, 4, 5, dtype=torch.float64)
+    alpha = float64([1.3, 1.0, 2.0]).view(3, 1, 1).requires_grad_()
+    (g * entmax(scores, alpha)).sum().backward()
+    for head in range(3):
+        alone = alpha[head].detach().clone().requires_grad_()
+        (g[:, head] * entmax(scores[:, head], alone)).sum().backward()
+        torch.testing.assert_close(alpha.grad[head], alone.grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha_shape", [(), (1,), (1, 1, 1), (3, 1, 1), (4, 1), (2, 3, 4, 1), (2, 1, 1, 1)])
+def test_gradcheck_of_every_shape_of_alpha(alpha_shape):
+    scores = torch.randn(2, 3, 4, 3, dtype=torch.float64, requires_grad=True)
+    alpha = (1.1 + torch.rand(alpha_shape, dtype=torch.float64)).requires_grad_()
+    assert gradcheck(entmax, (scores, alpha))
+
+
+@pytest.mark.parametrize("alpha", (1.01, 1.5, 2.0))
+def test_gradcheck_of_inputs_that_are_not_contiguous(alpha):
+    base = torch.randn(4, 6, 2, dtype=torch.float64, requires_grad=True)
+    alpha = float64(alpha, requires_grad=True)
+    for view in (
+        lambda z: z.permute(2, 0, 1),
+        lambda z: z.transpose(0, 2),
+        lambda z: z[:, ::2],
+        lambda z: z[:1].expand(3, 6, 2),
+    ):
+        assert gradcheck(lambda z, a, view=view: entmax(view(z), a), (base, alpha))
+        torch.testing.assert_close(
+            entmax(view(base), alpha), entmax(view(base).contiguous(), alpha), rtol=0, atol=1e-15
+        )
+
+
+@pytest.mark.parametrize("alpha", (1.001, 1.5, 1.9))
+def test_gradcheck_with_ties(alpha):
+    scores = float64([[0.5, 0.5, 0.5, -0.2], [1.0, 1.0, 0.0, 0.0]], requires_grad=True)
+    assert gradcheck(entmax, (scores, float64(alpha, requires_grad=True)))
+
+
+@pytest.mark.parametrize("alpha", (1.0, 1.001, 1.5, 2.0, 3.0))
+def test_masked_scores_get_no_weight_and_no_gradient(alpha):
+    scores = torch.randn(3, 6, dtype=torch.float64)
+    hidden = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 1, 0], [0, 1, 1, 1, 1, 1]], dtype=torch.bool)
+    masked = scores.masked_fill(hidden, -INF).requires_grad_()
+    a = float64(alpha, requires_grad=True)
+    g = torch.randn(3, 6, dtype=torch.float64)
+    weights = entmax(masked, a)
+    weights.backward(g)
+    assert (weights[hidden] == 0).all() and (masked.grad[hidden] == 0).all()
+    a_grad = 0.0
+    for row in range(3):
+        seen = scores[row][~hidden[row]].requires_grad_()
+        alone = float64(alpha, requires_grad=True)
+        p = entmax(seen, alone)
+        p.backward(g[row][~hidden[row]])
+        torch.testing.assert_close(weights[row][~hidden[row]], p, rtol=0, atol=1e-14)
+        torch.testing.assert_close(masked.grad[row][~hidden[row]], seen.grad, rtol=1e-9, atol=1e-12)
+        a_grad += alone.grad
+    torch.testing.assert_close(a.grad, a_grad, rtol=1e-9, atol=1e-12)
+
+
+# --------------------------------------------------------------------------- values, against oracles
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32))
+@pytest.mark.parametrize("scale", (1e-3, 1.0, 30.0, 1e4))
+@pytest.mark.parametrize("n", (1, 2, 16, 257, 4096))
+def test_against_bisection(n, scale, dtype):
+    rows = 16 if n < 1000 else 2
+    for alpha in (*ALPHAS, 1.99, *ABOVE_TWO):
+        scores = (scale * torch.randn(rows, n, dtype=torch.float64)).to(dtype).requires_grad_()
+        grad = torch.randn(rows, n, dtype=dtype)
+        a = float64(alpha, requires_grad=True)
+        weights = entmax(scores, a)
+        weights.backward(grad)
+
+        expected = entmax_oracle(scores, alpha)
+        dz, da, _ = entmax_oracle_gradients(expected, alpha, grad)
+        dz_tolerance, da_tolerance = gradient_tolerances(expected, scores, alpha, grad)
+        assert_within(weights, expected, weight_tolerance(expected, scores, alpha), f"weights at α = {alpha}")
+        assert_within(scores.grad, dz, dz_tolerance, f"gradient of scores at α = {alpha}")
+        # the second: what the oracle itself loses to cancellation
+        tolerance = da_tolerance.sum() + 1e-15 * rows / max(alpha - 1, 1e-3) ** 2
+        assert_within(a.grad, da.sum(), tolerance, f"gradient of α = {alpha}")
+
+
+@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO, 1 + 1e-7, 1 + 1e-5))
+@pytest.mark.parametrize("scale", (0.1, 3.0))
+def test_against_sixty_digits(alpha, scale):
+    scores = scale * torch.randn(7, dtype=torch.float64)
+    scores[3] = -INF
+    grad = torch.randn(7, dtype=torch.float64)
+    a = float64(alpha, requires_grad=True)
+    scores.requires_grad_()
+    weights = entmax(scores, a)
+    weights.backward(grad)
+    z = scores.tolist()
+    dz, da = mp_entmax_gradients(z, alpha, grad.tolist())
+    expected = float64([float(x) for x in mp_entmax(z, alpha)])
+    assert_within(weights, expected, weight_tolerance(expected, scores, alpha), "weights")
+    if alpha <= 2:
+        torch.testing.assert_close(weights, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(scores.grad, float64(dz), rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(a.grad, float64(da), rtol=1e-10, atol=1e-13)
+
+
+def test_the_sixty_digit_gradients_are_those_of_the_sixty_digit_weights():
+    z, g, alpha = [0.3, -0.8, 1.1, 0.2], [1.0, -2.0, 0.5, 0.7], 1.3
+    dz, da = mp_entmax_gradients(z, alpha, g)
+    with mpmath.workdps(60):
+
+        def value(row, at):
+            return mpmath.fsum(a * b for a, b in zip(g, mp_entmax(row, at)))
+
+        step = mpmath.mpf(10) ** -15
+        for i in range(4):
+            plus, minus = list(z), list(z)
+            plus[i] += step
+            minus[i] -= step
+            assert abs((value(plus, alpha) - value(minus, alpha)) / (2 * step) - dz[i]) < 1e-14
+        assert abs((value(z, alpha + step) - value(z, alpha - step)) / (2 * step) - da) < 1e-14
+
+
+@pytest.mark.parametrize("alpha", (*ALPHAS, 1 + 1e-4, 1.9))
+@pytest.mark.parametrize("scale", (1.0, 10.0, 100.0))
+def test_float32_gradient_of_alpha_to_five_digits(alpha, scale):
+    for n in (2, 32, 256):
+        scores = scale * torch.randn(64, n)
+        grad = torch.randn(64, n)
+        a = torch.tensor(alpha, dtype=torch.float64, requires_grad=True)
+        entmax(scores, a).backward(grad)
+        _, da, magnitude = entmax_oracle_gradients(entmax_oracle(scores, alpha), alpha, grad)
+        assert_within(a.grad, da.sum(), 1e-5 * magnitude.sum() + 1e-30, f"gradient of α for n = {n}")
+
+
+@pytest.mark.parametrize("alpha", (1.1, 1.25, 1.5, 1.75, 2.0))
+def test_against_the_entmax_package(alpha):
+    scores = (3 * torch.randn(4, 3, 17, dtype=torch.float64)).requires_grad_()
+    a, b = (float64(alpha, requires_grad=True) for _ in range(2))
+    grad = torch.randn_like(scores)
+    ours = torch.autograd.grad(entmax(scores, a), (scores, a), grad)
+    theirs = torch.autograd.grad(peer.entmax_bisect(scores, b, n_iter=100), (scores, b), grad)
+    torch.testing.assert_close(
+        entmax(scores, a), peer.entmax_bisect(scores, b, n_iter=100), rtol=0, atol=1e-13
+    )
+    torch.testing.assert_close(ours[0], theirs[0], rtol=0, atol=1e-7)
+    torch.testing.assert_close(ours[1], theirs[1], rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("alpha, exact", [(1.5, peer.entmax15), (2.0, peer.sparsemax)])
+def test_against_the_exact_algorithms_of_the_entmax_package(alpha, exact):
+    scores = (2 * torch.randn(5, 40, 3, dtype=torch.float64)).requires_grad_()
+    grad = torch.randn_like(scores)
+    for dim in (0, 1, 2):
+        torch.testing.assert_close(entmax(scores, alpha, dim), exact(scores, dim=dim), rtol=0, atol=1e-13)
+        (ours,) = torch.autograd.grad(entmax(scores, alpha, dim), scores, grad)
+        (theirs,) = torch.autograd.grad(exact(scores, dim=dim), scores, grad)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- softmax
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32, *HALF_TYPES))
+@pytest.mark.parametrize("dim", (0, 1, -1))
+def test_alpha_one_is_softmax_to_the_bit(dtype, dim):
+    scores = (5 * torch.randn(6, 9, 33)).to(dtype)
+    scores[2, 3, 1::2] = -INF
+    inside = torch.float32 if dtype in HALF_TYPES else dtype
+    expected = torch.softmax(scores, dim, dtype=inside).to(dtype)
+    for alpha in (1, 1.0, torch.tensor(1.0), torch.ones(1, 1, 1, dtype=torch.float64)):
+        assert torch.equal(entmax(scores, alpha, dim), expected)
+
+
+def test_a_head_at_one_is_softmax_to_the_bit():
+    scores = 5 * torch.randn(2, 3, 4, 33)
+    weights = entmax(scores, torch.tensor([1.7, 1.0, 1.2]).view(3, 1, 1))
+    assert torch.equal(weights[:, 1], torch.softmax(scores[:, 1], -1))
+    assert not torch.equal(weights[:, 0], torch.softmax(scores[:, 0], -1))
+
+
+def test_gradient_of_scores_at_one_is_that_of_softmax():
+    scores = torch.randn(4, 9, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn_like(scores)
+    (expected,) = torch.autograd.grad(torch.softmax(scores, -1), scores, grad)
+    for alpha in (1.0, float64(1.0), float64([[1.0]] * 4)):
+        (actual,) = torch.autograd.grad(entmax(scores, alpha), scores, grad)
+        torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-16)
+
+
+# ------------------------------------------------------------------------ masked rows, dtypes, sizes
+
+
+@pytest.mark.parametrize("as_tensor", (False, True))
+@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
+def test_rows_without_any_score(alpha, as_tensor):
+    scores = torch.randn(3, 2, 5, dtype=torch.float64)
+    scores[0, 1] = scores[2] = -INF
+    scores.requires_grad_()
+    a = float64(alpha, requires_grad=True)
+    weights = entmax(scores, a if as_tensor else alpha)
+    weights.backward(torch.randn_like(weights))
+    empty = scores.detach()[..., 0] == -INF
+    assert (weights[empty] == 0).all() and (scores.grad[empty] == 0).all()
+    torch.testing.assert_close(weights[~empty].sum(-1), torch.ones(3, dtype=torch.float64))
+    assert torch.isfinite(scores.grad).all() and scores.grad[~empty].abs().sum() > 0
+    if as_tensor:
+        assert torch.isfinite(a.grad)
+
+
+def test_only_rows_without_any_score():
+    scores = torch.full((2, 3), -INF, requires_grad=True)
+    for alpha in (1.0, 1.5, 3.0):
+        a = torch.tensor(alpha, requires_grad=True)
+        weights = entmax(scores, a)
+        assert torch.equal(weights, torch.zeros(2, 3))
+        grads = torch.autograd.grad(weights, (scores, a), torch.ones(2, 3))
+        assert torch.equal(grads[0], torch.zeros(2, 3)) and grads[1] == 0
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("alpha", (*ALPHAS, 1.0001, 3.0))
+def test_half_precision_is_computed_in_float32(alpha, dtype):
+    scores = (4 * torch.randn(32, 50)).to(dtype).requires_grad_()
+    grad = torch.randn(32, 50).to(dtype)
+    a = torch.tensor(alpha, requires_grad=True)
+    weights = entmax(scores, a)
+    weights.backward(grad)
+    assert weights.dtype == scores.grad.dtype == dtype and a.grad.dtype == torch.float32
+
+    expected = entmax_oracle(scores.float(), a.detach())
+    rounding = torch.finfo(dtype).eps / 2  # half a unit in the last place; subnormals have a fixed unit
+    unit = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    tolerance = weight_tolerance(expected, scores.float(), a.detach())
+    assert_within(weights, expected, rounding * expected + unit + tolerance, "weights")
+
+    # The backward has but the rounded weights to start from; of these, the same formula in float64.
+    eps, p, g = max(alpha - 1, 1e-5), weights.detach().double(), grad.double()
+    w = torch.where(p > 0, p.pow(2 - alpha), 0.0)
+    centred = g - (g * w).sum(-1, keepdim=True) / w.sum(-1, keepdim=True)
+    t = eps * p.clamp(min=1e-300).log()
+    terms = torch.where(p > 0, -p * (t + torch.expm1(-t)) / eps**2 * centred, 0.0)
+    dz = w * centred
+    assert_within(scores.grad, dz, rounding * dz.abs() + unit + 1e-5 * dz.abs().max(), "gradient of scores")
+    # for α = 1, eps stands in for 0, and is off by about as much
+    assert_within(a.grad, terms.sum(), 2e-5 * terms.abs().sum(), "gradient of α")
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (3, 0), (2, 0, 4)])
+@pytest.mark.parametrize("alpha", (1.0, 1.5, 3.0))
+def test_no_elements(shape, alpha):
+    scores = torch.empty(shape, requires_grad=True)
+    a = torch.tensor(alpha, requires_grad=True)
+    weights = entmax(scores, a)
+    weights.sum().backward()
+    assert weights.shape == scores.grad.shape == shape and a.grad == 0
+    entmax(scores, alpha).sum().backward()
+
+
+@pytest.mark.parametrize("alpha", (1.0, 1.3, 2.0, 4.0))
+def test_rows_of_one_element(alpha):
+    scores = torch.tensor([[3.0], [-1e30], [0.0]], requires_grad=True)
+    a = torch.tensor(alpha, requires_grad=True)
+    weights = entmax(scores, a)
+    weights.backward(torch.randn(3, 1))
+    assert torch.equal(weights, torch.ones(3, 1))
+    assert torch.equal(scores.grad, torch.zeros(3, 1)) and a.grad == 0
+
+
+@pytest.mark.parametrize("alpha", (1.0, 1.5, 2.0))
+def test_nan_scores_stay_visible(alpha):
+    scores = torch.tensor([[0.0, float("nan")], [0.0, 1.0]])
+    for a in (alpha, torch.tensor(alpha)):
+        weights = entmax(scores, a)
+        assert weights[0].isnan().all() and not weights[1].isnan().any()
+
+
+def test_alpha_keeps_its_dtype():
+    scores = torch.randn(3, 4, requires_grad=True)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        alpha = torch.tensor(1.25, dtype=dtype, requires_grad=True)
+        weights = entmax(scores, alpha)
+        weights.square().sum().backward()
+        assert weights.dtype == torch.float32 and alpha.grad.dtype == dtype and alpha.grad != 0
+
+
+def test_inputs_stay_as_they_are():
+    scores, alpha = torch.randn(4, 5), torch.full((4, 1), 1.5)
+    before = scores.clone(), alpha.clone()
+    entmax(scores, alpha)
+    entmax(scores, 3.0)
+    assert torch.equal(scores, before[0]) and torch.equal(alpha, before[1])
+
+
+def test_saves_only_its_output_and_alpha():
+    saved = []
+    scores = torch.randn(3, 50, requires_grad=True)
+    alpha = torch.tensor([[1.2]] * 3, requires_grad=True)
+
+    def pack(tensor):
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        weights = entmax(scores, alpha)
+    assert {t.data_ptr() for t in saved} == {weights.data_ptr(), alpha.data_ptr()}
+
+
+# -------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("value", (0.5, 0.999999, 0.0, -1.0, math.nan, INF, -INF))
+def test_alpha_out_of_range_is_named(value):
+    scores = torch.randn(2, 3, 4)
+    for alpha in (value, torch.tensor(value), torch.tensor([1.5, 1.2, value]).view(3, 1)):
+        with pytest.raises(ValueError, match="alpha must be at least 1 and finite, not ") as caught:
+            entmax(scores, alpha)
+        assert str(caught.value).endswith(f"not {value:g}") or str(caught.value).endswith(f"not {value}")
+
+
+@pytest.mark.parametrize("shape", [(3,), (4,), (3, 1), (2, 1, 1), (1, 1, 1, 1), (3, 1, 4), (1, 3, 1, 1)])
+def test_shape_of_alpha_that_does_not_fit_is_named(shape):
+    with pytest.raises(ValueError, match="broadcast") as caught:
+        entmax(torch.randn(3, 5, 4), torch.full(shape, 1.5))
+    assert str(tuple(shape)) in str(caught.value) and "(3, 5, 4)" in str(caught.value)
+
+
+def test_size_of_alpha_along_dim_must_be_one():
+    scores = torch.randn(3, 4)
+    entmax(scores, torch.full((1, 4), 1.5), dim=0)
+    with pytest.raises(ValueError, match=r"alpha of shape \(3, 1\).*at dim 0"):
+        entmax(scores, torch.full((3, 1), 1.5), dim=0)
+
+
+def test_dim_out_of_range_is_named():
+    with pytest.raises(ValueError, match="dim 2 is out of range"):
+        entmax(torch.randn(3, 4), torch.tensor(1.5), dim=2)
+
+
+def test_scores_that_are_not_floating_are_refused():
+    with pytest.raises(ValueError, match=r"torch\.int64"):
+        entmax(torch.arange(3), 1.5)
