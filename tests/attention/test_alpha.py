@@ -1,0 +1,220 @@
+"""The learnable α: where it starts, how it moves, what is saved."""
+
+import math
+
+import pytest
+import torch
+
+from user_dir.attention import Alpha, AlphaConfig
+from user_dir.attention.normalizers import NORMALIZERS
+
+SCHEDULE = {"alpha_schedule_start": 1.1, "alpha_schedule_end": 1.8, "alpha_schedule_updates": 200}
+
+
+def alpha(heads=8, **settings):
+    return Alpha(heads, AlphaConfig(**settings))
+
+
+def values(module):
+    return module().detach().flatten()
+
+
+def test_default_is_that_of_the_paper():
+    module = alpha(20000)
+    assert module().shape == (20000, 1, 1) and module.a.shape == (20000,)
+    torch.testing.assert_close(values(module), 1 + torch.sigmoid(module.a.detach()))
+    # a ~ N(0, 1): mean and standard deviation to five standard errors, and the share within one σ
+    a = module.a.detach()
+    assert abs(a.mean()) < 5 / math.sqrt(20000) and abs(a.std() - 1) < 5 / math.sqrt(40000)
+    assert abs((a.abs() < 1).float().mean() - math.erf(math.sqrt(0.5))) < 0.02
+
+
+def test_initial_mean_and_deviation():
+    a = alpha(20000, alpha_init_mean=-1.5, alpha_init_std=0.25).a.detach()
+    assert abs(a.mean() + 1.5) < 5 * 0.25 / math.sqrt(20000) and abs(a.std() - 0.25) < 5 * 0.25 / math.sqrt(
+        40000
+    )
+    torch.testing.assert_close(
+        values(alpha(alpha_init_mean=0.5, alpha_init_std=0.0)), 1 + torch.sigmoid(torch.full((8,), 0.5))
+    )
+
+
+@pytest.mark.parametrize("low, high", [(1.0, 2.0), (1.01, 1.5), (1.2, 4.0)])
+def test_bounds(low, high):
+    module = alpha(alpha_min=low, alpha_max=high)
+    with torch.no_grad():
+        module.a.copy_(torch.tensor([-200.0, -5, -1, 0, 1, 5, 200, 1e30]))
+    bounded = values(module)
+    assert (bounded >= low - 1e-6).all() and (bounded <= high + 1e-6).all() and (bounded >= 1).all()
+    assert (bounded.diff() >= 0).all() and (bounded[:6].diff() > 0).all()
+    assert abs(bounded[3] - (low + high) / 2) < 1e-6
+    assert abs(bounded[0] - low) < 1e-6 and abs(bounded[-1] - high) < 1e-6
+
+
+@pytest.mark.parametrize("multiplier", (1.0, 10.0, 0.1))
+@pytest.mark.parametrize("start", (1.001, 1.5, 1.99))
+def test_initial_value(start, multiplier):
+    module = alpha(alpha_init=start, alpha_lr_multiplier=multiplier)
+    torch.testing.assert_close(values(module), torch.full((8,), start), rtol=0, atol=1e-6)
+
+
+def test_initial_value_between_other_bounds():
+    torch.testing.assert_close(
+        values(alpha(alpha_init=1.3, alpha_min=1.2, alpha_max=3.0)), torch.full((8,), 1.3)
+    )
+
+
+@pytest.mark.parametrize("tying", ("layer", "type", "model"))
+def test_tied_heads_share_one_parameter(tying):
+    module = alpha(alpha_tying=tying)
+    assert module.a.shape == (1,) and module().shape == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "name, value", [(name, value) for name, value in NORMALIZERS.items() if value is not None]
+)
+def test_named_normalizers_are_constant(name, value):
+    module = alpha(attention_normalizer=name)
+    assert value == {"softmax": 1.0, "entmax15": 1.5, "sparsemax": 2.0}[name]
+    assert module().flatten().tolist() == [value] and module.value() == value
+    assert list(module.parameters()) == [] and module.state_dict() == {}
+
+
+def test_fixed():
+    module = alpha(fixed_alpha=1.25)
+    assert module.value() == 1.25 and module().shape == (1, 1, 1) and list(module.parameters()) == []
+    module.set_num_updates(1000)
+    assert module.value() == 1.25
+
+
+@pytest.mark.parametrize(
+    "kind, share", [("linear", lambda x: x), ("cosine", lambda x: math.sin(math.pi * x / 2) ** 2)]
+)
+@pytest.mark.parametrize("then", ("fixed", "learned"))
+def test_schedule(kind, share, then):
+    module = alpha(alpha_schedule=kind, alpha_schedule_then=then, **SCHEDULE)
+    for update in (0, 1, 50, 100, 150, 199):
+        module.set_num_updates(update)
+        expected = torch.tensor(1.1 + 0.7 * share(update / 200))
+        torch.testing.assert_close(values(module), expected.expand(module().numel()), rtol=0, atol=1e-6)
+        assert module.scheduled_alpha() == pytest.approx(expected.item(), abs=1e-6)
+    module.set_num_updates(0)
+    assert module.scheduled_alpha() == 1.1
+    for update in (200, 5000):
+        module.set_num_updates(update)
+        assert module.scheduled_alpha() == pytest.approx(1.8, abs=1e-15)
+        torch.testing.assert_close(
+            values(module), torch.tensor(1.8).expand(module().numel()), rtol=0, atol=1e-6
+        )
+
+
+def test_a_schedule_may_fall():
+    module = alpha(
+        alpha_schedule="linear", alpha_schedule_start=2.0, alpha_schedule_end=1.2, alpha_schedule_updates=4
+    )
+    seen = []
+    for update in range(6):
+        module.set_num_updates(update)
+        seen.append(module.scheduled_alpha())
+    assert seen == pytest.approx([2.0, 1.8, 1.6, 1.4, 1.2, 1.2])
+
+
+def gradient(module):
+    module.zero_grad()
+    module().square().sum().backward()
+    return module.a.grad
+
+
+def test_schedule_then_fixed_has_no_parameter():
+    assert list(alpha(alpha_schedule="linear", **SCHEDULE).parameters()) == []
+
+
+def test_schedule_then_learned_moves_the_parameter_only_afterwards():
+    module = alpha(alpha_schedule="cosine", alpha_schedule_then="learned", **SCHEDULE)
+    assert module.a.shape == (8,)
+    for update in (0, 199):
+        module.set_num_updates(update)
+        assert (gradient(module) == 0).all()  # there, but 0: workers exchange a gradient for every parameter
+    module.set_num_updates(200)
+    assert (gradient(module) > 0).all()
+
+
+def test_freezing():
+    module = alpha(alpha_freeze_updates=5)
+    start = values(module)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    for update in range(8):
+        module.set_num_updates(update)
+        grad = gradient(module)
+        assert (grad == 0).all() if update < 5 else (grad > 0).all()
+        optimizer.step()
+        assert torch.equal(values(module), start) == (update < 5)
+
+
+@pytest.mark.parametrize("then", ("fixed", "learned"))
+def test_state_from_the_midst_of_a_schedule(then):
+    settings = {"alpha_schedule": "linear", "alpha_schedule_then": then, **SCHEDULE}
+    trained = alpha(**settings)
+    trained.set_num_updates(120)
+    loaded = alpha(**settings)
+    assert not torch.equal(values(loaded), values(trained))
+    loaded.load_state_dict(trained.state_dict())
+    assert torch.equal(values(loaded), values(trained)) and loaded.updates == 120
+    assert loaded.scheduled_alpha() == pytest.approx(1.1 + 0.7 * 120 / 200)
+
+
+def test_learned_state_is_loaded():
+    trained, loaded = alpha(), alpha()
+    assert not torch.equal(values(loaded), values(trained))
+    loaded.load_state_dict(trained.state_dict())
+    assert torch.equal(values(loaded), values(trained))
+    assert list(trained.state_dict()) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "settings", ({}, {"alpha_schedule": "linear", "alpha_schedule_then": "learned", **SCHEDULE})
+)
+def test_a_state_without_alpha_leaves_it_as_built(settings):
+    module = alpha(**settings)
+    before = values(module)
+    state = {"other.weight": torch.ones(1)}
+    module.upgrade_state_dict_named(state, "layer.alpha")
+    assert {f"layer.alpha.{key}" for key in module.state_dict()} == set(state) - {"other.weight"}
+    module.load_state_dict({key: state[f"layer.alpha.{key}"] for key in module.state_dict()})
+    assert torch.equal(values(module), before)
+
+
+def test_upgrading_keeps_a_saved_alpha():
+    state = {"alpha.a": torch.full((8,), 0.7)}
+    alpha().upgrade_state_dict_named(state, "alpha")
+    assert torch.equal(state["alpha.a"], torch.full((8,), 0.7))
+
+
+@pytest.mark.parametrize("multiplier", (0.1, 2.0, 10.0))
+def test_learning_rate_multiplier_under_adam(multiplier):
+    def path(**settings):
+        module = alpha(4, alpha_init=1.4, **settings)
+        optimizer = torch.optim.Adam(module.parameters(), lr=1e-3, eps=0.0)
+        logits = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            (module() - 1.9).square().sum().backward()
+            optimizer.step()
+            logits.append(torch.logit(values(module).double() - 1))
+        return torch.stack(logits) - torch.logit(torch.tensor(0.4, dtype=torch.float64))
+
+    plain = path()
+    multiplied = path(alpha_lr_multiplier=multiplier)
+    torch.testing.assert_close(multiplied[0], multiplier * plain[0], rtol=1e-2, atol=1e-6)
+    # later steps feel how the gradient changes on the way, a little
+    torch.testing.assert_close(multiplied, multiplier * plain, rtol=3e-2, atol=1e-5)
+
+
+def test_parameter_forms_a_group_of_its_own():
+    assert alpha().a.param_group == "alpha"
+
+
+def test_printed():
+    assert "alpha=1.5" in repr(alpha(attention_normalizer="entmax15"))
+    assert "learned in [1.01, 1.5]" in repr(alpha(alpha_min=1.01, alpha_max=1.5))
+    assert "scheduled" in repr(alpha(alpha_schedule="linear", **SCHEDULE))

@@ -1,0 +1,217 @@
+"""Attention against a loop over batch, heads and queries."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import combinations, entmax_oracle
+from torch.autograd import gradcheck
+
+from user_dir.attention import attention
+from user_dir.attention.dense import attention_scores
+
+INF = float("inf")
+ALPHAS = torch.tensor([1.0, 1.3, 2.0], dtype=torch.float64).view(3, 1, 1)
+TOLERANCE = {torch.float64: {"rtol": 0, "atol": 1e-12}, torch.float32: {"rtol": 0, "atol": 1e-5}}
+
+
+def inputs(queries, keys, batch=2, heads=3, dim=4, dtype=torch.float64):
+    shapes = ((batch, heads, queries, dim), (batch, heads, keys, dim), (batch, heads, keys, dim + 1))
+    return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
+
+
+def attention_by_loops(q, k, v, alpha, padding=None, mask=None, causal=False):
+    """Softly looking up each query by itself, in float64 and with the oracle's entmax."""
+    batch, heads, queries, dim = q.shape
+    keys = k.size(2)
+    output = torch.zeros(batch, heads, queries, v.size(3), dtype=torch.float64)
+    weights = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
+    for b in range(batch):
+        for h in range(heads):
+            for t in range(queries):
+                scores = torch.zeros(keys, dtype=torch.float64)
+                for s in range(keys):
+                    score = sum(q[b, h, t, d].item() * k[b, h, s, d].item() for d in range(dim)) / dim**0.5
+                    hidden = (padding is not None and padding[b, s]) or (causal and s > t)
+                    if mask is not None and mask.dtype == torch.bool:
+                        hidden = hidden or mask[t, s]
+                    elif mask is not None:
+                        score += mask[t, s].item()
+                    scores[s] = -INF if hidden else score
+                row = entmax_oracle(scores, alpha.flatten()[h if alpha.numel() > 1 else 0])
+                weights[b, h, t] = row
+                output[b, h, t] = row @ v[b, h].double()
+    return output, weights
+
+
+def padding_mask(kind, batch, keys):
+    if kind is None:
+        return None
+    mask = torch.zeros(batch, keys, dtype=torch.bool)
+    rows = slice(None, keys // 2) if kind == "left" else slice(keys - keys // 2, None)
+    mask[1, rows] = True
+    return mask
+
+
+def extra_mask(kind, queries, keys):
+    if kind is None:
+        return None
+    if kind == "additive":
+        mask = torch.randn(queries, keys, dtype=torch.float64)
+        return mask.masked_fill(torch.rand(queries, keys) < 0.2, -INF)
+    return torch.rand(queries, keys) < 0.3
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32))
+@pytest.mark.parametrize(
+    "case",
+    combinations(
+        padding=(None, "left", "right"),
+        mask=(None, "additive", "boolean"),
+        size=((4, 4), (3, 6), (5, 1), (1, 5)),
+    )
+    + combinations(
+        padding=(None, "left", "right"), mask=(None, "additive"), size=((5, 5), (1, 1)), causal=(True,)
+    ),
+    ids=str,
+)
+def test_against_loops(case, dtype):
+    queries, keys = case["size"]
+    q, k, v = inputs(queries, keys, dtype=dtype)
+    padding = padding_mask(case["padding"], 2, keys)
+    mask = extra_mask(case["mask"], queries, keys)
+    mask = mask.to(dtype) if case["mask"] == "additive" else mask
+    causal = case.get("causal", False)
+    given = {"key_padding_mask": padding, "attn_mask": mask, "causal": causal}
+    output, weights = attention(q, k, v, ALPHAS, need_weights=True, **given)
+    expected, expected_weights = attention_by_loops(q, k, v, ALPHAS, padding, mask, causal)
+    assert output.dtype == weights.dtype == dtype
+    torch.testing.assert_close(output.double(), expected, **TOLERANCE[dtype])
+    torch.testing.assert_close(weights.double(), expected_weights, **TOLERANCE[dtype])
+    assert attention(q, k, v, ALPHAS, **given)[1] is None
+
+
+def test_one_alpha_for_all_heads():
+    q, k, v = inputs(3, 4)
+    expected, _ = attention_by_loops(q, k, v, torch.tensor([1.6], dtype=torch.float64))
+    for alpha in (
+        1.6,
+        torch.tensor(1.6, dtype=torch.float64),
+        torch.full((1, 1, 1), 1.6, dtype=torch.float64),
+    ):
+        torch.testing.assert_close(attention(q, k, v, alpha)[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", (1.0, ALPHAS))
+def test_queries_without_keys_get_zeros(alpha):
+    q, k, v = (x.requires_grad_() for x in inputs(3, 4))
+    padding = torch.tensor([[True] * 4, [False, True, False, False]])
+    mask = torch.zeros(3, 4, dtype=torch.bool)
+    mask[1] = True
+    output, weights = attention(q, k, v, alpha, key_padding_mask=padding, attn_mask=mask, need_weights=True)
+    output.square().sum().backward()
+    assert (output[0] == 0).all() and (output[1, :, 1] == 0).all() and (output[1, :, 0] != 0).all()
+    assert (weights[0] == 0).all() and (weights[1, :, 1] == 0).all()
+    for x in (q, k, v):
+        assert torch.isfinite(x.grad).all() and (x.grad[0] == 0).all() and x.grad[1].abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"causal": True},
+        {"key_padding_mask": torch.tensor([[True, False, False], [False, False, True]])},
+        {
+            "attn_mask": torch.tensor(
+                [[0.0, -1.0, 0.5], [-INF, 0.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64
+            )
+        },
+        {
+            "attn_mask": torch.eye(3, dtype=torch.bool),
+            "key_padding_mask": torch.tensor([[False, False, True]] * 2),
+        },
+    ],
+    ids=str,
+)
+def test_gradcheck_of_query_key_value_and_alpha(given):
+    q, k, v = (x.requires_grad_() for x in inputs(3, 3, dim=2))
+    alpha = torch.tensor([1.01, 1.4, 1.8], dtype=torch.float64).view(3, 1, 1).requires_grad_()
+    assert gradcheck(lambda *x: attention(*x, **given)[0], (q, k, v, alpha))
+    assert gradcheck(lambda *x: attention(*x, need_weights=True, **given)[1], (q, k, v, alpha))
+
+
+@pytest.mark.parametrize("alpha", (1.0, torch.ones(3, 1, 1)))
+@pytest.mark.parametrize("causal", (False, True))
+def test_at_alpha_one_equals_torch(alpha, causal):
+    q, k, v = (x.requires_grad_() for x in inputs(5, 5))
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    visible = ~padding[:, None, None, :]
+    if causal:
+        visible = visible & torch.ones(5, 5, dtype=torch.bool).tril()
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+    output, _ = attention(q, k, v, alpha, key_padding_mask=padding, causal=causal)
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-14)
+    grad = torch.randn_like(output)
+    ours = torch.autograd.grad(output, (q, k, v), grad)
+    theirs = torch.autograd.grad(expected, (q, k, v), grad)
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-13)
+
+
+def test_dropout_drops_weights_and_scales_the_rest():
+    # Each value is a unit vector, so that the output is the row of weights that were used.
+    q, k, _ = inputs(64, 50)
+    v = torch.eye(50, dtype=torch.float64).expand(2, 3, 50, 50)
+    output, weights = attention(q, k, v, ALPHAS, dropout=0.3, need_weights=True)
+    _, undropped = attention(q, k, v, ALPHAS, need_weights=True)
+    assert torch.equal(weights, undropped)
+    support = weights > 0
+    kept = output > 0
+    assert (kept <= support).all()
+    torch.testing.assert_close(output[kept], weights[kept] / 0.7, rtol=1e-12, atol=0)
+    count = support.sum().item()
+    share = kept.sum().item() / count
+    assert abs(share - 0.7) < 5 * (0.3 * 0.7 / count) ** 0.5
+
+
+def test_dropout_keeps_the_expectation():
+    q, k, v = inputs(2, 6, batch=1)
+    samples = torch.cat(
+        [
+            attention(*(x.expand(200, -1, -1, -1) for x in (q, k, v)), ALPHAS, dropout=0.4)[0]
+            for _ in range(10)
+        ]
+    )
+    expected, _ = attention(q, k, v, ALPHAS)
+    error = (samples.mean(0) - expected[0]).abs()
+    assert (error <= 5 * samples.std(0) / len(samples) ** 0.5 + 1e-12).all()
+    assert samples.std(0).max() > 0.05
+
+
+def test_scores_are_scaled_before_the_mask():
+    q, k, _ = inputs(2, 3)
+    mask = torch.randn(2, 3, dtype=torch.float64)
+    torch.testing.assert_close(
+        attention_scores(q, k, attn_mask=mask) - attention_scores(q, k), mask.expand(2, 3, 2, 3)
+    )
+
+
+def test_padding_may_be_an_integer_or_float_mask():
+    q, k, v = inputs(2, 3)
+    padding = torch.tensor([[0, 0, 1], [1, 0, 0]])
+    expected, _ = attention(q, k, v, 1.5, key_padding_mask=padding.bool())
+    for dtype in (torch.uint8, torch.int64, torch.float32):
+        assert torch.equal(attention(q, k, v, 1.5, key_padding_mask=padding.to(dtype))[0], expected)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_half_precision_is_finite_and_near(dtype):
+    q, k, v = inputs(8, 8, dtype=torch.float32)
+    padding = torch.zeros(2, 8, dtype=torch.bool)
+    padding[0] = True
+    output, weights = attention(
+        q.to(dtype), k.to(dtype), v.to(dtype), ALPHAS.float(), key_padding_mask=padding, need_weights=True
+    )
+    expected, _ = attention(q, k, v, ALPHAS.float(), key_padding_mask=padding)
+    assert output.dtype == weights.dtype == dtype and torch.isfinite(output).all()
+    torch.testing.assert_close(output.float(), expected, rtol=0, atol=24 * torch.finfo(dtype).eps)

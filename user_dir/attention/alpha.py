@@ -1,0 +1,262 @@
+"""The shape α of the attention heads of a layer: learned, fixed or on a schedule."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Optional, Union
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UserError
+from .normalizers import NORMALIZERS
+
+ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
+
+
+@dataclass
+class AlphaConfig:
+    """How the α's of one attention type are made. Each field is a flag of the model, by the same name."""
+
+    attention_normalizer: str = field(
+        default="entmax",
+        metadata={
+            "help": "what turns attention scores into weights: " + ", ".join(NORMALIZERS) + "; "
+            "entmax learns one α per head unless --fixed-alpha is given"
+        },
+    )
+    fixed_alpha: Optional[float] = field(
+        default=None, metadata={"help": "entmax with this α (at least 1) in every head, not learned"}
+    )
+    alpha_init: Optional[float] = field(
+        default=None,
+        metadata={"help": "learned α's all start here, instead of from a ~ N(mean, std); within the bounds"},
+    )
+    alpha_init_mean: float = field(
+        default=0.0, metadata={"help": "mean of the a that a learned α starts from"}
+    )
+    alpha_init_std: float = field(default=1.0, metadata={"help": "its standard deviation"})
+    alpha_min: float = field(default=1.0, metadata={"help": "lower bound of learned α's"})
+    alpha_max: float = field(default=2.0, metadata={"help": "upper bound of learned α's"})
+    alpha_tying: str = field(
+        default="none",
+        metadata={
+            "help": "which heads share one learned α: none; those of a layer's attention (layer); "
+            "those of an attention type (type); all of the model (model)"
+        },
+    )
+    alpha_freeze_updates: int = field(
+        default=0, metadata={"help": "learned α's stay as they start for this many updates"}
+    )
+    alpha_schedule: str = field(
+        default="none",
+        metadata={"help": "α moves from start to end over the first updates: none, linear, cosine"},
+    )
+    alpha_schedule_start: float = field(default=1.0, metadata={"help": "α of the schedule at update 0"})
+    alpha_schedule_end: float = field(default=1.5, metadata={"help": "α at the end of the schedule"})
+    alpha_schedule_updates: int = field(default=0, metadata={"help": "length of the schedule in updates"})
+    alpha_schedule_then: str = field(
+        default="fixed", metadata={"help": "what α does after the schedule: fixed (stays), learned"}
+    )
+    alpha_lr_multiplier: float = field(
+        default=1.0,
+        metadata={
+            "help": "multiplies α's learning rate (exactly so under Adam and other optimizers that do not "
+            "feel the scale of a gradient)"
+        },
+    )
+
+    def __post_init__(self):
+        """Check each value and how they go together; raises UserError."""
+        for entry in fields(AlphaConfig):
+            self._check_type(entry.name, entry.default)
+        self._check_choice("attention_normalizer", tuple(NORMALIZERS))
+        self._check_choice("alpha_tying", ("none", "layer", "type", "model"))
+        self._check_choice("alpha_schedule", ("none", "linear", "cosine"))
+        self._check_choice("alpha_schedule_then", ("fixed", "learned"))
+        if not 1 <= self.alpha_min < self.alpha_max < math.inf:
+            raise UserError(
+                "the bounds of α must satisfy 1 <= --alpha-min < --alpha-max, "
+                f"not {self.alpha_min:g} and {self.alpha_max:g}"
+            )
+        if self.fixed_alpha is not None:
+            if self.attention_normalizer != "entmax":
+                raise UserError(
+                    f"--fixed-alpha {self.fixed_alpha:g} goes with --attention-normalizer entmax, "
+                    f"not {self.attention_normalizer}"
+                )
+            if not 1 <= self.fixed_alpha < math.inf:
+                raise UserError(f"--fixed-alpha must be at least 1, not {self.fixed_alpha:g}")
+        if self.alpha_init is not None:
+            self._check_inside("alpha_init")
+        if not math.isfinite(self.alpha_init_mean):
+            raise UserError(f"--alpha-init-mean must be finite, not {self.alpha_init_mean:g}")
+        if not 0 <= self.alpha_init_std < math.inf:
+            raise UserError(f"--alpha-init-std must be finite and not negative, not {self.alpha_init_std:g}")
+        if not 0 < self.alpha_lr_multiplier < math.inf:
+            raise UserError(
+                f"--alpha-lr-multiplier must be positive and finite, not {self.alpha_lr_multiplier:g}; "
+                "to keep α as it is, give --fixed-alpha"
+            )
+        if self.alpha_freeze_updates < 0:
+            raise UserError(f"--alpha-freeze-updates must not be negative: {self.alpha_freeze_updates}")
+        if self.scheduled:
+            self._check_schedule()
+
+    @property
+    def constant(self) -> Optional[float]:
+        """The α of a head that neither learns nor moves; None for every other."""
+        if self.fixed_alpha is not None:
+            return self.fixed_alpha
+        return NORMALIZERS[self.attention_normalizer]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether α moves on a schedule."""
+        return self.alpha_schedule != "none"
+
+    @property
+    def learned(self) -> bool:
+        """Whether α has a parameter that the optimizer moves, now or after the schedule."""
+        return self.constant is None and not (self.scheduled and self.alpha_schedule_then == "fixed")
+
+    def _check_type(self, name: str, default: object) -> None:
+        """Values from a YAML file come unchecked; a field without a default is an optional number."""
+        value = getattr(self, name)
+        if isinstance(default, str):
+            fits, kind = isinstance(value, str), "a word"
+        elif isinstance(default, int):
+            fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+        else:
+            fits = value is default or (isinstance(value, (int, float)) and not isinstance(value, bool))
+            kind = "a number"
+        if not fits:
+            raise UserError(f"{_flag(name)} must be {kind}, not {value!r}")
+
+    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise UserError(f"unknown {_flag(name)} {value!r}: choose from {', '.join(choices)}")
+
+    def _check_inside(self, name: str) -> None:
+        value = getattr(self, name)
+        if not self.alpha_min < value < self.alpha_max:
+            raise UserError(
+                f"{_flag(name)} {value:g} must lie strictly between the bounds of a learned α, "
+                f"--alpha-min {self.alpha_min:g} and --alpha-max {self.alpha_max:g}; "
+                "a bound itself can only be had with --fixed-alpha"
+            )
+
+    def _check_schedule(self) -> None:
+        if self.constant is not None:
+            raise UserError(
+                f"--alpha-schedule {self.alpha_schedule} needs an α that can move: "
+                "--attention-normalizer entmax without --fixed-alpha"
+            )
+        if self.alpha_schedule_updates <= 0:
+            raise UserError(
+                f"--alpha-schedule {self.alpha_schedule} needs --alpha-schedule-updates, its length in "
+                f"updates, to be positive, not {self.alpha_schedule_updates}"
+            )
+        for name in ("alpha_schedule_start", "alpha_schedule_end"):
+            if not 1 <= getattr(self, name) < math.inf:
+                raise UserError(f"{_flag(name)} must be at least 1, not {getattr(self, name):g}")
+        if self.alpha_schedule_then == "learned":
+            self._check_inside("alpha_schedule_end")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+class Alpha(nn.Module):
+    """α of the H heads of one attention (of several, where α is tied).
+
+    A learned α is ``min + (max − min) · sigmoid(m·a)``, with the parameter a ~ N(mean, std)/m and m the
+    learning-rate multiplier: an optimizer whose steps do not depend on the scale of the gradient thus moves
+    α m times as fast, with one learning rate for the whole model. At the defaults this is
+    α = 1 + sigmoid(a) of Correia et al. 2019, section 3.2.
+    """
+
+    def __init__(self, num_heads: int, config: AlphaConfig):
+        super().__init__()
+        self.num_heads = num_heads
+        self.constant = config.constant
+        self.low = config.alpha_min
+        self.width = config.alpha_max - config.alpha_min
+        self.multiplier = config.alpha_lr_multiplier
+        self.freeze_updates = config.alpha_freeze_updates
+        self.schedule = config.alpha_schedule
+        self.schedule_start = config.alpha_schedule_start
+        self.schedule_end = config.alpha_schedule_end
+        self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
+        # A Python number beside the buffer, so that a forward never waits for a device.
+        self.updates = 0
+        if config.scheduled:
+            # Saved with the model: a checkpoint from the midst of a schedule translates with the α of then.
+            self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
+        if config.learned:
+            self.a = nn.Parameter(self._initial_a(config))
+            self.a.param_group = "alpha"  # the group it forms under fairseq's composite optimizer
+        else:
+            self.a = None
+
+    def _initial_a(self, config: AlphaConfig) -> Tensor:
+        size = self.num_heads if config.alpha_tying == "none" else 1
+        start = config.alpha_schedule_end if config.scheduled else config.alpha_init
+        if start is None:
+            a = torch.empty(size).normal_(config.alpha_init_mean, config.alpha_init_std)
+        else:
+            share = torch.full((size,), (start - self.low) / self.width, dtype=torch.float64)
+            a = torch.logit(share).float()
+        return a / self.multiplier
+
+    def forward(self) -> Tensor:
+        """α as a tensor that broadcasts over scores (B, H, T, S): (H, 1, 1), or (1, 1, 1) where tied."""
+        if self.constant is not None:
+            return torch.full((1, 1, 1), self.constant, dtype=torch.float32)
+        a = self.a
+        if a is None:
+            return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
+        if self.updates < self.freeze_updates:
+            # Not a bare detach: several workers expect a gradient, if only of 0, for every parameter.
+            a = a.detach() + 0.0 * a
+        alpha = self.low + self.width * torch.sigmoid(self.multiplier * a.float())
+        if self.updates < self.schedule_updates:
+            alpha = self.scheduled_alpha() + 0.0 * alpha
+        return alpha.view(-1, 1, 1)
+
+    def value(self) -> Union[float, Tensor]:
+        """α as entmax takes it: a number where all heads have the same given one, else what forward gives."""
+        if self.constant is not None:
+            return self.constant
+        return self.scheduled_alpha() if self.a is None else self()
+
+    def scheduled_alpha(self) -> float:
+        """α of the schedule at the present update."""
+        progress = min(1.0, self.updates / self.schedule_updates)
+        if self.schedule == "cosine":
+            progress = (1 - math.cos(math.pi * progress)) / 2
+        return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Told by fairseq before each update."""
+        self.updates = num_updates
+        if self.schedule_updates:
+            self.num_updates.fill_(num_updates)
+
+    def upgrade_state_dict_named(self, state_dict, name: str) -> None:
+        """Called by fairseq before loading: a checkpoint of the stock model leaves α as it was built."""
+        for key, value in self.state_dict().items():
+            state_dict.setdefault(f"{name}.{key}", value)
+
+    def _load_from_state_dict(self, *args, **kwargs):
+        super()._load_from_state_dict(*args, **kwargs)
+        if self.schedule_updates:
+            self.updates = int(self.num_updates)
+
+    def extra_repr(self) -> str:
+        """What α is, for print(model)."""
+        if self.constant is not None:
+            return f"{self.num_heads} heads, alpha={self.constant:g}"
+        kind = "learned" if self.a is not None else "scheduled"
+        return f"{self.num_heads} heads, {kind} in [{self.low:g}, {self.low + self.width:g}]"
