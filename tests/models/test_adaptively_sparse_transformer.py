@@ -1,0 +1,371 @@
+"""The whole model: against stock fairseq at α = 1, and for what α adds to it."""
+
+import io
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from helpers import MODEL_TOLERANCE, batch, build, loss
+
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.modules import EntmaxMultiheadAttention
+
+# both with norms first, which only ours has by default
+PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
+HEADS = {"encoder_self": 4, "decoder_self": 2, "decoder_context": 2}
+
+
+def stock(flags="", seed=1):
+    return build(f"{PRE_NORM} {flags}", "transformer", seed)
+
+
+def alpha_parameters(model):
+    return {id(p): p for name, p in model.named_parameters() if name.endswith("alpha.a")}
+
+
+# ----------------------------------------------------------------------------- against stock fairseq
+
+
+@pytest.mark.usefixtures("stock_in_full_precision")
+@pytest.mark.parametrize("left_pad", (True, False))
+@pytest.mark.parametrize(
+    "flags",
+    (
+        "--attention-normalizer softmax",
+        "--fixed-alpha 1.0",
+        "--fixed-alpha 1 --decoder-self-attention-normalizer softmax",
+    ),
+)
+def test_at_alpha_one_equals_stock(flags, left_pad):
+    ours, theirs = build(flags, seed=2), stock(seed=3)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    sample = batch(left_pad)
+    losses = []
+    for model in (ours, theirs):
+        model.train()
+        losses.append(loss(model, sample))
+        losses[-1].backward()
+    torch.testing.assert_close(losses[0], losses[1], **MODEL_TOLERANCE)
+    gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    assert gradients.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(
+            gradients[name], gradient, **MODEL_TOLERANCE, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+    with torch.no_grad():
+        for model in (ours, theirs):
+            model.eval()
+        outputs = [
+            model(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])
+            for model in (ours, theirs)
+        ]
+    torch.testing.assert_close(outputs[0][0], outputs[1][0], **MODEL_TOLERANCE)
+    torch.testing.assert_close(
+        outputs[0][1]["attn"][0], outputs[1][1]["attn"][0], check_dtype=False, rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.usefixtures("stock_in_full_precision")
+@pytest.mark.parametrize(
+    "flags",
+    (
+        "--cross-self-attention --no-cross-attention",
+        "--share-all-embeddings",
+        "--encoder-learned-pos --decoder-learned-pos --layernorm-embedding",
+        "--decoder-embed-dim 8 --decoder-output-dim 12",
+    ),
+)
+def test_flags_of_stock_work_as_there(flags):
+    ours, theirs = build(f"--attention-normalizer softmax {flags}", seed=2), stock(flags, seed=3)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    torch.testing.assert_close(loss(ours, batch()), loss(theirs, batch()), **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize("flags", ("--fixed-alpha 1.5", "", "--attention-normalizer sparsemax"))
+def test_differs_from_stock_for_other_alpha(flags):
+    ours, theirs = build(flags), stock()
+    ours.load_state_dict(theirs.state_dict())
+    assert abs(loss(ours, batch()) - loss(theirs, batch())) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "flags",
+    (
+        "",
+        "--alpha-tying type",
+        "--alpha-schedule linear --alpha-schedule-updates 5 --alpha-schedule-then learned",
+    ),
+)
+def test_a_stock_checkpoint_loads(flags):
+    ours, theirs = build(flags, seed=2), stock(seed=3)
+    before = {name: [layer.clone() for layer in layers] for name, layers in ours.alphas().items()}
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    state = ours.state_dict()
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(state[name], value), name
+    for name, layers in ours.alphas().items():
+        assert all(torch.equal(a, b) for a, b in zip(layers, before[name]))
+
+
+def test_parameters_are_those_of_stock_and_alpha():
+    ours, theirs = build(), stock()
+    extra = set(ours.state_dict()) - set(theirs.state_dict())
+    assert set(theirs.state_dict()) <= set(ours.state_dict())
+    assert len(extra) == 6 and all(name.endswith("_attn.alpha.a") for name in extra)
+
+
+def test_own_checkpoint_loads():
+    trained, loaded = build(seed=1), build(seed=2)
+    loaded.load_state_dict(trained.state_dict(), strict=True)
+    assert torch.equal(loss(loaded, batch()), loss(trained, batch()))
+
+
+# --------------------------------------------------------------------------------- start and sharing
+
+
+ALPHA_FLAGS = (
+    "",
+    "--fixed-alpha 1.5",
+    "--attention-normalizer softmax",
+    "--alpha-init 1.3",
+    "--alpha-tying model",
+    "--alpha-schedule linear --alpha-schedule-updates 5",
+    "--decoder-self-attention-normalizer sparsemax",
+)
+
+
+@pytest.mark.parametrize("flags", ALPHA_FLAGS)
+def test_models_that_differ_in_alpha_start_alike(flags):
+    state, plain = build(flags).state_dict(), stock().state_dict()
+    for name, value in plain.items():
+        assert torch.equal(state[name], value), name
+
+
+def test_seed_decides_alpha():
+    first, same, other = build(seed=5).alphas(), build(seed=5).alphas(), build(seed=6).alphas()
+    for name in ATTENTION_TYPES:
+        assert torch.equal(torch.stack(first[name]), torch.stack(same[name]))
+        assert not torch.equal(torch.stack(first[name]), torch.stack(other[name]))
+
+
+@pytest.mark.parametrize("tying, parameters", [("none", 16), ("layer", 6), ("type", 3), ("model", 1)])
+def test_tying(tying, parameters):
+    model = build(f"--alpha-tying {tying}")
+    assert sum(p.numel() for p in alpha_parameters(model).values()) == parameters
+    owners = {
+        name: [id(attention.alpha) for attention in layers] for name, layers in model.attentions().items()
+    }
+    kinds = {"none": 6, "layer": 6, "type": 3, "model": 1}[tying]
+    assert len({owner for layers in owners.values() for owner in layers}) == kinds
+    if tying == "type":
+        assert all(len(set(layers)) == 1 for layers in owners.values())
+    alphas = model.alphas()
+    for name, layers in alphas.items():
+        assert [layer.shape for layer in layers] == [(HEADS[name],)] * 2
+        if tying != "none":
+            assert all((layer == layer[0]).all() for layer in layers)
+    loss(model, batch()).backward()
+    assert all((p.grad != 0).all() for p in alpha_parameters(model).values())
+
+
+def test_tied_gradient_is_the_sum_over_heads():
+    def gradient(tying):
+        model = build(f"--alpha-tying {tying} --alpha-init 1.4")
+        loss(model, batch()).backward()
+        return sum(p.grad.sum() for p in alpha_parameters(model).values())
+
+    torch.testing.assert_close(gradient("model"), gradient("none"), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(gradient("layer"), gradient("none"), rtol=1e-6, atol=1e-9)
+
+
+def test_types_of_their_own():
+    model = build(
+        "--encoder-self-fixed-alpha 1.2 --decoder-self-alpha-init 1.6 "
+        "--decoder-context-attention-normalizer softmax"
+    )
+    alphas = model.alphas()
+    for name, value in (("encoder_self", 1.2), ("decoder_self", 1.6), ("decoder_context", 1.0)):
+        for layer in alphas[name]:
+            torch.testing.assert_close(
+                layer.double(), torch.full((HEADS[name],), value).double(), rtol=0, atol=1e-6
+            )
+    assert len(alpha_parameters(model)) == 2
+
+
+def test_attentions_by_type_and_layer():
+    model = build("--encoder-layers 3 --encoder-layerdrop 0.9 --decoder-layerdrop 0.9")
+    for _ in range(5):
+        attentions = model.attentions()
+        assert [len(attentions[name]) for name in ATTENTION_TYPES] == [3, 2, 2]
+    assert attentions["encoder_self"][2] is model.encoder.layers[2].self_attn
+    assert attentions["decoder_context"][0] is model.decoder.layers[0].encoder_attn
+    modules = {id(m) for m in model.modules() if isinstance(m, EntmaxMultiheadAttention)}
+    assert modules == {id(attention) for layers in attentions.values() for attention in layers}
+
+
+def test_without_context_attention():
+    model = build("--no-cross-attention")
+    assert model.attentions()["decoder_context"] == []
+    loss(model, batch()).backward()
+
+
+# ------------------------------------------------------------------------------------------- at work
+
+
+def test_every_alpha_learns():
+    model = build()
+    model.train()
+    loss(model, batch()).backward()
+    assert len(alpha_parameters(model)) == 6
+    for parameter in alpha_parameters(model).values():
+        assert (parameter.grad != 0).all() and torch.isfinite(parameter.grad).all()
+
+
+def test_gradient_of_alpha_is_that_of_the_loss():
+    model = build("--alpha-init 1.5")
+    loss(model, batch()).backward()
+    attention = model.decoder.layers[1].encoder_attn
+    parameter, step = attention.alpha.a, 1e-3
+    for head in range(2):
+        values = []
+        for sign in (1, -1):
+            with torch.no_grad():
+                parameter[head] += sign * step
+                values.append(loss(model, batch()).item())
+                parameter[head] -= sign * step
+        difference = (values[0] - values[1]) / (2 * step)
+        # α itself is in float32, and the 1e-7 of its rounding is seen through a step of 1e-3
+        assert parameter.grad[head].item() == pytest.approx(difference, rel=1e-3)
+
+
+@pytest.mark.parametrize("flags", ("", "--attention-normalizer entmax15", "--attention-normalizer softmax"))
+@pytest.mark.parametrize("left_pad", (True, False))
+def test_steps_equal_full_decoding(flags, left_pad):
+    model = build(flags).eval()
+    sample = batch(left_pad)
+    with torch.no_grad():
+        encoder_out = model.encoder(sample["src_tokens"], src_lengths=sample["src_lengths"])
+        previous = sample["prev_output_tokens"]
+        full, _ = model.decoder(previous, encoder_out=encoder_out)
+        state = {}
+        for t in range(previous.size(1)):
+            step, _ = model.decoder(previous[:, : t + 1], encoder_out=encoder_out, incremental_state=state)
+            real = previous[:, t] != model.decoder.padding_idx
+            torch.testing.assert_close(step[real, 0], full[real, t], **MODEL_TOLERANCE)
+
+
+def test_padding_changes_nothing():
+    model = build().eval()
+    sample = batch()
+    with torch.no_grad():
+        together, _ = model(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])
+        for row, length in enumerate(sample["src_lengths"].tolist()):
+            source = sample["src_tokens"][row : row + 1, -length:]
+            alone, _ = model(source, torch.tensor([length]), sample["prev_output_tokens"][row : row + 1])
+            real = sample["prev_output_tokens"][row] != model.decoder.padding_idx
+            torch.testing.assert_close(alone[0, real], together[row, real], **MODEL_TOLERANCE)
+
+
+def test_layer_drop():
+    model = build("--encoder-layerdrop 0.5 --decoder-layerdrop 0.5")
+    model.train()
+    losses = set()
+    for _ in range(12):
+        value = loss(model, batch())
+        value.backward()
+        losses.add(round(value.item(), 6))
+    assert len(losses) > 2 and all(torch.isfinite(torch.tensor(x)) for x in losses)
+    model.eval()
+    assert torch.equal(loss(model, batch()), loss(model, batch()))
+
+
+def test_activation_checkpointing_changes_no_gradient():
+    plain, checkpointed = build(), build("--checkpoint-activations")
+    for model in (plain, checkpointed):
+        model.train()
+        loss(model, batch()).backward()
+    expected = {name: parameter.grad for name, parameter in plain.named_parameters()}
+    gradients = {name: parameter.grad for name, parameter in checkpointed.named_parameters()}
+    assert gradients.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(gradients[name], expected[name], **MODEL_TOLERANCE)
+    assert len(checkpointed.attentions()["encoder_self"]) == 2
+
+
+def test_half_precision_trains():
+    model = build().to(torch.bfloat16)
+    value = loss(model, batch())
+    value.backward()
+    assert torch.isfinite(value)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("flags", ("", "--attention-normalizer softmax", "--alpha-tying model"))
+def test_scripted_gives_the_same(flags):
+    model = build(flags).eval()
+    sample = batch()
+    given = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
+    scripted = torch.jit.script(model)
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    file.seek(0)
+    with torch.no_grad():
+        expected, _ = model(*given)
+        for candidate in (scripted, torch.jit.load(file)):
+            torch.testing.assert_close(candidate(*given)[0], expected, **MODEL_TOLERANCE)
+
+
+# -------------------------------------------------------------------------- updates and what is told
+
+
+def test_schedule_follows_the_updates():
+    flags = "--alpha-schedule linear --alpha-schedule-end 1.8 --alpha-schedule-updates 8"
+    model = build(flags)
+    for update, value in ((0, 1.0), (2, 1.2), (8, 1.8), (20, 1.8)):
+        model.set_num_updates(update)
+        for layers in model.alphas().values():
+            for layer in layers:
+                torch.testing.assert_close(layer, torch.full_like(layer, value), rtol=0, atol=1e-6)
+    trained, loaded = build(flags), build(flags)
+    trained.set_num_updates(4)
+    loaded.load_state_dict(trained.state_dict())
+    assert torch.equal(loss(loaded, batch()), loss(trained, batch()))
+    assert not torch.equal(loss(loaded, batch()), loss(build(flags), batch()))
+
+
+def test_freezing_follows_the_updates():
+    model = build("--alpha-freeze-updates 3")
+    for update in range(5):
+        model.set_num_updates(update)
+        model.zero_grad()
+        loss(model, batch()).backward()
+        moving = [(p.grad != 0).any().item() for p in alpha_parameters(model).values()]
+        assert moving == [update >= 3] * 6
+
+
+def test_summary_of_alpha_is_logged():
+    model = build("--decoder-self-attention-normalizer sparsemax")
+    model.train()
+    with metrics.aggregate(new_root=True) as log:
+        model.set_num_updates(1)
+        with torch.no_grad():
+            model.encoder.layers[0].self_attn.alpha.a.fill_(3.0)
+        model.set_num_updates(2)
+    values = log.get_smoothed_values()
+    assert {name for name in values if name.startswith("alpha")} == {
+        f"alpha_{name}_{kind}"
+        for name in ("encoder_self", "decoder_context")
+        for kind in ("mean", "min", "max")
+    }
+    for name in ("encoder_self", "decoder_context"):
+        alphas = torch.stack(model.alphas()[name]).double()
+        for kind, value in (("mean", alphas.mean()), ("min", alphas.min()), ("max", alphas.max())):
+            assert values[f"alpha_{name}_{kind}"] == pytest.approx(value.item(), abs=6e-4)
+
+
+def test_nothing_is_logged_outside_training():
+    with metrics.aggregate(new_root=True) as log:
+        build().set_num_updates(5)
+    assert not [name for name in log.get_smoothed_values() if name.startswith("alpha")]

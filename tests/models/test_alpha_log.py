@@ -1,0 +1,182 @@
+"""The α log over fresh, resumed and broken-off runs."""
+
+import json
+
+import pytest
+import torch
+from helpers import build
+
+from user_dir.errors import UserError
+from user_dir.models import adaptively_sparse_transformer
+from user_dir.models.alpha_log import AlphaLog
+
+ALPHAS = {
+    "encoder_self": [torch.tensor([1.25, 1.5]), torch.tensor([1.75, 1.0])],
+    "decoder_self": [torch.tensor([1.1])],
+}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def updates(path):
+    return [line["update"] for line in lines(path)]
+
+
+def run(path, start, stop, interval=10):
+    log = AlphaLog(str(path), interval)
+    for update in range(start, stop + 1):
+        log.record(update, ALPHAS)
+
+
+def test_a_line_every_interval_from_update_zero(tmp_path):
+    path = tmp_path / "logs" / "alpha.jsonl"
+    run(path, 0, 35)
+    assert updates(path) == [0, 10, 20, 30]
+    assert lines(path)[0] == {
+        "update": 0,
+        "encoder_self": [[1.25, 1.5], [1.75, 1.0]],
+        "decoder_self": [[pytest.approx(1.1, abs=1e-6)]],
+    }
+    assert path.read_text().endswith("\n")
+
+
+def test_an_update_told_twice_is_written_once(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    log = AlphaLog(str(path), 5)
+    for update in (0, 0, 5, 5, 5, 10):
+        log.record(update, ALPHAS)
+    assert updates(path) == [0, 5, 10]
+
+
+@pytest.mark.parametrize(
+    "resumed_from, kept", [(20, [0, 10, 20]), (25, [0, 10, 20]), (30, [0, 10, 20, 30]), (3, [0])]
+)
+def test_resuming_drops_what_will_be_written_again(tmp_path, resumed_from, kept):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 40)
+    log = AlphaLog(str(path), 10)
+    log.record(resumed_from, ALPHAS)
+    assert updates(path) == kept
+    run(path, resumed_from, 60)
+    assert updates(path) == [0, 10, 20, 30, 40, 50, 60]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_resuming_without_a_file_begins_one(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 17, 30)
+    assert updates(path) == [20, 30]
+
+
+def test_resuming_where_the_last_line_is_partial(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 20)
+    text = path.read_text()
+    path.write_text(text + '{"update": 30, "encoder_se')
+    run(path, 25, 40)
+    assert updates(path) == [0, 10, 20, 30, 40]
+    assert path.read_text().startswith(text)
+
+
+@pytest.mark.parametrize("cut", ('{"up', "3", "[1]", '"update"', "{}", "\x00\x00", "nonsense"))
+def test_lines_that_are_none_are_dropped(tmp_path, cut):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 10)
+    with path.open("a") as file:
+        file.write(cut)
+    run(path, 15, 20)
+    assert updates(path) == [0, 10, 20]
+
+
+def test_training_anew_sets_the_earlier_files_aside(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 20)
+    first = path.read_text()
+    run(path, 0, 10)
+    second = path.read_text()
+    run(path, 0, 0)
+    assert updates(path) == [0]
+    assert (tmp_path / "alpha.jsonl.1").read_text() == first
+    assert (tmp_path / "alpha.jsonl.2").read_text() == second
+
+
+def test_an_empty_file_is_not_set_aside(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    path.touch()
+    run(path, 0, 10)
+    assert updates(path) == [0, 10] and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "kept").touch()
+    for path in (tmp_path / "file" / "alpha.jsonl", folder):
+        for update in (5, 0):
+            with pytest.raises(UserError, match="--alpha-log") as caught:
+                run(path, update, update + 10)
+            assert str(path) in str(caught.value)
+    assert (folder / "kept").exists()
+
+
+def test_a_file_that_goes_away_is_told(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    log = AlphaLog(str(path), 1)
+    log.record(0, ALPHAS)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match="--alpha-log"):
+        log.record(1, ALPHAS)
+
+
+def test_the_model_writes_what_it_has(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 2 --decoder-self-fixed-alpha 1.5")
+    model.set_num_updates(0)
+    assert not path.exists()  # loading a checkpoint is no training
+    model.train()
+    seen = {}
+    for update in range(5):
+        with torch.no_grad():
+            model.encoder.layers[1].self_attn.alpha.a.add_(0.1)
+        seen[update] = {name: torch.stack(layers).tolist() for name, layers in model.alphas().items()}
+        model.set_num_updates(update)
+    assert updates(path) == [0, 2, 4]
+    for line in lines(path):
+        assert list(line) == ["update", "encoder_self", "decoder_self", "decoder_context"]
+        for name, layers in seen[line["update"]].items():
+            assert line[name] == [pytest.approx(heads, abs=1e-6) for heads in layers]
+        assert line["decoder_self"] == [[1.5, 1.5]] * 2
+    assert lines(path)[0]["encoder_self"] != lines(path)[1]["encoder_self"]
+
+
+def test_interval_is_100_unless_given(tmp_path):
+    model = build(f"--alpha-log {tmp_path / 'alpha.jsonl'}")
+    model.train()
+    for update in range(0, 301, 50):
+        model.set_num_updates(update)
+    assert updates(tmp_path / "alpha.jsonl") == [0, 100, 200, 300]
+
+
+def test_validation_between_updates_changes_nothing(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1")
+    for update in range(3):
+        model.train()
+        model.set_num_updates(update)
+        model.eval()
+    assert updates(path) == [0, 1, 2]
+
+
+def test_only_the_first_worker_writes(tmp_path, monkeypatch):
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1")
+    model.train()
+    monkeypatch.setattr(adaptively_sparse_transformer.distributed, "is_initialized", lambda: True)
+    for rank in (1, 2, 0):
+        monkeypatch.setattr(adaptively_sparse_transformer.distributed, "get_rank", lambda rank=rank: rank)
+        model.set_num_updates(rank)
+        assert path.exists() == (rank == 0)

@@ -1,0 +1,146 @@
+"""From the command line to the settings of each attention type."""
+
+import argparse
+from dataclasses import fields
+
+import pytest
+from fairseq import options
+from helpers import SMALL, build, parse
+
+from user_dir.attention import ATTENTION_TYPES, AlphaConfig
+from user_dir.errors import UserError
+from user_dir.models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+from user_dir.models.flags import alpha_configs
+
+# a value for every field, none of them the default
+VALUES = {
+    "attention_normalizer": "sparsemax",
+    "fixed_alpha": 1.25,
+    "alpha_init": 1.3,
+    "alpha_init_mean": 0.5,
+    "alpha_init_std": 0.25,
+    "alpha_min": 1.1,
+    "alpha_max": 1.9,
+    "alpha_tying": "layer",
+    "alpha_freeze_updates": 7,
+    "alpha_schedule": "cosine",
+    "alpha_schedule_start": 1.2,
+    "alpha_schedule_end": 1.7,
+    "alpha_schedule_updates": 30,
+    "alpha_schedule_then": "learned",
+    "alpha_lr_multiplier": 5.0,
+}
+# what a schedule needs to be accepted
+COMPANIONS = {"alpha_schedule": " --alpha-schedule-updates 30"}
+
+
+def flag(name, prefix=""):
+    return "--" + (prefix + name).replace("_", "-")
+
+
+def configs(flags):
+    return alpha_configs(parse(flags))
+
+
+def test_without_flags_all_is_default():
+    assert configs("") == {attention_type: AlphaConfig() for attention_type in ATTENTION_TYPES}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(AlphaConfig)])
+def test_each_flag_for_all_and_for_each_type(field):
+    value = VALUES[field]
+    companions = COMPANIONS.get(field, "")
+    for config in configs(f"{flag(field)} {value}{companions}").values():
+        assert getattr(config, field) == value and type(getattr(config, field)) is type(value)
+    for chosen in ATTENTION_TYPES:
+        made = configs(f"{flag(field, chosen + '_')} {value}{companions}")
+        for attention_type, config in made.items():
+            default = getattr(AlphaConfig(), field)
+            assert getattr(config, field) == (value if attention_type == chosen else default)
+
+
+def test_own_flag_goes_before_the_one_for_all():
+    made = configs(
+        "--alpha-init 1.2 --decoder-self-alpha-init 1.7 "
+        "--alpha-tying layer --decoder-context-alpha-tying none"
+    )
+    assert [config.alpha_init for config in made.values()] == [1.2, 1.7, 1.2]
+    assert [config.alpha_tying for config in made.values()] == ["layer", "layer", "none"]
+
+
+def test_own_normalizer_sets_aside_what_only_a_moving_alpha_has():
+    made = configs("--fixed-alpha 1.3 --encoder-self-attention-normalizer softmax")
+    assert [config.constant for config in made.values()] == [1.0, 1.3, 1.3]
+    made = configs(
+        "--alpha-schedule linear --alpha-schedule-updates 5 --decoder-context-attention-normalizer sparsemax"
+    )
+    assert [config.constant for config in made.values()] == [None, None, 2.0]
+
+
+def test_every_flag_has_help():
+    parser = argparse.ArgumentParser()
+    AdaptivelySparseTransformerModel.add_args(parser)
+    text = parser.format_help()
+    for field in fields(AlphaConfig):
+        for prefix in ("", *(attention_type + "_" for attention_type in ATTENTION_TYPES)):
+            assert flag(field.name, prefix) + " " in text
+    assert "--alpha-log " in text and "--alpha-log-interval " in text
+    assert all(action.help for action in parser._actions if "alpha" in action.dest)
+
+
+def test_what_the_command_line_leaves_open_stays_open():
+    # else a default of one flag would hide the other, and one that is stored would hide an architecture's
+    given = {name for name in vars(parse("")) if "alpha" in name or "normalizer" in name}
+    assert given == set()
+
+
+@pytest.mark.parametrize(
+    "flags, named",
+    [
+        ("--alpha-init 3", "--alpha-init 3"),
+        ("--fixed-alpha 0.5", "--fixed-alpha must be at least 1, not 0.5"),
+        ("--attention-normalizer relu", "'relu'"),
+        ("--decoder-self-alpha-init 2.5", "decoder_self: --alpha-init 2.5"),
+        ("--alpha-log-interval 0", "--alpha-log-interval must be a positive whole number, not 0"),
+        ("--alpha-log-interval -3", "not -3"),
+    ],
+)
+def test_wrong_values_end_the_parsing(flags, named):
+    with pytest.raises(UserError) as caught:
+        parse(flags)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("side", ("encoder", "decoder"))
+@pytest.mark.parametrize("heads", (3, 0, -2))
+def test_channels_must_be_shared_out_evenly(side, heads):
+    with pytest.raises(UserError) as caught:
+        parse(f"{SMALL} --{side}-attention-heads {heads}")
+    assert f"--{side}-embed-dim 16" in str(caught.value) and f"--{side}-attention-heads {heads}" in str(
+        caught.value
+    )
+
+
+def test_tying_over_the_model_leaves_no_type_its_own_settings():
+    for own in (
+        "--encoder-self-alpha-init 1.2",
+        "--decoder-context-alpha-tying none",
+        "--decoder-self-fixed-alpha 1.5",
+    ):
+        with pytest.raises(UserError, match="--alpha-tying model"):
+            build(f"--alpha-tying model {own}")
+    build("--alpha-tying model --decoder-self-alpha-tying model")
+
+
+def test_other_replacements_of_attention_are_refused():
+    with pytest.raises(UserError, match="--encoder-xformers-att-config"):
+        parse("--encoder-xformers-att-config {}")
+
+
+def test_stock_flags_are_all_there():
+    def names(arch):
+        parser = options.get_training_parser()
+        return set(vars(options.parse_args_and_arch(parser, ["no-data", "--arch", arch])))
+
+    missing = names("transformer") - names("adaptively_sparse_transformer")
+    assert missing == set()

@@ -1,0 +1,146 @@
+"""Checkpoints: loaded under torch's ``weights_only=True``, averaged, and taken over from the stock model.
+
+``weights_only`` is never switched off: unpickling a file can run code that somebody put there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from tqdm import tqdm
+
+from .errors import UserError
+
+
+def allow_checkpoint_types() -> None:
+    """Let torch load what fairseq puts into a checkpoint besides tensors: all of it plain data.
+
+    The flags are a Namespace; meters and best scores of ``--eval-bleu`` are numpy scalars.
+    """
+    scalars = {type(np.dtype(kind)) for kind in ("int64", "float64", "float32", "int32", "bool")}
+    reconstruct = np.core.multiarray if np.__version__ < "2" else np._core.multiarray
+    plain = [argparse.Namespace, np.dtype, np.ndarray, reconstruct.scalar, reconstruct._reconstruct]
+    torch.serialization.add_safe_globals([*plain, *scalars])
+
+
+def load_checkpoint(path: str | Path) -> dict:
+    """The state of a fairseq checkpoint, on the CPU, with ``cfg`` filled in for older ones.
+
+    Raises:
+        UserError: the file is missing, broken, of another program, or would run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"no checkpoint {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+) was not an allowed|class (\S+)", str(error))
+        what = f" ({found.group(1) or found.group(2)})" if found else ""
+        raise UserError(
+            f"{path} is refused: it is no plain checkpoint, but holds objects{what} that could run code"
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError):
+        raise UserError(f"{path} is not a checkpoint, or is cut short") from None
+    if not isinstance(state, dict) or "model" not in state or not ("cfg" in state or "args" in state):
+        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model or no settings")
+    if state.get("cfg") is None:  # written before fairseq had one
+        state["cfg"] = dict(convert_namespace_to_omegaconf(state["args"]))
+    return state
+
+
+def save_checkpoint(state: dict, path: str | Path) -> None:
+    """Write a checkpoint beside its place, then rename it: nothing half-written is left looking whole."""
+    path = Path(path)
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, beside)
+        os.replace(beside, path)
+    except (OSError, RuntimeError) as error:  # torch wraps what the file system says
+        beside.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error}") from None
+
+
+def model_name(state: dict) -> str:
+    """The architecture a checkpoint was trained as, for instance ``adaptively_sparse_transformer_tiny``."""
+    settings = model_settings(state)
+    return settings.get("_name") or settings.get("arch") or "unknown"
+
+
+def model_settings(state: dict) -> dict:
+    """The model's settings of a checkpoint, whichever of fairseq's two ways of training wrote it."""
+    return _as_dict(state["cfg"]["model"])
+
+
+def task_settings(state: dict) -> dict:
+    """The task's settings of a checkpoint, the languages among them."""
+    return _as_dict(state["cfg"]["task"])
+
+
+def _as_dict(settings) -> dict:
+    return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings)
+
+
+def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
+    """The ``count`` latest of ``folder``'s checkpoints checkpointN.pt, by epoch N."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder} of checkpoints")
+    epochs = {}
+    for file in folder.iterdir():
+        match = re.fullmatch(r"checkpoint(\d+)\.pt", file.name)
+        if match:
+            epochs[int(match.group(1))] = file
+    if count < 1 or len(epochs) < count:
+        raise UserError(
+            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not the {count} asked for; "
+            "train longer, or with checkpoint.keep_last_epochs at least as large"
+        )
+    return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
+
+
+def average_checkpoints(paths: list[Path]) -> dict:
+    """The last of ``paths`` with the mean of the parameters of all, summed in float64.
+
+    Counters (whole numbers) are those of the last. The α's are averaged as the parameters they are.
+    """
+    state, total = None, {}
+    for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
+        state = load_checkpoint(path)
+        model = state["model"]
+        if total and {name: value.shape for name, value in total.items()} != {
+            name: value.shape for name, value in model.items() if value.is_floating_point()
+        }:
+            raise UserError(f"{path} and {paths[0]} are of different models and cannot be averaged")
+        for name, value in model.items():
+            if value.is_floating_point():
+                total[name] = total.get(name, 0) + value.double()
+    for name, value in total.items():
+        state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
+    # What belongs to one point of one training would be wrong beside averaged parameters.
+    state["last_optimizer_state"] = None
+    return state
+
+
+def from_stock(state: dict, alpha: float) -> dict:
+    """A stock ``transformer`` checkpoint as one of this plugin's model, with α fixed in every head."""
+    name = model_name(state)
+    if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
+        raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
+    settings = argparse.Namespace(**model_settings(state))
+    ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
+    ours = "adaptively_sparse_transformer"
+    settings._name = settings.arch = ours
+    settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
+    ARCH_CONFIG_REGISTRY[ours](settings)  # checks α
+    state["cfg"]["model"] = settings
+    return state

@@ -1,0 +1,190 @@
+"""The Adaptively Sparse Transformer (Correia et al. 2019) as a fairseq model."""
+
+from __future__ import annotations
+
+import atexit
+
+from fairseq.distributed import fsdp_wrap
+from fairseq.logging import metrics
+from fairseq.models import register_model
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import Tensor, distributed, nn
+
+from ..attention import Alpha, AlphaConfig
+from ..errors import UserError
+from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
+from .alpha_log import AlphaLog
+from .flags import add_alpha_flags, alpha_configs
+
+
+def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Activation checkpointing and sharding, as fairseq's own encoder and decoder do it."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    # A checkpointed layer is always wrapped, whatever its size.
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+class AdaptivelySparseEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder over our layers."""
+
+    def build_encoder_layer(self, cfg):
+        """See fairseq."""
+        return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
+
+
+class AdaptivelySparseDecoder(TransformerDecoderBase):
+    """fairseq's Transformer decoder over our layers."""
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        """See fairseq."""
+        return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
+
+
+@register_model("adaptively_sparse_transformer")
+class AdaptivelySparseTransformerModel(TransformerModel):
+    """fairseq's Transformer whose attention heads learn how sparse to be.
+
+    Takes every flag of fairseq's ``transformer``, and those of :class:`~user_dir.attention.AlphaConfig`;
+    without any of the latter it is the model of the paper. Parameters are named as in the stock model, whose
+    checkpoints load; each attention has an ``alpha`` besides.
+    """
+
+    def __init__(self, args, encoder, decoder):
+        super().__init__(args, encoder, decoder)
+        self.alpha_log: AlphaLog | None = None
+        self.in_training = False
+
+    @classmethod
+    def hub_models(cls):
+        """No model of this kind is published."""
+        return {}
+
+    @classmethod
+    def add_args(cls, parser):
+        """Add fairseq's Transformer flags and ours."""
+        super().add_args(parser)
+        add_alpha_flags(parser)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build the model for ``task``; raises UserError where flags do not go together."""
+        configs = alpha_configs(args)
+        model = super().build_model(args, task)
+        model.set_alphas(configs)
+        if getattr(args, "alpha_log", None):
+            interval = getattr(args, "alpha_log_interval", None)
+            model.alpha_log = AlphaLog(args.alpha_log, 100 if interval is None else interval)
+            atexit.register(model.finish_alpha_log)
+        return model
+
+    @classmethod
+    def build_encoder(cls, args, src_dict, embed_tokens):
+        """See fairseq."""
+        return AdaptivelySparseEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args, tgt_dict, embed_tokens):
+        """See fairseq."""
+        cfg = TransformerConfig.from_namespace(args)
+        return AdaptivelySparseDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
+
+    def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
+        """The attention modules of each type, by layer."""
+        # By index: iterating over the layers would drop some under LayerDrop.
+        encoder_layers = [self.encoder.layers[i] for i in range(len(self.encoder.layers))]
+        decoder_layers = [self.decoder.layers[i] for i in range(len(self.decoder.layers))]
+        return {
+            "encoder_self": [layer.self_attn for layer in encoder_layers],
+            "decoder_self": [layer.self_attn for layer in decoder_layers],
+            "decoder_context": [
+                layer.encoder_attn for layer in decoder_layers if layer.encoder_attn is not None
+            ],
+        }
+
+    def set_alphas(self, configs: dict[str, AlphaConfig]) -> None:
+        """Give every attention its α.
+
+        This comes after all else is built and initialised, so that models that differ only in their α
+        start from the same weights under the same seed.
+        """
+        if any(config.alpha_tying == "model" for config in configs.values()) and not all(
+            config == configs["encoder_self"] for config in configs.values()
+        ):
+            raise UserError(
+                "--alpha-tying model shares one α: no attention type can have settings of its own"
+            )
+        shared: dict[str, Alpha] = {}
+        for attention_type, attentions in self.attentions().items():
+            config = configs[attention_type]
+            group = {"model": "model", "type": attention_type}.get(config.alpha_tying)
+            for attention in attentions:
+                alpha = shared.get(group) or Alpha(attention.num_heads, config)
+                if group is not None:
+                    shared[group] = alpha
+                attention.alpha = alpha
+
+    def alphas(self) -> dict[str, list[Tensor]]:
+        """For each attention type, by layer, the α of each head, (H,), detached."""
+        return {
+            attention_type: [
+                attention.alpha().detach().flatten().expand(attention.num_heads) for attention in attentions
+            ]
+            for attention_type, attentions in self.attentions().items()
+        }
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """See fairseq; a checkpoint of another model ends the command with a sentence."""
+        try:
+            return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split(":", 1)[-1].split())
+            # Not a UserError: fairseq's trainer would turn any Exception into a traceback.
+            raise SystemExit(
+                "error: the checkpoint is of a model with other settings than this one; give those it was "
+                f"trained with, or start in another --save-dir. {reason[:300]}"
+            ) from None
+
+    def train(self, mode: bool = True):
+        """See torch. fairseq calls it before each update, and not while it loads a checkpoint."""
+        self.in_training = self.in_training or mode
+        if not mode:
+            self.finish_alpha_log()
+        return super().train(mode)
+
+    def finish_alpha_log(self) -> None:
+        """Record the update just made; called where training pauses for validation, and where it ends."""
+        if self.alpha_log is not None:
+            self.alpha_log.record_last(self.recorded_alphas())
+
+    def recorded_alphas(self) -> dict[str, list[Tensor]]:
+        """The α's of the attention types that this model has."""
+        return {name: layers for name, layers in self.alphas().items() if layers}
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Told by fairseq before each update: moves schedules on and records α."""
+        super().set_num_updates(num_updates)
+        if not self.in_training:
+            return
+        alphas = self.recorded_alphas()
+        for name in alphas:
+            if any(attention.alpha.constant is None for attention in self.attentions()[name]):
+                log_summary(name, alphas[name])
+        first_worker = not distributed.is_initialized() or distributed.get_rank() == 0
+        if self.alpha_log is not None and first_worker:
+            self.alpha_log.record(num_updates, alphas)
+
+
+def log_summary(attention_type: str, alphas: list[Tensor]) -> None:
+    """Mean, least and greatest α of an attention type to fairseq's log line and TensorBoard."""
+    values = [value for layer in alphas for value in layer.tolist()]
+    summary = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+    for name, value in summary.items():
+        # Weight 0: the latest value, not a mean over the log interval.
+        metrics.log_scalar(f"alpha_{attention_type}_{name}", value, weight=0, priority=400, round=3)

@@ -1,0 +1,82 @@
+"""Named sizes of the model. Each is a function that fills in what the command line leaves open."""
+
+from __future__ import annotations
+
+from fairseq.models import register_model_architecture
+from fairseq.models.transformer import base_architecture as stock_base_architecture
+
+from ..errors import UserError
+from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
+from .flags import alpha_configs
+
+MODEL = "adaptively_sparse_transformer"
+
+
+def _default(args, **values) -> None:
+    for name, value in values.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)
+
+
+def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> None:
+    _default(
+        args,
+        encoder_embed_dim=embed_dim,
+        encoder_ffn_embed_dim=ffn_embed_dim,
+        encoder_layers=layers,
+        encoder_attention_heads=heads,
+        decoder_layers=layers,
+        decoder_attention_heads=heads,
+    )
+    # As in stock fairseq: a width given for the encoder alone is the decoder's too.
+    _default(args, decoder_embed_dim=args.encoder_embed_dim, decoder_ffn_embed_dim=args.encoder_ffn_embed_dim)
+    _check(args)
+    stock_base_architecture(args)
+
+
+def _check(args) -> None:
+    """Say what is wrong with the flags while the command line is still being read."""
+    alpha_configs(args)
+    for side in ("encoder", "decoder"):
+        embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+        if heads <= 0 or embed_dim % heads:
+            raise UserError(
+                f"--{side}-embed-dim {embed_dim} is not divisible by --{side}-attention-heads {heads}; "
+                "every head needs the same number of channels"
+            )
+        if getattr(args, f"{side}_xformers_att_config", None) is not None:
+            raise UserError(
+                f"--{side}-xformers-att-config replaces the attention that this model is about; leave it out"
+            )
+
+
+@register_model_architecture(MODEL, MODEL)
+def base(args):
+    """The paper's model: Transformer-base with pre-norm layers."""
+    _default(args, encoder_normalize_before=True, decoder_normalize_before=True)
+    _size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
+
+
+@register_model_architecture(MODEL, MODEL + "_tiny")
+def tiny(args):
+    """4+4 small layers, for small corpora and a CPU (Wu et al. 2021, Transformer-Tiny)."""
+    _size(args, embed_dim=128, ffn_embed_dim=256, layers=4, heads=4)
+
+
+@register_model_architecture(MODEL, MODEL + "_iwslt_de_en")
+def iwslt_de_en(args):
+    """The size of fairseq's transformer_iwslt_de_en."""
+    _size(args, embed_dim=512, ffn_embed_dim=1024, layers=6, heads=4)
+
+
+@register_model_architecture(MODEL, MODEL + "_wmt_en_de")
+def wmt_en_de(args):
+    """The size of fairseq's transformer_wmt_en_de: base, with post-norm layers."""
+    _size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
+
+
+@register_model_architecture(MODEL, MODEL + "_wmt_en_de_big")
+def wmt_en_de_big(args):
+    """The size of fairseq's transformer_wmt_en_de_big."""
+    _default(args, attention_dropout=0.1, dropout=0.3)
+    _size(args, embed_dim=1024, ffn_embed_dim=4096, layers=6, heads=16)

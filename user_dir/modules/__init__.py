@@ -1,0 +1,6 @@
+"""fairseq's attention and Transformer layers, with α-entmax inside."""
+
+from .multihead_attention import EntmaxMultiheadAttention
+from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
+
+__all__ = ["AdaptivelySparseDecoderLayer", "AdaptivelySparseEncoderLayer", "EntmaxMultiheadAttention"]

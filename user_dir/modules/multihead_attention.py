@@ -1,0 +1,175 @@
+"""fairseq's multi-head attention with α-entmax in the place of softmax."""
+
+from typing import Dict, Optional, Tuple
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from ..attention import Alpha, AlphaConfig, attention
+from ..attention.dense import attention_scores
+
+
+class EntmaxMultiheadAttention(MultiheadAttention):
+    """Drop-in for :class:`fairseq.modules.MultiheadAttention`: same arguments, parameters and state.
+
+    ``alpha`` is an :class:`~user_dir.attention.Alpha`, softmax until the model gives another: a checkpoint
+    of the stock model loads, and at α = 1 this computes what the stock module computes. One path serves
+    training, validation and incremental decoding.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Optional[Tensor] = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from ``query`` (T, B, C) to ``key`` and ``value`` (S, B, C).
+
+        Args:
+            key_padding_mask: (B, S), true where a key is padding.
+            incremental_state: caches projected keys and values between decoding steps.
+            need_weights: also return the weights, averaged over heads.
+            static_kv: cached keys and values are final (the encoder's output).
+            attn_mask: (T, S), added to the scores.
+            before_softmax: return the masked scores (B·H, T, S) and the projected values (B·H, S, D).
+            need_head_weights: return the weights of each head.
+
+        Returns:
+            The output (T, B, C), and the weights (B, T, S), or (H, B, T, S) per head, or None.
+        """
+        tgt_len, bsz, _ = query.size()
+        if incremental_state is not None and static_kv:
+            assert self.encoder_decoder_attention and not self.self_attention
+            if "prev_key" in self._get_input_buffer(incremental_state):
+                key = value = None
+
+        q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
+        k, v, key_padding_mask, attn_mask = self._project_keys(query, key, value, key_padding_mask, attn_mask)
+        k, v, key_padding_mask = self._with_cache(k, v, key_padding_mask, incremental_state, static_kv)
+        if self.add_zero_attn:
+            k, v, key_padding_mask, attn_mask = self._append_zero_attn(
+                k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
+            )
+
+        # With beam folding, keys are there once per sentence while queries come once per hypothesis: those
+        # of one sentence line up as more queries of it.
+        kv_bsz = k.size(0)
+        if kv_bsz != bsz:
+            q = q.view(kv_bsz, -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
+
+        if before_softmax:
+            scores = attention_scores(q, k, key_padding_mask, attn_mask)
+            return self._unfold_beam(scores, bsz, tgt_len).flatten(0, 1), v.flatten(0, 1)
+
+        dropout = 0.0
+        if self.training or self.dropout_module.apply_during_inference:
+            dropout = self.dropout_module.p
+        output, weights = attention(
+            q,
+            k,
+            v,
+            self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
+            key_padding_mask=key_padding_mask,
+            attn_mask=attn_mask,
+            dropout=dropout,
+            need_weights=need_weights or need_head_weights,
+        )
+        output = self._unfold_beam(output, bsz, tgt_len)
+        output = self.out_proj(output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim))
+        if weights is not None:
+            weights = self._unfold_beam(weights, bsz, tgt_len).float().transpose(0, 1)  # (H, B, T, S)
+            if not need_head_weights:
+                weights = weights.mean(dim=0)
+        return output, weights
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(T, B, C) to (B, H, T, D), as a view."""
+        return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
+
+    def _unfold_beam(self, x: Tensor, bsz: int, tgt_len: int) -> Tensor:
+        """(B, H, T, …) from (sentences, H, hypotheses·T, …); unchanged where no beam was folded."""
+        if x.size(0) == bsz:
+            return x
+        x = x.view(x.size(0), self.num_heads, -1, tgt_len, x.size(3)).transpose(1, 2)
+        return x.reshape(bsz, self.num_heads, tgt_len, x.size(4))
+
+    def _project_keys(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+    ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
+        """Keys and values (B, H, S, D) and the masks that go with them; None where the cache has them."""
+        if self.self_attention:
+            key = value = query
+        elif self.encoder_decoder_attention:
+            if key is not None and self.beam_size > 1 and query.size(1) == key.size(1):
+                # key comes once per hypothesis, all alike within a sentence
+                key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
+                if key_padding_mask is not None:
+                    key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
+                    key_padding_mask = key_padding_mask[:, 0, :]
+            value = key
+        if key is None or value is None:
+            return None, None, key_padding_mask, attn_mask
+        k = self.k_proj(key)
+        v = self.v_proj(value)
+        if self.bias_k is not None:
+            k, v, key_padding_mask, attn_mask = self._add_bias(
+                k, v, key_padding_mask=key_padding_mask, attn_mask=attn_mask, bsz=k.size(1)
+            )
+        return self._split_heads(k), self._split_heads(v), key_padding_mask, attn_mask
+
+    def _with_cache(
+        self,
+        k: Optional[Tensor],
+        v: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        static_kv: bool,
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
+        """Keys, values and padding mask with those of earlier decoding steps, which are then saved."""
+        if incremental_state is not None:
+            saved = self._get_input_buffer(incremental_state)
+            prev_key_padding_mask: Optional[Tensor] = None
+            if "prev_key" in saved:
+                prev_key, prev_value = saved["prev_key"], saved["prev_value"]
+                assert prev_key is not None and prev_value is not None
+                if static_kv:
+                    k, v = prev_key, prev_value
+                else:
+                    assert k is not None and v is not None
+                    k = torch.cat([prev_key, k], dim=2)
+                    v = torch.cat([prev_value, v], dim=2)
+            if "prev_key_padding_mask" in saved:
+                prev_key_padding_mask = saved["prev_key_padding_mask"]
+            assert k is not None and v is not None
+            key_padding_mask = self._append_prev_key_padding_mask(
+                key_padding_mask=key_padding_mask,
+                prev_key_padding_mask=prev_key_padding_mask,
+                batch_size=k.size(0),
+                src_len=k.size(2),
+                static_kv=static_kv,
+            )
+            saved["prev_key"] = k
+            saved["prev_value"] = v
+            saved["prev_key_padding_mask"] = key_padding_mask
+            self._set_input_buffer(incremental_state, saved)
+        assert k is not None and v is not None
+        if key_padding_mask is not None and key_padding_mask.dim() == 0:
+            key_padding_mask = None
+        return k, v, key_padding_mask

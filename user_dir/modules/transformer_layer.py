@@ -1,0 +1,50 @@
+"""fairseq's Transformer layers with α-entmax attention at their seams."""
+
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+
+from .multihead_attention import EntmaxMultiheadAttention
+
+
+class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
+    """Encoder layer whose self-attention is α-entmax."""
+
+    def build_self_attention(self, embed_dim, cfg):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
+    """Decoder layer whose self- and context attention are α-entmax."""
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            self_attention=not cfg.cross_self_attention,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
