@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Prepare a corpus: raw files → text → sentencepiece pieces → fairseq's binarised data, under data/CORPUS."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.corpora import known_corpora, load_corpus
+from user_dir.corpora.corpus import DATA
+from user_dir.corpora.prepare import prepare
+from user_dir.corpora.summary import summary
+from user_dir.errors import UserError
+
+
+def main() -> None:
+    """Parse the command line, prepare, print what came out."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="A stage whose output is whole is skipped: after an interruption, just run the command again.",
+    )
+    add = parser.add_argument
+    add("corpus", metavar="CORPUS", help=f"one of: {', '.join(known_corpora())}")
+    add(
+        "--raw",
+        type=Path,
+        metavar="DIR",
+        help="a folder with the raw files, plain or .gz (else: download)",
+    )
+    add(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help="entries of the joint vocabulary (default: that of the last run, or else of corpus.yaml)",
+    )
+    add("--data", type=Path, default=DATA, metavar="DIR", help="the data folder (default: the repository's)")
+    add("--workers", type=int, metavar="N", help="how many processes and threads (default: one a core)")
+    add("--force", action="store_true", help="redo every stage, but download nothing again")
+    arguments = parser.parse_args()
+    # fairseq, imported by the plugin, has set up logging in its own way.
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    try:
+        corpus = load_corpus(arguments.corpus, arguments.data)
+        prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
+    except OSError as error:
+        raise UserError(f"{error.filename or arguments.data}: {error.strerror or error}") from None
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
+    print(summary(corpus))
+
+
+if __name__ == "__main__":
+    main()

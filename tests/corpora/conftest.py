@@ -1,0 +1,25 @@
+"""The tiny corpus, in a folder of its own for each test."""
+
+import pytest
+from tiny import DESCRIPTION, ENGLISH, GERMAN, write
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data folder whose one own corpus is ``tiny``, and beside it ``raw``, a folder of its raw files."""
+    folder = tmp_path / "data"
+    (folder / "tiny").mkdir(parents=True)
+    (folder / "tiny" / "corpus.yaml").write_text(DESCRIPTION, encoding="utf-8")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for language, lines in (("de", GERMAN), ("en", ENGLISH)):
+        write(raw / f"train.{language}.gz", lines * 10)
+        write(raw / f"dev.{language}", lines[:2])
+        write(raw / f"first.{language}", lines[1:])
+        write(raw / f"second.{language}", lines[2:])
+    return folder
+
+
+@pytest.fixture
+def raw(data):
+    return data.parent / "raw"

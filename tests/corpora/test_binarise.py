@@ -1,0 +1,80 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import write
+
+from user_dir.corpora import load_corpus
+from user_dir.corpora.binarise import preprocess, write_dictionary
+from user_dir.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_dictionary(tmp_path):
+    size = write_dictionary(["▁a", "b", "c"], ["▁a b b", "▁a b unknown"], tmp_path / "dict.txt")
+    assert (tmp_path / "dict.txt").read_text(encoding="utf-8") == "b 3\n▁a 2\nc 0\nmadeupword0000 0\n"
+    assert size == 8
+
+
+@pytest.mark.slow
+def test_a_failure_of_fairseq_is_one_sentence(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match=r"fairseq-preprocess failed with status 1: .*train") as caught:
+        preprocess(
+            ("de", "en"), ["train", "valid", "test"], tmp_path, tmp_path / "dict.txt", tmp_path / "out", 1
+        )
+    assert "\n" not in str(caught.value)
+
+
+def run(*arguments):
+    command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["data", "a comma, a space"])
+def test_the_binarised_data_are_the_text(data, raw, folder):
+    data = data.rename(data.parent / folder)
+    write(raw / "second.de", ["Der\u2028Hund.", "Die\x85Katze\x1c."])
+    done = run("tiny", "--raw", raw, "--data", data)
+    assert done.returncode == 0, done.stderr
+    assert "40 pairs" in done.stdout and "next: python scripts/train.py" in done.stdout
+
+    from fairseq.data import Dictionary, data_utils
+
+    corpus = load_corpus("tiny", data).require_prepared()
+    assert (corpus.bin / "dict.de.txt").read_bytes() == (corpus.bin / "dict.en.txt").read_bytes()
+    dictionary = Dictionary.load(str(corpus.bin / "dict.de.txt"))
+    assert len(dictionary) % 8 == 0
+    for subset in corpus.subsets.values():
+        for language in corpus.languages:
+            prefix = corpus.bin / f"{subset}.de-en.{language}"
+            rows = data_utils.load_indexed_dataset(str(prefix), dictionary)
+            assert len(rows) == len(corpus.text(subset, language).read_bytes().split(b"\n")) - 1
+            if (subset, language) == ("test1", "de"):
+                continue  # separators become spaces
+            decoded = [dictionary.string(rows[i], bpe_symbol="sentencepiece") for i in range(len(rows))]
+            assert decoded == corpus.text(subset, language).read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["tinny"], "error: there is no corpus 'tinny'; the known ones are multi30k, "),
+        (["tiny", "--raw", "nowhere"], "error: --raw nowhere is not a folder"),
+        (["tiny", "--raw", "{raw}", "--vocab-size", "99999"], "error: the training text is too small"),
+        (["tiny", "--data", "/dev/null"], "error: "),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence(data, raw, arguments, complaint):
+    arguments = [str(raw) if each == "{raw}" else each for each in arguments]
+    if "--data" not in arguments:
+        arguments += ["--data", str(data)]
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.strip().split("\n")[-1].startswith(complaint)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,66 @@
+import pytest
+from tiny import DESCRIPTION
+
+from user_dir.corpora.description import read_description
+from user_dir.errors import UserError
+
+
+def described(tmp_path, text):
+    path = tmp_path / "corpus.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_description(path)
+
+
+def test_a_good_description(tmp_path):
+    found = described(tmp_path, DESCRIPTION)
+    assert found.languages == ("de", "en")
+    assert found.test_sets == {"big_test": "test", "odd_test": "test1"}
+    assert found.character_coverage == 1.0
+    assert found.downloads == {}
+
+
+def test_every_corpus_of_the_repository_is_well_described():
+    from user_dir.corpora import known_corpora, load_corpus
+
+    assert {"toy", "multi30k", "tanaka"} <= set(known_corpora())
+    for name in known_corpora():
+        corpus = load_corpus(name)
+        assert corpus.description.licence and corpus.description.citation
+        for download in corpus.description.downloads.values():
+            assert download.url.startswith("https://") and download.sha256
+    assert load_corpus("multi30k").test_sets == {"test_2016_flickr": "test", "test_2017_flickr": "test1"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("licence: none", "license: none", r"line 10: unknown key 'license'"),
+        ("licence: none\n", "", "the key 'licence' is missing"),
+        ("vocabulary_size: 60", "vocabulary_size: many", "line 9: vocabulary_size is 'many'"),
+        ("vocabulary_size: 60", "vocabulary_size: true", "line 9: vocabulary_size is True"),
+        ("vocabulary_size: 60", "vocabulary_size: 0", "line 9: vocabulary_size is 0"),
+        ("[de, en]", "[de]", "line 3: languages is"),
+        ("[de, en]", "[de, no]", "line 3: languages is"),  # YAML reads no as False
+        ("[de, en]", "[de, de]", "line 3: languages names 'de' twice"),
+        ("[de, en]", "[de, zh-tw]", "line 3: languages is"),
+        ("  valid:", "  validation:", "line 4: splits has train, validation"),
+        ("big_test", "test1", "line 4: splits: test1 would be fairseq's test"),
+        ("big_test", "2016", "line 4: splits: the name 2016 is not a text"),
+        ("citation: none", "citation: none\ntitle: again", "line 12: 'title' was already given on line 1"),
+        ("citation: none", "citation: none\ncharacter_coverage: 2", "character_coverage is 2"),
+        ("citation: none", "citation: none\ndownloads: {a: {sha256: 0}}", "downloads: a must be a mapping"),
+        ("citation: none", "citation: none\ndownloads: {a: {url: b, sha256: c}}", "sha256 of a is not 64"),
+        ("citation: none", "citation: [", "is not valid YAML"),
+    ],
+)
+def test_a_bad_description_names_key_and_line(tmp_path, old, new, complaint):
+    assert old in DESCRIPTION
+    with pytest.raises(UserError, match=complaint) as caught:
+        described(tmp_path, DESCRIPTION.replace(old, new))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "word"])
+def test_a_description_that_is_no_mapping(tmp_path, text):
+    with pytest.raises(UserError, match="must hold a mapping"):
+        described(tmp_path, text)

@@ -1,0 +1,313 @@
+"""The stages: what they write, when they are skipped, what they refuse. Nothing here runs fairseq."""
+
+import hashlib
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from tiny import DESCRIPTION, ENGLISH, GERMAN, write
+
+from user_dir.corpora import load_corpus, stamps
+from user_dir.corpora import prepare as module
+from user_dir.corpora.prepare import prepare
+from user_dir.corpora.summary import summary
+from user_dir.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def binarised(monkeypatch):
+    """The subsets binarised so far, by a stand-in that copies the pieces."""
+    calls = []
+
+    def copy(languages, subsets, folder, dictionary, target, workers):
+        calls.append(subsets)
+        shutil.copy(dictionary, target / "dict.de.txt")
+        for subset in subsets:
+            for language in languages:
+                shutil.copy(folder / f"{subset}.{language}", target / f"{subset}.{language}.bin")
+
+    monkeypatch.setattr(module, "preprocess", copy)
+    return calls
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file under a folder, with the hash of what it holds."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def test_everything_is_made(data, raw, binarised):
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    assert corpus.require_prepared() is corpus
+    assert lines(corpus.text("train", "de")) == GERMAN * 10
+    assert lines(corpus.text("valid", "en")) == ENGLISH[:2]
+    assert lines(corpus.text("big_test", "de")) == GERMAN[1:]
+    assert lines(corpus.text("test1", "en")) == ENGLISH[2:]
+    assert binarised == [["train", "valid", "test", "test1"]]
+    for subset in corpus.subsets.values():
+        for language in corpus.languages:
+            pieces = lines(corpus.segmented / f"{subset}.{language}")
+            joined = ["".join(line.split(" ")).replace("▁", " ").strip() for line in pieces]
+            assert joined == lines(corpus.text(subset, language))
+    assert not corpus.raw.exists()
+    told = summary(corpus)
+    for expected in (
+        "40 pairs",
+        "big_test (test)",
+        "odd_test (test1)",
+        "60 pieces",
+        "next: python scripts/train.py",
+    ):
+        assert expected in told
+
+
+def test_a_second_run_does_nothing(data, raw):
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    before = times(corpus.folder)
+    prepare(corpus, raw)
+    prepare(corpus)  # the text is there, so nothing is wanted of the raw files
+    assert times(corpus.folder) == before
+    prepare(corpus, raw, force=True)
+    assert not set(times(corpus.folder).items()) & set(before.items()) - {
+        (str(corpus.folder / "corpus.yaml"), before[str(corpus.folder / "corpus.yaml")])
+    }
+
+
+def test_another_vocabulary_size_redoes_what_depends_on_it(data, raw, caplog):
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    before = times(corpus.folder / "text")
+    caplog.clear()
+    prepare(corpus, raw, vocabulary_size=50)
+    assert "checkpoints trained with the last one no longer fit" in caplog.text
+    assert len(lines(corpus.folder / "spm.vocab")) == 50
+    after = times(corpus.folder / "text")
+    assert {path for path in after if after[path] == before[path]} == {
+        path for path in after if "/spm/" not in path
+    }
+
+
+def test_a_chosen_vocabulary_size_stays(data, raw):
+    """A later run without the flag must not take away the pieces that a checkpoint knows."""
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw, vocabulary_size=50)
+    before = times(corpus.folder)
+    prepare(corpus, raw)
+    assert times(corpus.folder) == before
+    prepare(corpus, raw, force=True)
+    assert len(lines(corpus.folder / "spm.vocab")) == 50
+
+
+def test_another_size_in_the_description_is_noticed(data, raw):
+    prepare(load_corpus("tiny", data), raw)
+    (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION.replace("size: 60", "size: 50"), encoding="utf-8")
+    corpus = load_corpus("tiny", data)
+    prepare(corpus)
+    assert len(lines(corpus.folder / "spm.vocab")) == 50
+
+
+def test_changed_raw_files_redo_everything(data, raw):
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    write(raw / "second.de", ["Ein Vogel singt.", "Ja."])
+    prepare(corpus, raw)
+    assert lines(corpus.text("test1", "de")) == ["Ein Vogel singt.", "Ja."]
+    assert "Ein" in (corpus.bin / "test1.de.bin").read_text().replace("▁", "").replace(" ", "")
+
+
+@pytest.mark.parametrize("name", ["text/train.de", "text/spm/valid.en", "spm.model", "bin/dict.de.txt"])
+def test_a_lost_file_is_made_again(data, raw, name):
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    whole = tree(corpus.folder)
+    (corpus.folder / name).unlink()
+    prepare(corpus, raw)
+    assert tree(corpus.folder) == whole
+
+
+def kill_in(monkeypatch, stage):
+    """Have the process killed, as by SIGKILL, in the middle of a stage."""
+
+    def killed(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def after(function, count):
+        def wrapped(*arguments, **named):
+            result = function(*arguments, **named)
+            after.calls += 1
+            return killed() if after.calls == count else result
+
+        after.calls = 0
+        return wrapped
+
+    where, name, count = {
+        "text": (module, "_write_pairs", 2),
+        "model": (module, "train_model", 1),
+        "bin": (module, "preprocess", 1),
+        "move": (Path, "replace", 3),
+        "move later": (Path, "replace", 15),
+        "dictionary": (module, "write_dictionary", 1),
+    }[stage]
+    monkeypatch.setattr(where, name, after(getattr(where, name), count))
+
+
+@pytest.mark.parametrize("stage", ["text", "model", "bin", "move", "move later", "dictionary"])
+def test_a_killed_run_is_resumed(data, raw, tmp_path, monkeypatch, stage):
+    shutil.copytree(data, tmp_path / "other")
+    undisturbed = load_corpus("tiny", tmp_path / "other")
+    prepare(undisturbed, raw)
+    corpus = load_corpus("tiny", data)
+    with monkeypatch.context() as patch:
+        kill_in(patch, stage)
+        child = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, raw))
+        child.start()
+        child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    with pytest.raises(UserError, match="not prepared"):
+        corpus.require_prepared()
+    prepare(corpus, raw)
+    assert tree(corpus.folder) == tree(undisturbed.folder)
+
+
+def test_empty_sides_go_from_the_training_text_alone(data, raw, caplog):
+    write(raw / "train.de.gz", ["", *GERMAN * 10, " ", "\u3000"])
+    write(raw / "train.en.gz", ["The.", *ENGLISH * 10, "The.", "The."])
+    write(raw / "first.en", [ENGLISH[1], "", ENGLISH[3]])
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    assert lines(corpus.text("train", "de")) == GERMAN * 10
+    assert lines(corpus.text("train", "en")) == ENGLISH * 10
+    assert lines(corpus.text("test", "en")) == [ENGLISH[1], "", ENGLISH[3]]
+    assert "40 pairs (3 dropped" in summary(corpus)
+
+
+def test_files_of_a_split_follow_one_another(data, raw):
+    text = DESCRIPTION.replace("train: train.{language}", 'train: ["train.{language}", "dev.{language}"]')
+    (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    assert lines(corpus.text("train", "de")) == GERMAN * 10 + GERMAN[:2]
+
+
+def test_line_separators_inside_sentences_keep_the_sides_aligned(data, raw):
+    write(raw / "first.de", ["Der\u2028Hund.", "Die\x85Katze.", "Das\rKind."])
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    assert lines(corpus.text("test", "de")) == ["Der\u2028Hund.", "Die\x85Katze.", "Das Kind."]
+    assert len(lines(corpus.segmented / "test.de")) == 3
+
+
+def test_anothers_copy_is_warned_of_and_used(data, raw, caplog):
+    published = f"downloads:\n  dev.de: {{url: 'http://127.0.0.1:9/dev.de', sha256: {'a' * 64}}}\n"
+    (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION + published, encoding="utf-8")
+    corpus = load_corpus("tiny", data)
+    with caplog.at_level(logging.WARNING):
+        prepare(corpus, raw)
+    assert "dev.de is not the published file" in caplog.text
+    assert lines(corpus.text("valid", "de")) == GERMAN[:2]
+
+
+def test_downloaded_files_are_not_fetched_again(data, raw):
+    """With the files in raw/ there is no need of the net; of another file, it is asked."""
+    corpus = load_corpus("tiny", data)
+    shutil.copytree(raw, corpus.raw)
+    prepare(corpus)
+    published = f"downloads:\n  dev.de: {{url: 'http://127.0.0.1:9/dev.de', sha256: {'a' * 64}}}\n"
+    (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION + published, encoding="utf-8")
+    (corpus.raw / "dev.de").unlink()
+    corpus = load_corpus("tiny", data)
+    prepare(corpus)  # the text is whole
+    with pytest.raises(UserError, match=r"dev\.de could not be downloaded"):
+        prepare(corpus, force=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda raw: (raw / "dev.en").unlink(), r"raw holds neither dev\.en nor dev\.en\.gz"),
+        (lambda raw: write(raw / "dev.en", ENGLISH), r"dev\.de has 2 lines, but .*dev\.en has 4"),
+        (
+            lambda raw: [write(raw / f"train.{each}.gz", []) for each in ("de", "en")],
+            "split train of tiny has no",
+        ),
+        (lambda raw: write(raw / "train.de.gz", [""] * 40), "split train of tiny has no sentence pair"),
+        (
+            lambda raw: (raw / "first.de").write_bytes(b"gut\nb\xf6se\n"),
+            r"first\.de, line 2: byte 0xf6 is not UTF-8",
+        ),
+        (lambda raw: (raw / "train.de.gz").write_bytes(b"plain"), r"train\.de\.gz is not a whole gzip file"),
+    ],
+)
+def test_bad_raw_files(data, raw, spoil, complaint):
+    spoil(raw)
+    corpus = load_corpus("tiny", data)
+    with pytest.raises(UserError, match=complaint) as caught:
+        prepare(corpus, raw)
+    assert "\n" not in str(caught.value)
+    assert not stamps.read_stamp(corpus.folder / "text" / "stamp.json")
+    assert not list(corpus.folder.rglob("*.part*"))
+
+
+@pytest.mark.parametrize(
+    ("named", "complaint"),
+    [
+        ({"vocabulary_size": 100_000}, r"give --vocab-size \d+ or less"),
+        ({"vocabulary_size": 0}, "--vocab-size 0 is not a positive number"),
+        ({"workers": 0}, "--workers 0 is not a positive number"),
+    ],
+)
+def test_bad_settings(data, raw, named, complaint):
+    with pytest.raises(UserError, match=complaint):
+        prepare(load_corpus("tiny", data), raw, **named)
+
+
+def test_raw_must_be_a_folder(data, raw):
+    with pytest.raises(UserError, match=r"--raw .*dev\.de is not a folder"):
+        prepare(load_corpus("tiny", data), raw / "dev.de")
+    with pytest.raises(UserError, match=r"--raw .*nowhere is not a folder"):
+        prepare(load_corpus("tiny", data), raw / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("train.{language}", "train", "splits: train is 'train'"),
+        ("train.{language}", "12", "splits: train is 12"),
+        ("plain_text", "plain", "no family 'plain'; the known ones are plain_text, toy_grammar"),
+        ("licence", "options: {seed: 1}\nlicence", "has no options, but got seed"),
+    ],
+)
+def test_a_description_the_family_cannot_read(data, raw, old, new, complaint):
+    (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(UserError, match=complaint):
+        prepare(load_corpus("tiny", data), raw)
+
+
+# The real corpora, where a copy is at hand: their hashes and numbers of pairs.
+SHARED = Path(os.environ.get("CORPORA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+
+@pytest.mark.parametrize(("name", "number"), [("multi30k", 29_000), ("tanaka", 50_000)])
+def test_the_published_files(name, number, tmp_path, caplog):
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"no copy of {name} in {SHARED}; set CORPORA to a folder that has one")
+    corpus = load_corpus(name, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        module.make_text(corpus, module.FAMILIES["plain_text"], SHARED / name, force=False)
+    assert caplog.text == ""  # every hash is that of corpus.yaml
+    report = stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]
+    assert report["train"] == {"pairs": number, "dropped": 0}

@@ -1,0 +1,53 @@
+import pytest
+from tiny import ENGLISH, GERMAN
+
+from user_dir.corpora.segment import segment, train_model, vocabulary
+from user_dir.errors import UserError
+
+TEXT = (GERMAN + ENGLISH) * 5
+
+
+@pytest.fixture
+def model(tmp_path):
+    train_model(TEXT, tmp_path / "spm.model", 60)
+    return tmp_path / "spm.model"
+
+
+def test_pieces_joined_again_are_the_text(model):
+    pieces = list(segment(TEXT, model, 2, "test"))
+    assert len(pieces) == len(TEXT)
+    assert ["".join(line.split(" ")).replace("▁", " ")[1:] for line in pieces] == TEXT
+
+
+def test_the_vocabulary_has_its_size(model):
+    assert len(model.with_suffix(".vocab").read_bytes().decode().split("\n")[:-1]) == 60
+    pieces = vocabulary(model)
+    assert len(pieces) == len(set(pieces)) == 60 - 3  # but <unk>, <s>, </s>
+    assert not {"<unk>", "<s>", "</s>"} & set(pieces)
+
+
+def test_coverage_keeps_rare_characters(tmp_path):
+    train_model([*TEXT * 100, "☃"], tmp_path / "spm.model", 60)
+    assert "☃" in vocabulary(tmp_path / "spm.model")
+
+
+def test_unicode_separators_do_not_part_a_line(model):
+    assert len(list(segment(["The\u2028dog", "sleeps\x85."], model, 1, "test"))) == 2
+
+
+def test_too_large_a_vocabulary_tells_the_largest(tmp_path):
+    with pytest.raises(UserError, match=r"--vocab-size \d+ or less") as caught:
+        train_model(TEXT, tmp_path / "spm.model", 5000)
+    largest = int(str(caught.value).split("--vocab-size ")[1].split()[0])
+    train_model(TEXT, tmp_path / "spm.model", largest)
+    with pytest.raises(UserError):
+        train_model(TEXT, tmp_path / "spm.model", largest + 1)
+
+
+def test_too_small_a_vocabulary_tells_the_smallest(tmp_path):
+    with pytest.raises(UserError, match=r"--vocab-size \d+ or more") as caught:
+        train_model(TEXT, tmp_path / "spm.model", 5)
+    smallest = int(str(caught.value).split("--vocab-size ")[1].split()[0])
+    train_model(TEXT, tmp_path / "spm.model", smallest)
+    with pytest.raises(UserError):
+        train_model(TEXT, tmp_path / "spm.model", smallest - 1)

@@ -1,0 +1,100 @@
+"""A corpus as the other rooms see it: its languages, its files, its test sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+from .description import Description, read_description
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where everything about one corpus is; nothing says that it is already there (``require_prepared``)."""
+
+    name: str
+    folder: Path
+    description: Description
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language code."""
+        return self.description.languages
+
+    @property
+    def test_sets(self) -> dict[str, str]:
+        """Public name of each test set → its fairseq subset, in the order of ``corpus.yaml``."""
+        return self.description.test_sets
+
+    @property
+    def subsets(self) -> dict[str, str]:
+        """Name of every split → its fairseq subset: train, valid and the test sets."""
+        return {"train": "train", "valid": "valid", **self.test_sets}
+
+    @property
+    def raw(self) -> Path:
+        """Folder of the files as downloaded."""
+        return self.folder / "raw"
+
+    @property
+    def bin(self) -> Path:
+        """Folder of fairseq's binarised data: the ``data`` argument of its commands, for both directions."""
+        return self.folder / "bin"
+
+    @property
+    def segmented(self) -> Path:
+        """Folder of the text cut into pieces, one ``SUBSET.LANGUAGE`` for each of ``text``."""
+        return self.folder / "text" / "spm"
+
+    @property
+    def spm_model(self) -> Path:
+        """The sentencepiece model that both languages share."""
+        return self.folder / "spm.model"
+
+    def text(self, subset: str, language: str) -> Path:
+        """The raw text, one sentence a line, of a fairseq subset or of a test set by its public name."""
+        subset = self.subsets.get(subset, subset)
+        if subset not in self.subsets.values():
+            known = ", ".join(self.subsets.values())
+            raise UserError(f"the corpus {self.name} has no subset {subset!r}; it has {known}")
+        if language not in self.languages:
+            raise UserError(
+                f"the corpus {self.name} has no language {language!r}; it has {' and '.join(self.languages)}"
+            )
+        return self.folder / "text" / f"{subset}.{language}"
+
+    def require_prepared(self) -> Corpus:
+        """Return the corpus itself, or raise a ``UserError`` that tells how to prepare it."""
+        if not (self.bin / "stamp.json").is_file():
+            raise UserError(
+                f"the corpus {self.name} is not prepared in {self.folder}; "
+                f"run: python scripts/prepare.py {self.name}"
+            )
+        return self
+
+
+def known_corpora(data_dir: Path | str | None = None) -> list[str]:
+    """Names of all corpora that have a ``corpus.yaml``, in ``data_dir`` or in the repository."""
+    folders = {DATA, Path(data_dir or DATA)}
+    return sorted({path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")})
+
+
+def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
+    """Find a corpus by name.
+
+    Its files are under ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is the one
+    found there, or else the repository's. An unknown name raises a ``UserError`` that lists the known ones.
+    """
+    if name not in known_corpora(data_dir):
+        known = ", ".join(known_corpora(data_dir))
+        raise UserError(
+            f"there is no corpus {name!r}; the known ones are {known} (a new one is a new corpus.yaml)"
+        )
+    folder = Path(data_dir or DATA).resolve() / name
+    described = folder / "corpus.yaml"
+    return Corpus(
+        name, folder, read_description(described if described.is_file() else DATA / name / "corpus.yaml")
+    )

@@ -1,0 +1,80 @@
+"""When is the output of a stage whole?  When its stamp, written last, says so.
+
+A stage builds in a scratch folder, moves the finished files beside the stamp and then writes the stamp: an
+interruption at any moment leaves no stamp, and the next run builds the stage again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Build:
+    """A stage under construction: its scratch folder, and what it wants to remember in the stamp."""
+
+    folder: Path
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+def read_stamp(stamp: Path) -> dict[str, Any]:
+    """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none."""
+    try:
+        record = json.loads(stamp.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
+    """Whether the stamp was made from exactly these inputs, and every file it lists has its size."""
+    record = read_stamp(stamp)
+    return record.get("inputs") == _plain(inputs) and all(
+        (stamp.parent / name).is_file() and (stamp.parent / name).stat().st_size == size
+        for name, size in record.get("outputs", {}).items()
+    )
+
+
+def fingerprint(stamp: Path) -> str:
+    """A short name for what a finished stage was made from, as an input of the next stage."""
+    inputs = json.dumps(read_stamp(stamp)["inputs"], sort_keys=True)
+    return hashlib.sha256(inputs.encode()).hexdigest()
+
+
+@contextmanager
+def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
+    """Build a stage anew: the body fills ``Build.folder``; if it raises, the old files stay as they were."""
+    target = stamp.parent
+    target.mkdir(parents=True, exist_ok=True)
+    prefix = f"{stamp.stem}.part-"
+    for leftover in target.glob(f"{prefix}*"):  # of an interrupted run
+        shutil.rmtree(leftover, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target))
+    try:
+        build = Build(scratch)
+        yield build
+        replaced = read_stamp(stamp).get("outputs", {})
+        stamp.unlink(missing_ok=True)
+        outputs = {path.name: path.stat().st_size for path in sorted(scratch.iterdir())}
+        for name in replaced.keys() - outputs.keys():
+            (target / name).unlink(missing_ok=True)
+        for name in outputs:
+            (scratch / name).replace(target / name)
+        record = {"inputs": inputs, "outputs": outputs, "report": build.report}
+        unfinished = scratch / "stamp"
+        unfinished.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        unfinished.replace(stamp)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))

@@ -1,0 +1,46 @@
+"""What ``prepare.py`` says at its end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .corpus import Corpus
+from .stamps import read_stamp
+
+
+def summary(corpus: Corpus) -> str:
+    """What a prepared corpus holds, where it is, and what to run next."""
+    counts = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
+    size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
+    symbols = read_stamp(corpus.bin / "stamp.json")["report"]["dictionary"]
+    source, target = corpus.languages
+    rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
+    for split, subset in corpus.subsets.items():
+        name = split if split == subset else f"{split} ({subset})"
+        dropped = (
+            f" ({counts[subset]['dropped']:,} dropped: a side was empty)" if counts[subset]["dropped"] else ""
+        )
+        rows.append(f"  {name:<28}{counts[subset]['pairs']:>10,} pairs{dropped}")
+    rows += [
+        f"  {'vocabulary':<28}{size:>10,} pieces, {symbols:,} symbols in fairseq's dictionary",
+        f"  raw text    {_short(corpus.folder / 'text')}",
+        f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.spm_model)}",
+        f"  binarised   {_short(corpus.bin)}",
+        f"next: python scripts/train.py {_config(corpus)}",
+    ]
+    return "\n".join(rows)
+
+
+def _config(corpus: Corpus) -> str:
+    root = Path(__file__).resolve().parents[2]
+    existing = sorted(root.glob(f"configs/{corpus.name}*/alpha_entmax.yaml"))
+    return (
+        str(existing[0].relative_to(root))
+        if existing
+        else f"configs/{corpus.name}-{'-'.join(corpus.languages)}/alpha_entmax.yaml"
+    )
+
+
+def _short(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
