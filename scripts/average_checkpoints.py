@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Average the parameters of several checkpoints of one training into one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main(argv=None) -> None:
+    """Read the command line, average, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "inputs", nargs="+", type=Path, help="checkpoints; or one folder of them, with --last-epochs"
+    )
+    parser.add_argument(
+        "--last-epochs", type=int, metavar="N", help="the N latest epoch checkpoints of the folder"
+    )
+    parser.add_argument("--output", type=Path, required=True, help="the averaged checkpoint")
+    args = parser.parse_args(argv)
+
+    from user_dir.checkpoints import average_checkpoints, last_epoch_checkpoints, save_checkpoint
+
+    if args.last_epochs is not None and len(args.inputs) != 1:
+        parser.error("--last-epochs goes with one folder")
+    paths = args.inputs
+    if args.last_epochs is not None:
+        paths = last_epoch_checkpoints(args.inputs[0], args.last_epochs)
+    save_checkpoint(average_checkpoints(paths), args.output)
+    print(f"{args.output}: the mean of {', '.join(map(str, paths))}")
+
+
+if __name__ == "__main__":
+    main()

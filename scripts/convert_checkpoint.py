@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Turn a checkpoint of fairseq's stock transformer into one of this plugin's model.
+
+With --alpha 1, the default, it translates exactly as before, through α-entmax attention. To go on training
+from a stock checkpoint with learned α's, no conversion is needed: give fairseq-train --finetune-from-model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main(argv=None) -> None:
+    """Read the command line, convert, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("input", type=Path, help="stock checkpoint")
+    parser.add_argument("output", type=Path, help="checkpoint to write")
+    parser.add_argument("--alpha", type=float, default=1.0, help="α of every head (default: 1, softmax)")
+    args = parser.parse_args(argv)
+
+    from user_dir.checkpoints import from_stock, load_checkpoint, save_checkpoint
+
+    save_checkpoint(from_stock(load_checkpoint(args.input), args.alpha), args.output)
+    print(f"{args.output}: adaptively_sparse_transformer with alpha {args.alpha:g} in every head")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Train a model: fairseq-hydra-train with this plugin loaded and the config checked first.
+
+Paths in a config are relative to the root of this repository, wherever the command is given. Any setting can
+be changed behind the config, for instance:
+
+    python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 common.seed=2
+
+Training killed half-way goes on from its last checkpoint when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", type=Path, help="YAML file, configs/CORPUS/VARIANT.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
+    parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs there")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> None:
+    """Check the config, then become fairseq-hydra-train."""
+    args = parse_args(argv)
+    overrides = list(args.overrides)
+    if args.tensorboard:
+        overrides.append(f"common.tensorboard_logdir={Path(args.tensorboard).resolve()}")
+    config = args.config.resolve()
+
+    from user_dir.training import check_config
+
+    check_config(config, overrides, root=ROOT)
+    command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
+    command += ["-m", "fairseq_cli.hydra_train"]
+    command += ["--config-dir", str(config.parent), "--config-name", config.stem]
+    command += [f"common.user_dir={ROOT / 'user_dir'}", *overrides]
+    os.chdir(ROOT)
+    os.execv(sys.executable, command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""fairseq's commands and our scripts, each run in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
+TINY += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
+TRAINING = ["--optimizer", "adam", "--lr", "0.002", "--criterion", "label_smoothed_cross_entropy"]
+TRAINING += ["--label-smoothing", "0.1", "--dropout", "0.1", "--share-all-embeddings", "--max-tokens", "1000"]
+TRAINING += ["--seed", "3", "--no-progress-bar", "--log-interval", "2", "--num-workers", "0"]
+PLUGIN = ["--user-dir", str(ROOT / "user_dir")]
+
+
+def run(*command, check=True, stdin=None, cwd=ROOT) -> subprocess.CompletedProcess:
+    """Run a command on one thread; with ``check``, show what it said where it fails."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    if check:
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    return done
+
+
+def fairseq(command: str, *flags, **options) -> subprocess.CompletedProcess:
+    """Run ``fairseq-COMMAND``."""
+    return run(sys.executable, "-m", f"fairseq_cli.{command}", *flags, **options)
+
+
+def script(name: str, *flags, **options) -> subprocess.CompletedProcess:
+    """Run ``scripts/NAME.py``."""
+    return run(sys.executable, ROOT / "scripts" / f"{name}.py", *flags, **options)
+
+
+def train(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer", **options):
+    """Train a tiny model by ``fairseq-train``."""
+    data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", save_dir]
+    return fairseq("train", *data, *PLUGIN, "--arch", arch, *TINY, *TRAINING, *flags, **options)
+
+
+def refused(done: subprocess.CompletedProcess, *words: str) -> None:
+    """The command ended with one clear sentence that holds ``words``, and no traceback."""
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    last = done.stderr.strip().split("\n")[-1]
+    assert "error: " in last, done.stderr
+    for word in words:
+        assert word in last, last
+
+
+def read_alpha_log(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,227 @@
+"""fairseq-train, fairseq-hydra-train and scripts/train.py."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+import yaml
+from commands import ROOT, fairseq, read_alpha_log, refused, script, train
+
+from user_dir.checkpoints import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+ENTMAX = ["--disable-validation", "--no-epoch-checkpoints"]
+
+
+def parameters(path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(path)["model"]
+
+
+def assert_same_parameters(left, right) -> None:
+    left, right = parameters(left), parameters(right)
+    assert left.keys() == right.keys()
+    different = [name for name in left if not torch.equal(left[name], right[name])]
+    assert not different
+
+
+def train_losses(output: str) -> list[str]:
+    return re.findall(r"\bloss=([\d.]+)", output)
+
+
+@pytest.fixture(scope="module")
+def through(corpus, tmp_path_factory):
+    """Training of 8 updates without a stop, and what it said."""
+    folder = tmp_path_factory.mktemp("through")
+    log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "2"]
+    done = train(corpus, folder, *ENTMAX, *log, "--max-update", "8", "--tensorboard-logdir", folder / "tb")
+    return folder, done.stdout + done.stderr
+
+
+def test_stop_and_resume_equals_training_through(corpus, through, tmp_path):
+    folder, _ = through
+    log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "2"]
+    train(corpus, tmp_path, *ENTMAX, *log, "--max-update", "5")
+    with (tmp_path / "alpha.jsonl").open("a") as file:
+        file.write('{"update": 6, "encoder_self": []}\n{"upda')  # as if killed beyond the last checkpoint
+    train(corpus, tmp_path, *ENTMAX, *log, "--max-update", "8")
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", folder / "checkpoint_last.pt")
+    assert (tmp_path / "alpha.jsonl").read_text() == (folder / "alpha.jsonl").read_text()
+
+
+def test_alpha_log(through):
+    folder, _ = through
+    lines = read_alpha_log(folder / "alpha.jsonl")
+    assert [line["update"] for line in lines] == [0, 2, 4, 6, 8]
+    for line in lines:
+        for attention_type in ("encoder_self", "decoder_self", "decoder_context"):
+            alphas = torch.tensor(line[attention_type])
+            assert alphas.shape == (2, 4)
+            assert ((alphas > 1) & (alphas < 2)).all()
+    first, last = (torch.tensor(lines[i]["encoder_self"]) for i in (0, -1))
+    assert (first != last).any(), "no α has learned"
+    model = parameters(folder / "checkpoint_last.pt")
+    learned = 1 + torch.sigmoid(model["encoder.layers.1.self_attn.alpha.a"])
+    assert torch.allclose(last[1], learned, atol=1e-6)
+
+
+def test_alpha_in_log_line_and_tensorboard(through):
+    folder, output = through
+    for attention_type in ("encoder_self", "decoder_self", "decoder_context"):
+        for name in ("mean", "min", "max"):
+            assert re.search(rf"alpha_{attention_type}_{name}=1\.\d", output)
+    events = b"".join(path.read_bytes() for path in folder.glob("tb/**/*tfevents*"))
+    assert b"alpha_encoder_self_mean" in events
+
+
+def test_hydra_train_equals_train(corpus, through, tmp_path):
+    folder, output = through
+    config = {
+        "common": {"seed": 3, "log_interval": 2, "log_format": "simple", "user_dir": str(ROOT / "user_dir")},
+        "task": {
+            "_name": "translation",
+            "data": str(corpus / "bin"),
+            "source_lang": "de",
+            "target_lang": "en",
+        },
+        "model": {
+            "_name": "adaptively_sparse_transformer",
+            "encoder_embed_dim": 32,
+            "encoder_ffn_embed_dim": 64,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "dropout": 0.1,
+            "share_all_embeddings": True,
+        },
+        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
+        "optimizer": {"_name": "adam"},
+        "lr_scheduler": {"_name": "fixed"},
+        "dataset": {"max_tokens": 1000, "num_workers": 0, "disable_validation": True},
+        "optimization": {"max_update": 8, "lr": [0.002]},
+        "checkpoint": {"save_dir": str(tmp_path), "no_epoch_checkpoints": True},
+        "hydra": {"run": {"dir": str(tmp_path)}, "job": {"chdir": False}, "output_subdir": None},
+    }
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "same.yaml").write_text(yaml.safe_dump(config))
+    done = fairseq("hydra_train", "--config-dir", tmp_path / "config.d", "--config-name", "same")
+    losses = train_losses(done.stdout + done.stderr)
+    assert len(losses) == 4
+    assert losses == train_losses(output)
+    assert_same_parameters(tmp_path / "checkpoint_last.pt", folder / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--attention-normalizer", "softmax"],
+        ["--attention-normalizer", "sparsemax"],
+        ["--attention-normalizer", "entmax15"],
+        ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
+        ["--alpha-tying", "model", "--alpha-lr-multiplier", "10"],
+        ["--alpha-schedule", "linear", "--alpha-schedule-updates", "3", "--alpha-schedule-then", "learned"],
+        ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--checkpoint-activations"],
+    ],
+    ids=lambda flags: "_".join(flags).replace("--", ""),
+)
+def test_every_variant_trains_by_flags_alone(corpus, tmp_path, flags):
+    done = train(corpus, tmp_path, *ENTMAX, "--max-update", "4", *flags)
+    losses = [float(loss) for loss in train_losses(done.stdout + done.stderr)]
+    assert len(losses) == 2
+    assert 0 < losses[1] < losses[0]
+
+
+def test_scheduled_alpha_resumes(corpus, tmp_path):
+    schedule = ["--alpha-schedule", "cosine", "--alpha-schedule-updates", "6"]
+    schedule += ["--alpha-schedule-then", "learned"]
+    log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "1"]
+    for updates in ("3", "8"):
+        train(corpus, tmp_path, *ENTMAX, *schedule, *log, "--max-update", updates)
+    lines = read_alpha_log(tmp_path / "alpha.jsonl")
+    assert [line["update"] for line in lines] == list(range(9))
+    alphas = [line["decoder_self"][0][0] for line in lines]
+    assert alphas[0] == 1.0
+    assert alphas[3] == pytest.approx(1.25)
+    assert alphas[6] == pytest.approx(1.5)
+    assert alphas[8] != alphas[6]
+
+
+def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_path):
+    """With a rate and a weight decay of 0 for its group, α stays as it began."""
+    log = tmp_path / "alpha.jsonl"
+    config = yaml.safe_load((ROOT / "configs/toy/alpha_entmax.yaml").read_text())
+    config["optimizer"] = {
+        "_name": "composite",
+        "groups": {
+            group: {
+                "lr_float": rate,
+                "optimizer": {"_name": "adam", "weight_decay": decay},
+                "lr_scheduler": {"_name": "fixed"},
+            }
+            for group, rate, decay in (("default", 0.01, 0.5), ("alpha", 0.0, 0.0))
+        },
+    }
+    config["lr_scheduler"] = {"_name": "pass_through"}
+    config["task"]["data"] = str(corpus / "bin")
+    config["model"].update(alpha_log=str(log), alpha_log_interval=1)
+    config["checkpoint"] = {"save_dir": str(tmp_path), "no_epoch_checkpoints": True}
+    config["dataset"].update(disable_validation=True, num_workers=0, max_tokens=500)
+    path = tmp_path / "composite.yaml"
+    path.write_text(yaml.safe_dump(config))
+    script("train", path, "optimization.max_update=3")
+    lines = read_alpha_log(log)
+    assert [line["update"] for line in lines] == [0, 1, 2]
+    assert lines[0]["encoder_self"] == lines[2]["encoder_self"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--attention-normalizer", "softermax"], ["--attention-normalizer", "softermax", "sparsemax"]),
+        (["--fixed-alpha", "0.5"], ["--fixed-alpha", "0.5"]),
+        (["--alpha-min", "1.8", "--alpha-max", "1.2"], ["--alpha-min", "1.8", "1.2"]),
+        (["--alpha-init", "2.5"], ["--alpha-init", "2.5"]),
+        (["--decoder-context-alpha-init", "3"], ["decoder_context", "--alpha-init", "3"]),
+        (["--encoder-attention-heads", "5"], ["--encoder-attention-heads", "5", "32"]),
+        (["--alpha-log-interval", "0"], ["--alpha-log-interval", "0"]),
+    ],
+    ids=lambda value: value[0].strip("-") if value[0].startswith("--") else None,
+)
+def test_wrong_flags_end_in_a_sentence(corpus, tmp_path, flags, words):
+    refused(train(corpus, tmp_path, *flags, check=False), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_path):
+    folder, _ = through
+    flags = ["--restore-file", folder / "checkpoint_last.pt", "--reset-optimizer", "--max-update", "9"]
+    done = train(corpus, tmp_path, *flags, "--attention-normalizer", "softmax", check=False)
+    refused(done, "alpha", "checkpoint")
+    done = train(corpus, tmp_path, *flags, "--encoder-layers", "3", check=False)
+    refused(done, "checkpoint", "encoder.layers.2")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.alpha_min=3", ["--alpha-min", "3"]),
+        ("model.alpha_innit=1.5", ["unknown setting", "alpha_innit"]),
+        ("model.alpha_init=high", ["--alpha-init", "high"]),
+        ("model._name=transformator", ["transformator", "adaptively_sparse_transformer"]),
+        ("optimisation.max_update=3", ["optimisation"]),
+        ("task.data=nowhere", ["nowhere", "prepare.py"]),
+        ("no-equals-sign", ["no-equals-sign"]),
+    ],
+)
+def test_wrong_config_ends_in_a_sentence(change, words):
+    refused(script("train", "configs/toy/alpha_entmax.yaml", change, check=False), *words)
+
+
+def test_missing_and_broken_config(tmp_path):
+    refused(script("train", "configs/nothing.yaml", check=False), "nothing.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("task: [1, 2\nmodel: }")
+    refused(script("train", broken, check=False), "broken.yaml", "line 2")

@@ -1,0 +1,161 @@
+"""Checkpoints through generate, interactive, validate, averaging and evaluation."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+import sacrebleu
+import torch
+from commands import PLUGIN, fairseq, refused, script, train
+
+from user_dir.checkpoints import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+def generate(corpus, checkpoint, *flags) -> str:
+    data = [corpus / "bin", *PLUGIN, "--path", checkpoint, "--gen-subset", "valid", "--beam", "2"]
+    bounds = ["--max-len-a", "0", "--max-len-b", "8", "--max-tokens", "2000", "--remove-bpe", "sentencepiece"]
+    return fairseq("generate", *data, *bounds, *flags).stdout
+
+
+def translations(output: str) -> list[str]:
+    return re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", output, flags=re.M)
+
+
+def scores(output: str) -> dict[str, list[float]]:
+    return {
+        number: [float(score) for score in values.split()]
+        for number, values in re.findall(r"^P-(\d+)\t(.*)$", output, flags=re.M)
+    }
+
+
+def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
+    """weights_only is on by default; nothing here switches it off."""
+    best = trained / "checkpoint_best.pt"
+    assert load_checkpoint(best)["extra_state"]["best"] is not None
+    assert len(translations(generate(corpus, best))) == 400
+
+    data = [corpus / "bin", *PLUGIN, "--path", best, "--source-lang", "de", "--target-lang", "en"]
+    text = "Der Hund schläft.\nWer sieht die Katze?\n"
+    pieces = ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "spm.model"]
+    interactive = fairseq("interactive", *data, *pieces, "--max-len-b", "8", stdin=text).stdout
+    assert [number for number, _ in translations(interactive)] == ["0", "1"]
+
+    validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000")
+    assert re.search(r"valid.*loss [\d.]+", validated.stdout + validated.stderr)
+
+    resumed = tmp_path / "resumed"
+    shutil.copytree(trained, resumed)
+    output = train(corpus, resumed, "--max-update", "14", "--disable-validation")
+    assert "num_updates 14" in output.stdout + output.stderr
+
+
+def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
+    converted = tmp_path / "converted.pt"
+    script("convert_checkpoint", stock, converted)
+    theirs, ours = generate(corpus, stock), generate(corpus, converted)
+    assert len(translations(theirs)) == 400
+    assert translations(ours) == translations(theirs)
+    ours, theirs = scores(ours), scores(theirs)
+    assert all(ours[number] == pytest.approx(theirs[number], abs=2e-3) for number in theirs)
+
+    settings = load_checkpoint(converted)["cfg"]["model"]
+    assert settings.fixed_alpha == 1.0
+    script("convert_checkpoint", stock, converted, "--alpha", "1.5")
+    assert load_checkpoint(converted)["cfg"]["model"].fixed_alpha == 1.5
+
+
+def test_training_goes_on_from_a_stock_checkpoint_with_learned_alpha(corpus, stock, tmp_path):
+    arch = "adaptively_sparse_transformer_wmt_en_de"  # post-norm, as stock is by default
+    flags = ["--finetune-from-model", stock, "--alpha-init", "1.05", "--max-update", "3"]
+    train(corpus, tmp_path, *flags, "--disable-validation", arch=arch)
+    model = load_checkpoint(tmp_path / "checkpoint_last.pt")["model"]
+    assert model["encoder.layers.0.self_attn.alpha.a"].shape == (4,)
+    before = load_checkpoint(stock)["model"]
+    drift = (model["encoder.layers.0.fc1.weight"] - before["encoder.layers.0.fc1.weight"]).abs().max()
+    assert 0 < drift < 0.01, "did not start from the stock weights"
+
+
+def test_evaluate_scores_what_fairseq_generate_gives(data, corpus, trained, tmp_path):
+    checkpoint = trained / "checkpoint_last.pt"
+    done = script("evaluate", "--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path)
+    result = json.loads((tmp_path / "test.json").read_text())
+    assert f"BLEU {result['bleu']:.2f}" in done.stdout
+    assert result["sentences"] == 400
+    assert result["direction"] == "de-en"
+    assert "tok:13a" in result["bleu_signature"]
+    assert result["chrf_signature"].startswith("nrefs:1|case:mixed")
+
+    command = result["command"].split()
+    assert command[0] == "fairseq-generate"
+    by_hand = translations(fairseq("generate", *command[1:]).stdout)
+    by_hand = [text for _, text in sorted(by_hand, key=lambda pair: int(pair[0]))]
+    assert (tmp_path / "test.en").read_text().split("\n")[:-1] == by_hand
+    references = (corpus / "text" / "test.en").read_text().split("\n")[:-1]
+    assert result["bleu"] == round(sacrebleu.corpus_bleu(by_hand, [references]).score, 2)
+    assert result["chrf"] == round(sacrebleu.corpus_chrf(by_hand, [references]).score, 2)
+
+
+def test_average_is_the_mean(trained, tmp_path):
+    inputs = sorted(trained.glob("checkpoint_*_*.pt"))
+    assert len(inputs) == 2
+    script("average_checkpoints", *inputs, "--output", tmp_path / "average.pt")
+    average = load_checkpoint(tmp_path / "average.pt")["model"]
+    first, second = (load_checkpoint(path)["model"] for path in inputs)
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    for name in average:
+        assert torch.allclose(average[name], (first[name] + second[name]) / 2, atol=1e-7), name
+
+
+def test_head_report(data, trained, tmp_path):
+    output = tmp_path / "heads.json"
+    where = ["--path", trained / "checkpoint_last.pt", "--corpus", "toy", "--data", data]
+    done = script("head_stats", *where, "--output", output)
+    report = json.loads(output.read_text())
+    assert report["sentences"] == 400
+    assert len(report["heads"]) == 3 * 2 * 4
+    assert all(0 < row["density"] <= 1 and 1 < row["alpha"] < 2 for row in report["heads"])
+    assert any(row["density"] < 0.9 for row in report["heads"])
+    assert "decoder_context: mean alpha" in done.stdout
+    rows = output.with_suffix(".csv").read_text().splitlines()
+    assert rows[0] == "attention,layer,head,alpha,density"
+    assert len(rows) == 25
+
+
+def test_wrong_checkpoints_end_in_a_sentence(data, corpus, trained, stock, tmp_path):
+    def evaluate(path, *flags):
+        return script("evaluate", "--path", path, "--corpus", "toy", "--data", data, *flags, check=False)
+
+    refused(evaluate(tmp_path / "none.pt"), "none.pt")
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes((trained / "checkpoint_last.pt").read_bytes()[:5000])
+    refused(evaluate(cut), "cut.pt", "cut short")
+    torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
+    refused(evaluate(tmp_path / "other.pt"), "other.pt")
+    refused(evaluate(stock, "--test-set", "test_2016"), "test_2016", "test")
+    refused(
+        script("head_stats", "--path", stock, "--corpus", "toy", "--data", data, check=False), "transformer"
+    )
+    two = [trained / "checkpoint_last.pt", stock]
+    done = script("average_checkpoints", *two, "--output", tmp_path / "a.pt", check=False)
+    refused(done, "different models")
+    assert not (tmp_path / "a.pt").exists()
+
+
+def test_checkpoint_that_would_run_code_is_refused(data, tmp_path):
+    marker = tmp_path / "marker"
+
+    class Hostile:
+        def __reduce__(self):
+            return (open, (str(marker), "w"))
+
+    torch.save({"model": {}, "cfg": Hostile()}, tmp_path / "hostile.pt")
+    path = ["--path", tmp_path / "hostile.pt"]
+    refused(
+        script("evaluate", *path, "--corpus", "toy", "--data", data, check=False), "refused", "hostile.pt"
+    )
+    assert not marker.exists()

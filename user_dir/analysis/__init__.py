@@ -1,0 +1,1 @@
+"""What the heads do: attention captured from a model, and statistics over it."""
