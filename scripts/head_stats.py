@@ -11,6 +11,7 @@ import argparse
 import csv
 import io
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def main(argv=None) -> None:
     from user_dir.evaluation import translation_direction
     from user_dir.files import write_text
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     if args.subset not in (*corpus.subsets, *corpus.subsets.values()):
         raise UserError(f"{corpus.name} has no subset {args.subset!r}; it has {', '.join(corpus.subsets)}")

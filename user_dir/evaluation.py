@@ -55,6 +55,8 @@ def evaluate(
     command += ["--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
     command += ["--source-lang", source, "--target-lang", target, "--remove-bpe", "sentencepiece"]
     command += ["--beam", str(beam), "--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
+    # At its default of 8, fairseq leaves out the sentences that do not fill the last batch.
+    command += ["--required-batch-size-multiple", "1"]
     generated = run_generate(command, subset, output)
 
     hypotheses = read_translations(generated)

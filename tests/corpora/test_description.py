@@ -35,7 +35,7 @@ def test_every_corpus_of_the_repository_is_well_described():
     ("old", "new", "complaint"),
     [
         ("licence: none", "license: none", r"line 10: unknown key 'license'"),
-        ("licence: none\n", "", "the key 'licence' is missing"),
+        ("vocabulary_size: 60\n", "", "the key 'vocabulary_size' is missing"),
         ("vocabulary_size: 60", "vocabulary_size: many", "line 9: vocabulary_size is 'many'"),
         ("vocabulary_size: 60", "vocabulary_size: true", "line 9: vocabulary_size is True"),
         ("vocabulary_size: 60", "vocabulary_size: 0", "line 9: vocabulary_size is 0"),

@@ -34,8 +34,8 @@ class Description:
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
     vocabulary_size: int
-    licence: str
-    citation: str
+    licence: str = ""
+    citation: str = ""
     character_coverage: float = 1.0
     normalization: str = "nmt_nfkc"
     options: dict[str, Any] = field(default_factory=dict)
@@ -54,8 +54,8 @@ KEYS = {
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
     "vocabulary_size": (int, "a whole number", True),
-    "licence": (str, "a text", True),
-    "citation": (str, "a text", True),
+    "licence": (str, "a text", False),
+    "citation": (str, "a text", False),
     "character_coverage": ((int, float), "a number between 0 and 1", False),
     "normalization": (str, "a text", False),
     "options": (dict, "a mapping", False),
