@@ -14,7 +14,9 @@ setup: $(STAMP)  ## the virtual environment
 
 $(STAMP): requirements.txt requirements-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	# pip 24.1 and later refuse the metadata of fairseq 0.12.2, which older Pythons need.
+	$(BIN)/python -m pip install --quiet --upgrade \
+		"$$($(BIN)/python -c 'import sys; print("pip" if sys.version_info >= (3, 11) else "pip<24.1")')"
 	$(BIN)/python -m pip install --requirement requirements.txt --requirement requirements-dev.txt
 	touch $@
 
