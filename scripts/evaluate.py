@@ -10,6 +10,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -24,9 +32,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="evaluation/CHECKPOINT beside the checkpoint if not given"
     )
-    parser.add_argument("--beam", type=int, default=5, help="beam size")
+    parser.add_argument("--beam", type=positive, default=5, help="beam size")
     parser.add_argument("--lenpen", type=float, default=1.0, help="length penalty")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens in a batch")
+    parser.add_argument("--max-tokens", type=positive, default=4096, help="tokens in a batch")
     parser.add_argument("--tokenize", metavar="NAME", help="sacrebleu's tokenizer, if not its own choice")
     return parser.parse_args(argv)
 

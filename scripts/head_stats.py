@@ -27,28 +27,33 @@ def main(argv=None) -> None:
     parser.add_argument("--corpus", required=True, help="a prepared corpus, for instance multi30k")
     parser.add_argument("--subset", default="valid", help="valid (default), train, or a test set's name")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: CHECKPOINT with .heads.json")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.json",
+        help="default: CHECKPOINT with .heads.json; the CSV is beside it",
+    )
     args = parser.parse_args(argv)
+    output = args.output or args.path.with_suffix(".heads.json")
+    if output.suffix != ".json":
+        parser.error(f"--output {output} must end in .json; the CSV is written beside it")
 
     import user_dir  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
     from user_dir.analysis.statistics import head_statistics, head_table
     from user_dir.corpora import load_corpus
     from user_dir.errors import UserError
-    from user_dir.evaluation import translation_direction
     from user_dir.files import write_text
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     if args.subset not in (*corpus.subsets, *corpus.subsets.values()):
         raise UserError(f"{corpus.name} has no subset {args.subset!r}; it has {', '.join(corpus.subsets)}")
-    translation_direction(args.path, corpus)
     model, task = load_model(args.path, corpus)
     report = {"checkpoint": str(args.path), "corpus": corpus.name, "subset": args.subset}
     report.update(head_statistics(model, task, corpus.subsets.get(args.subset, args.subset)))
 
     print(head_table(report["heads"]))
-    output = args.output or args.path.with_suffix(".heads.json")
     table = io.StringIO()
     writer = csv.DictWriter(table, fieldnames=list(report["heads"][0]), lineterminator="\n")
     writer.writeheader()

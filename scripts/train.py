@@ -2,9 +2,9 @@
 """Train a model: fairseq-hydra-train with this plugin loaded and the config checked first.
 
 Paths in a config are relative to the root of this repository, wherever the command is given. Any setting can
-be changed behind the config, for instance:
+be changed behind the config, named there or not; hydra's +key=value and ~key are taken as they are:
 
-    python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 common.seed=2
+    python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 model.encoder_layers=2
 
 Training killed half-way goes on from its last checkpoint when the same command is given again.
 """
@@ -28,26 +28,27 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("config", type=Path, help="YAML file, configs/CORPUS/VARIANT.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs there")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def main(argv=None) -> None:
     """Check the config, then become fairseq-hydra-train."""
     args = parse_args(argv)
-    overrides = list(args.overrides)
-    if args.tensorboard:
-        overrides.append(f"common.tensorboard_logdir={Path(args.tensorboard).resolve()}")
     config = args.config.resolve()
 
-    from user_dir.training import check_config
+    from user_dir.training import check_config, hydra_override
 
+    # Quoted: to hydra, a comma in a path would mean several runs.
+    overrides = [hydra_override(override) for override in args.overrides]
+    overrides.append(f"++common.user_dir='{ROOT / 'user_dir'}'")
+    if args.tensorboard:
+        overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
     check_config(config, overrides, root=ROOT)
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
     command += ["-m", "fairseq_cli.hydra_train"]
     command += ["--config-dir", str(config.parent), "--config-name", config.stem]
-    command += [f"common.user_dir={ROOT / 'user_dir'}", *overrides]
     os.chdir(ROOT)
-    os.execv(sys.executable, command)
+    os.execv(sys.executable, [*command, *overrides])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import math
 import pickle
 import re
 from pathlib import Path
@@ -15,20 +15,30 @@ import numpy as np
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from .errors import UserError
+from .files import written_beside
 
 
 def allow_checkpoint_types() -> None:
     """Let torch load what fairseq puts into a checkpoint besides tensors: all of it plain data.
 
-    The flags are a Namespace; meters and best scores of ``--eval-bleu`` are numpy scalars.
+    The flags are a Namespace; meters and best scores of ``--eval-bleu`` are numpy scalars, whose functions
+    numpy 1 and 2 keep under different names: each of them reads what was written under the other.
     """
-    scalars = {type(np.dtype(kind)) for kind in ("int64", "float64", "float32", "int32", "bool")}
-    reconstruct = np.core.multiarray if np.__version__ < "2" else np._core.multiarray
-    plain = [argparse.Namespace, np.dtype, np.ndarray, reconstruct.scalar, reconstruct._reconstruct]
-    torch.serialization.add_safe_globals([*plain, *scalars])
+    dtypes = {type(np.dtype(kind)) for kind in np.typecodes["AllInteger"] + "efd?"}
+    rebuild = {
+        "_reconstruct": np.array([0]).__reduce__()[0],
+        "scalar": np.float64(0).__reduce__()[0],
+    }
+    named = [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for name, function in rebuild.items()
+        for core in ("core", "_core")
+    ]
+    torch.serialization.add_safe_globals([argparse.Namespace, np.dtype, np.ndarray, *dtypes, *named])
 
 
 def load_checkpoint(path: str | Path) -> dict:
@@ -42,32 +52,33 @@ def load_checkpoint(path: str | Path) -> dict:
         raise UserError(f"no checkpoint {path}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\S+) was not an allowed|class (\S+)", str(error))
-        what = f" ({found.group(1) or found.group(2)})" if found else ""
-        raise UserError(
-            f"{path} is refused: it is no plain checkpoint, but holds objects{what} that could run code"
-        ) from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError):
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        found = re.search(r"GLOBAL ([\w.]+) was not an allowed", str(error))
+        if found:
+            raise UserError(
+                f"{path} is refused: besides plain data it holds {found.group(1)}, which could run code"
+            ) from None
         raise UserError(f"{path} is not a checkpoint, or is cut short") from None
-    if not isinstance(state, dict) or "model" not in state or not ("cfg" in state or "args" in state):
-        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model or no settings")
-    if state.get("cfg") is None:  # written before fairseq had one
-        state["cfg"] = dict(convert_namespace_to_omegaconf(state["args"]))
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
+    if state.get("cfg") is None and isinstance(state.get("args"), argparse.Namespace):
+        # Written before fairseq had cfg. With args gone too, fairseq reads what we make of them.
+        cfg = convert_namespace_to_omegaconf(state["args"])
+        state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+        state["args"] = None
+    cfg = state.get("cfg")
+    if not isinstance(cfg, dict) or not cfg.get("model") or not cfg.get("task"):
+        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no settings")
     return state
 
 
 def save_checkpoint(state: dict, path: str | Path) -> None:
-    """Write a checkpoint beside its place, then rename it: nothing half-written is left looking whole."""
-    path = Path(path)
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(state, beside)
-        os.replace(beside, path)
-    except (OSError, RuntimeError) as error:  # torch wraps what the file system says
-        beside.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error}") from None
+    """Write a checkpoint beside its place, then rename it."""
+    with written_beside(path) as beside:
+        try:
+            torch.save(state, beside)
+        except RuntimeError as error:  # torch wraps what the file system says
+            raise OSError(str(error)) from None
 
 
 def model_name(state: dict) -> str:
@@ -100,7 +111,9 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
         match = re.fullmatch(r"checkpoint(\d+)\.pt", file.name)
         if match:
             epochs[int(match.group(1))] = file
-    if count < 1 or len(epochs) < count:
+    if count < 1:
+        raise UserError(f"--last-epochs must be positive, not {count}")
+    if len(epochs) < count:
         raise UserError(
             f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not the {count} asked for; "
             "train longer, or with checkpoint.keep_last_epochs at least as large"
@@ -133,6 +146,8 @@ def average_checkpoints(paths: list[Path]) -> dict:
 
 def from_stock(state: dict, alpha: float) -> dict:
     """A stock ``transformer`` checkpoint as one of this plugin's model, with α fixed in every head."""
+    if not 1 <= alpha < math.inf:
+        raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
     name = model_name(state)
     if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
@@ -141,6 +156,6 @@ def from_stock(state: dict, alpha: float) -> dict:
     ours = "adaptively_sparse_transformer"
     settings._name = settings.arch = ours
     settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
-    ARCH_CONFIG_REGISTRY[ours](settings)  # checks α
+    ARCH_CONFIG_REGISTRY[ours](settings)
     state["cfg"]["model"] = settings
     return state

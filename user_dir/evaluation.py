@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ import sacrebleu
 from .checkpoints import load_checkpoint, model_name, task_settings
 from .corpora import Corpus
 from .errors import UserError
-from .files import write_text
+from .files import make_folder, write_text
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -31,7 +33,7 @@ def evaluate(
     """Translate ``test_set`` and score it on detokenised text.
 
     Args:
-        checkpoint: of any model that fairseq or this plugin can build.
+        checkpoint: of this plugin's model or any other Transformer of fairseq's.
         corpus: a prepared corpus; the direction is the checkpoint's.
         test_set: public name of one of its test sets.
         output: folder for fairseq-generate's output, the translations and the scores.
@@ -48,11 +50,15 @@ def evaluate(
     """
     if test_set not in corpus.test_sets:
         raise UserError(f"{corpus.name} has no test set {test_set!r}; it has {', '.join(corpus.test_sets)}")
-    source, target = translation_direction(checkpoint, corpus)
+    if os.pathsep in str(checkpoint):
+        raise UserError(
+            f"{checkpoint}: fairseq would take the {os.pathsep!r} for the end of a path; rename it"
+        )
+    state = load_checkpoint(checkpoint)
+    source, target = translation_direction(state, checkpoint, corpus)
+    bleu = make_bleu(target, tokenize)
     subset = corpus.test_sets[test_set]
-    output.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "fairseq_cli.generate", str(corpus.bin)]
-    command += ["--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
+    command = [str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
     command += ["--source-lang", source, "--target-lang", target, "--remove-bpe", "sentencepiece"]
     command += ["--beam", str(beam), "--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
     # At its default of 8, fairseq leaves out the sentences that do not fill the last batch.
@@ -60,32 +66,35 @@ def evaluate(
     generated = run_generate(command, subset, output)
 
     hypotheses = read_translations(generated)
-    references = corpus.text(subset, target).read_text(encoding="utf-8").rstrip("\n").split("\n")
+    references = corpus.text(subset, target).read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if len(hypotheses) != len(references):
         raise UserError(
             f"{generated} has {len(hypotheses)} translations for the {len(references)} sentences of "
-            f"{test_set}; prepare the corpus anew, or lower --max-tokens"
+            f"{test_set}; was {corpus.name} prepared anew meanwhile?"
         )
     write_text(output / f"{test_set}.{target}", "".join(line + "\n" for line in hypotheses))
+    chrf = sacrebleu.metrics.CHRF()
     result = {
         "checkpoint": str(checkpoint),
-        "model": model_name(load_checkpoint(checkpoint)),
+        "model": model_name(state),
         "corpus": corpus.name,
         "test_set": test_set,
         "direction": f"{source}-{target}",
         "sentences": len(references),
         "beam": beam,
         "length_penalty": length_penalty,
-        "command": "fairseq-generate " + " ".join(command[3:]),
-        **score(hypotheses, references, target, tokenize),
+        "command": shlex.join(["fairseq-generate", *command]),
+        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": round(chrf.corpus_score(hypotheses, [references]).score, 2),
+        "chrf_signature": str(chrf.get_signature()),
     }
     write_text(output / f"{test_set}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result
 
 
-def translation_direction(checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
+def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
     """Source and target language a checkpoint was trained for; checks that ``corpus`` and it fit."""
-    state = load_checkpoint(checkpoint)
     task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
     if set(direction) != set(corpus.languages):
@@ -108,15 +117,20 @@ def translation_direction(checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
     return direction
 
 
-def run_generate(command: list[str], subset: str, output: Path) -> Path:
+def run_generate(arguments: list[str], subset: str, output: Path) -> Path:
     """Run fairseq-generate with its progress bar showing; returns the file it writes."""
+    make_folder(output)
     log = output / f"generate-{subset}.log"
-    with log.open("w", encoding="utf-8") as file:
-        status = subprocess.run([*command, "--results-path", str(output)], stdout=file).returncode
+    # Its own warnings, about its age, would hide what matters.
+    command = [sys.executable, "-W", "ignore::UserWarning", "-m", "fairseq_cli.generate"]
+    command += [*arguments, "--results-path", str(output)]
+    try:
+        with log.open("w", encoding="utf-8") as file:
+            status = subprocess.run(command, stdout=file).returncode
+    except OSError as error:
+        raise UserError(f"cannot write {log}: {error.strerror}") from None
     if status:
-        raise UserError(
-            f"fairseq-generate failed with exit status {status}; what it said is above and in {log}"
-        )
+        raise UserError(f"fairseq-generate failed with exit status {status}; see above, and {log}")
     return output / f"generate-{subset}.txt"
 
 
@@ -131,13 +145,15 @@ def read_translations(path: Path) -> list[str]:
     return [translations[number] for number in sorted(translations)]
 
 
-def score(hypotheses: list[str], references: list[str], language: str, tokenize: str | None = None) -> dict:
-    """BLEU and chrF of sacrebleu on detokenised text, with their signatures."""
-    bleu = sacrebleu.metrics.BLEU(tokenize=tokenize, trg_lang=language)
-    chrf = sacrebleu.metrics.CHRF()
-    return {
-        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": round(chrf.corpus_score(hypotheses, [references]).score, 2),
-        "chrf_signature": str(chrf.get_signature()),
-    }
+def make_bleu(language: str, tokenize: str | None = None) -> sacrebleu.metrics.BLEU:
+    """sacrebleu's BLEU for text in ``language``; a tokenizer it does not have is refused."""
+    if tokenize is not None and tokenize not in sacrebleu.metrics.BLEU.TOKENIZERS:
+        known = ", ".join(sacrebleu.metrics.BLEU.TOKENIZERS)
+        raise UserError(f"sacrebleu has no tokenizer {tokenize!r}; it has {known}")
+    try:
+        return sacrebleu.metrics.BLEU(tokenize=tokenize, trg_lang=language)
+    except RuntimeError as error:  # that of Japanese and Korean is a package of its own
+        raise UserError(
+            f"sacrebleu cannot tokenize {language!r} here ({' '.join(str(error).split())}); "
+            "install what it names, or give --tokenize char"
+        ) from None

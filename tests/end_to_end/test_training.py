@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from commands import ROOT, fairseq, read_alpha_log, refused, script, train
+from fairseq import checkpoint_utils
 
 from user_dir.checkpoints import load_checkpoint
 
@@ -135,18 +136,28 @@ def test_every_variant_trains_by_flags_alone(corpus, tmp_path, flags):
 
 
 def test_scheduled_alpha_resumes(corpus, tmp_path):
+    """Some α scheduled, some learning: stopped and resumed, the log is that of training through."""
     schedule = ["--alpha-schedule", "cosine", "--alpha-schedule-updates", "6"]
-    schedule += ["--alpha-schedule-then", "learned"]
-    log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "1"]
-    for updates in ("3", "8"):
-        train(corpus, tmp_path, *ENTMAX, *schedule, *log, "--max-update", updates)
-    lines = read_alpha_log(tmp_path / "alpha.jsonl")
+    schedule += ["--alpha-schedule-then", "learned", "--encoder-self-alpha-init", "1.3"]
+    for folder, stops in (("resumed", ["3", "8"]), ("through", ["8"])):
+        log = ["--alpha-log", tmp_path / folder / "alpha.jsonl", "--alpha-log-interval", "1"]
+        for updates in stops:
+            train(corpus, tmp_path / folder, *ENTMAX, *schedule, *log, "--max-update", updates)
+    resumed, through = (tmp_path / folder / "alpha.jsonl" for folder in ("resumed", "through"))
+    assert resumed.read_text() == through.read_text()
+    lines = read_alpha_log(through)
     assert [line["update"] for line in lines] == list(range(9))
     alphas = [line["decoder_self"][0][0] for line in lines]
-    assert alphas[0] == 1.0
-    assert alphas[3] == pytest.approx(1.25)
-    assert alphas[6] == pytest.approx(1.5)
+    assert alphas[:7] == pytest.approx([1.0, 1.033494, 1.125, 1.25, 1.375, 1.466506, 1.5], abs=1e-5)
     assert alphas[8] != alphas[6]
+    assert lines[0]["encoder_self"] != lines[2]["encoder_self"]
+
+
+def test_checkpoint_from_the_midst_of_a_schedule_has_the_alpha_of_then(corpus, tmp_path):
+    schedule = ["--alpha-schedule", "linear", "--alpha-schedule-updates", "8"]
+    train(corpus, tmp_path, *ENTMAX, *schedule, "--store-ema", "--max-update", "4")
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
+    assert models[0].alphas()["encoder_self"][0].tolist() == [1.25] * 4
 
 
 def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_path):
@@ -173,8 +184,8 @@ def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_p
     path.write_text(yaml.safe_dump(config))
     script("train", path, "optimization.max_update=3")
     lines = read_alpha_log(log)
-    assert [line["update"] for line in lines] == [0, 1, 2]
-    assert lines[0]["encoder_self"] == lines[2]["encoder_self"]
+    assert [line["update"] for line in lines] == [0, 1, 2, 3]
+    assert lines[0]["encoder_self"] == lines[3]["encoder_self"]
 
 
 @pytest.mark.parametrize(
@@ -214,13 +225,42 @@ def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_pat
         ("optimisation.max_update=3", ["optimisation"]),
         ("task.data=nowhere", ["nowhere", "prepare.py"]),
         ("no-equals-sign", ["no-equals-sign"]),
+        ("model.dropout=high", ["model.dropout", "high"]),
+        ("model._name=[a]", ["_name"]),
+        ("model.encoder_attention_heads=5", ["--encoder-attention-heads", "5"]),
+        ("model.alpha_log=${nothing}", ["nothing"]),
     ],
 )
 def test_wrong_config_ends_in_a_sentence(change, words):
     refused(script("train", "configs/toy/alpha_entmax.yaml", change, check=False), *words)
 
 
+def test_overrides_reach_what_the_config_does_not_name(corpus, tmp_path):
+    """Also deletions in hydra's grammar, flags in between, and a relative path given elsewhere."""
+    done = script(
+        "train",
+        "../configs/toy/alpha_entmax.yaml",
+        "model.encoder_layers=1",
+        "--tensorboard",
+        tmp_path / "t,b",
+        "~model.dropout",
+        f"task.data={corpus / 'bin'}",
+        f"checkpoint.save_dir={tmp_path}",
+        "optimization.max_update=2",
+        "dataset.disable_validation=true",
+        cwd=ROOT / "docs",
+    )
+    assert "num_updates: 2 >= max_update: 2" in done.stdout + done.stderr
+    model = parameters(tmp_path / "checkpoint_last.pt")
+    assert "encoder.layers.0.fc1.weight" in model
+    assert "encoder.layers.1.fc1.weight" not in model
+    assert (tmp_path / "alpha.jsonl").exists()
+    assert list((tmp_path / "t,b").rglob("*tfevents*"))
+
+
 def test_missing_and_broken_config(tmp_path):
+    (tmp_path / "config.yaml").write_text("task: {}")
+    refused(script("train", tmp_path / "config.yaml", check=False), "config.yaml")
     refused(script("train", "configs/nothing.yaml", check=False), "nothing.yaml")
     broken = tmp_path / "broken.yaml"
     broken.write_text("task: [1, 2\nmodel: }")

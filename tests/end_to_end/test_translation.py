@@ -137,6 +137,12 @@ def test_wrong_checkpoints_end_in_a_sentence(data, corpus, trained, stock, tmp_p
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
     refused(evaluate(tmp_path / "other.pt"), "other.pt")
     refused(evaluate(stock, "--test-set", "test_2016"), "test_2016", "test")
+    refused(evaluate(trained / "checkpoint_last.pt", "--tokenize", "foo"), "foo", "13a")
+    refused(evaluate(trained / "checkpoint_last.pt", "--output", cut), "cut.pt")
+    refused(evaluate(trained / "checkpoint_last.pt", "--beam", "0"), "--beam")
+    empty = tmp_path / "empty.pt"
+    torch.save({"model": {}, "cfg": None, "args": None}, empty)
+    refused(evaluate(empty), "empty.pt", "no settings")
     refused(
         script("head_stats", "--path", stock, "--corpus", "toy", "--data", data, check=False), "transformer"
     )

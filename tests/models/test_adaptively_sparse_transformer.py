@@ -330,6 +330,7 @@ def test_schedule_follows_the_updates():
                 torch.testing.assert_close(layer, torch.full_like(layer, value), rtol=0, atol=1e-6)
     trained, loaded = build(flags), build(flags)
     trained.set_num_updates(4)
+    loaded.set_num_updates(4)  # as fairseq does with a checkpoint's number of updates
     loaded.load_state_dict(trained.state_dict())
     assert torch.equal(loss(loaded, batch()), loss(trained, batch()))
     assert not torch.equal(loss(loaded, batch()), loss(build(flags), batch()))

@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 from fairseq import options
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from helpers import SMALL, build, parse
 
 from user_dir.attention import ATTENTION_TYPES, AlphaConfig
@@ -31,7 +32,7 @@ VALUES = {
     "alpha_lr_multiplier": 5.0,
 }
 # what a schedule needs to be accepted
-COMPANIONS = {"alpha_schedule": " --alpha-schedule-updates 30"}
+COMPANIONS = {"alpha_schedule": "alpha_schedule_updates", "alpha_schedule_updates": "alpha_schedule"}
 
 
 def flag(name, prefix=""):
@@ -49,12 +50,15 @@ def test_without_flags_all_is_default():
 @pytest.mark.parametrize("field", [field.name for field in fields(AlphaConfig)])
 def test_each_flag_for_all_and_for_each_type(field):
     value = VALUES[field]
-    companions = COMPANIONS.get(field, "")
-    for config in configs(f"{flag(field)} {value}{companions}").values():
+    needed = [name for name in (field, COMPANIONS.get(field)) if name]
+
+    def given(prefix=""):
+        return " ".join(f"{flag(name, prefix)} {VALUES[name]}" for name in needed)
+
+    for config in configs(given()).values():
         assert getattr(config, field) == value and type(getattr(config, field)) is type(value)
     for chosen in ATTENTION_TYPES:
-        made = configs(f"{flag(field, chosen + '_')} {value}{companions}")
-        for attention_type, config in made.items():
+        for attention_type, config in configs(given(chosen + "_")).items():
             default = getattr(AlphaConfig(), field)
             assert getattr(config, field) == (value if attention_type == chosen else default)
 
@@ -112,7 +116,14 @@ def test_wrong_values_end_the_parsing(flags, named):
 
 
 @pytest.mark.parametrize("side", ("encoder", "decoder"))
-@pytest.mark.parametrize("heads", (3, 0, -2))
+@pytest.mark.parametrize("heads", (0, -2))
+def test_sizes_must_be_positive(side, heads):
+    with pytest.raises(UserError, match=f"--{side}-attention-heads must be .*not {heads}"):
+        parse(f"{SMALL} --{side}-attention-heads {heads}")
+
+
+@pytest.mark.parametrize("side", ("encoder", "decoder"))
+@pytest.mark.parametrize("heads", (3, 5))
 def test_channels_must_be_shared_out_evenly(side, heads):
     with pytest.raises(UserError) as caught:
         parse(f"{SMALL} --{side}-attention-heads {heads}")
@@ -144,3 +155,39 @@ def test_stock_flags_are_all_there():
 
     missing = names("transformer") - names("adaptively_sparse_transformer")
     assert missing == set()
+
+
+def test_own_flag_voids_what_contradicts_it():
+    made = configs("--fixed-alpha 1.5 --encoder-self-alpha-init 1.3")
+    assert made["encoder_self"].learned and made["encoder_self"].alpha_init == 1.3
+    assert made["decoder_self"].constant == made["decoder_context"].constant == 1.5
+
+    made = configs("--fixed-alpha 1.5 --encoder-self-attention-normalizer entmax")
+    assert made["encoder_self"].learned
+
+    made = configs("--attention-normalizer softmax --decoder-self-fixed-alpha 1.2")
+    assert made["decoder_self"].constant == 1.2 and made["encoder_self"].constant == 1
+
+    schedule = "--alpha-schedule linear --alpha-schedule-updates 9"
+    made = configs(f"{schedule} --decoder-context-fixed-alpha 1.5")
+    assert made["decoder_context"].constant == 1.5 and made["decoder_self"].scheduled
+    made = configs("--fixed-alpha 1.5 --alpha-schedule-updates 9 --encoder-self-alpha-schedule cosine")
+    assert made["encoder_self"].scheduled and made["decoder_self"].constant == 1.5
+
+
+def test_flags_without_effect_are_refused():
+    with pytest.raises(UserError, match=r"--alpha-schedule-updates .*needs --alpha-schedule"):
+        configs("--alpha-schedule-updates 9")
+    with pytest.raises(UserError, match=r"--alpha-init 1\.2 does not go with --alpha-schedule linear"):
+        configs("--alpha-schedule linear --alpha-schedule-updates 9 --alpha-init 1.2")
+
+
+@pytest.mark.parametrize("cutoff", ("__import__('os')", "[1, abs]", "1000;2"))
+def test_adaptive_softmax_cutoff_is_numbers_and_no_code(cutoff):
+    """fairseq evaluates it, also where it comes from a checkpoint."""
+    args = parse(SMALL)
+    args.adaptive_softmax_cutoff = cutoff
+    with pytest.raises(UserError, match="--adaptive-softmax-cutoff"):
+        ARCH_CONFIG_REGISTRY[args.arch](args)
+    args.adaptive_softmax_cutoff = "1000, 2000"
+    ARCH_CONFIG_REGISTRY[args.arch](args)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -13,17 +14,21 @@ from tqdm import tqdm
 from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..errors import UserError
+from ..evaluation import translation_direction
 
 
-def load_model(checkpoint: str, corpus: Corpus):
-    """The model of a checkpoint, in evaluation mode, and its translation task over ``corpus``."""
-    name = model_name(load_checkpoint(checkpoint))
+def load_model(checkpoint: str | Path, corpus: Corpus):
+    """The model of a checkpoint, to evaluate and on a GPU if there is one, and its task over ``corpus``."""
+    state = load_checkpoint(checkpoint)
+    translation_direction(state, checkpoint, corpus)
+    name = model_name(state)
     if not name.startswith("adaptively_sparse_transformer"):
         raise UserError(f"{checkpoint} is of a {name}, not of an adaptively_sparse_transformer")
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
     )
-    return models[0].eval(), task
+    model = models[0].eval()
+    return model.cuda() if torch.cuda.is_available() else model, task
 
 
 def batches(task, subset: str, max_tokens: int = 4096) -> Iterator[dict]:

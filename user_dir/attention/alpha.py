@@ -45,7 +45,8 @@ class AlphaConfig:
         },
     )
     alpha_freeze_updates: int = field(
-        default=0, metadata={"help": "learned α's stay as they start for this many updates"}
+        default=0,
+        metadata={"help": "learned α's get no gradient for this many updates (weight decay reaches them)"},
     )
     alpha_schedule: str = field(
         default="none",
@@ -60,8 +61,9 @@ class AlphaConfig:
     alpha_lr_multiplier: float = field(
         default=1.0,
         metadata={
-            "help": "multiplies α's learning rate (exactly so under Adam and other optimizers that do not "
-            "feel the scale of a gradient)"
+            "help": "multiplies α's learning rate under Adam and other optimizers that do not feel the scale "
+            "of a gradient (and that scale itself, which --clip-norm sees); part of the model, like the "
+            "bounds: keep it when going on from a checkpoint"
         },
     )
 
@@ -152,6 +154,11 @@ class AlphaConfig:
                 f"--alpha-schedule {self.alpha_schedule} needs an α that can move: "
                 "--attention-normalizer entmax without --fixed-alpha"
             )
+        if self.alpha_init is not None:
+            raise UserError(
+                f"--alpha-init {self.alpha_init:g} does not go with --alpha-schedule {self.alpha_schedule}: "
+                "α starts from --alpha-schedule-start"
+            )
         if self.alpha_schedule_updates <= 0:
             raise UserError(
                 f"--alpha-schedule {self.alpha_schedule} needs --alpha-schedule-updates, its length in "
@@ -189,11 +196,8 @@ class Alpha(nn.Module):
         self.schedule_start = config.alpha_schedule_start
         self.schedule_end = config.alpha_schedule_end
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
-        # A Python number beside the buffer, so that a forward never waits for a device.
+        # fairseq tells it before each update, and when it loads a checkpoint, be it to train or to translate.
         self.updates = 0
-        if config.scheduled:
-            # Saved with the model: a checkpoint from the midst of a schedule translates with the α of then.
-            self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
         if config.learned:
             self.a = nn.Parameter(self._initial_a(config))
             self.a.param_group = "alpha"  # the group it forms under fairseq's composite optimizer
@@ -239,20 +243,13 @@ class Alpha(nn.Module):
         return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Told by fairseq before each update."""
+        """Told by fairseq how many updates were made."""
         self.updates = num_updates
-        if self.schedule_updates:
-            self.num_updates.fill_(num_updates)
 
     def upgrade_state_dict_named(self, state_dict, name: str) -> None:
         """Called by fairseq before loading: a checkpoint of the stock model leaves α as it was built."""
         for key, value in self.state_dict().items():
             state_dict.setdefault(f"{name}.{key}", value)
-
-    def _load_from_state_dict(self, *args, **kwargs):
-        super()._load_from_state_dict(*args, **kwargs)
-        if self.schedule_updates:
-            self.updates = int(self.num_updates)
 
     def extra_repr(self) -> str:
         """What α is, for print(model)."""

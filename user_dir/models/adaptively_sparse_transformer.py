@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import logging
 
+import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.logging import metrics
 from fairseq.models import register_model
@@ -17,10 +19,11 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, distributed, nn
 
 from ..attention import Alpha, AlphaConfig
-from ..errors import UserError
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
 from .flags import add_alpha_flags, alpha_configs
+
+logger = logging.getLogger(__name__)
 
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
@@ -81,7 +84,6 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         if getattr(args, "alpha_log", None):
             interval = getattr(args, "alpha_log_interval", None)
             model.alpha_log = AlphaLog(args.alpha_log, 100 if interval is None else interval)
-            atexit.register(model.finish_alpha_log)
         return model
 
     @classmethod
@@ -114,12 +116,6 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         This comes after all else is built and initialised, so that models that differ only in their α
         start from the same weights under the same seed.
         """
-        if any(config.alpha_tying == "model" for config in configs.values()) and not all(
-            config == configs["encoder_self"] for config in configs.values()
-        ):
-            raise UserError(
-                "--alpha-tying model shares one α: no attention type can have settings of its own"
-            )
         shared: dict[str, Alpha] = {}
         for attention_type, attentions in self.attentions().items():
             config = configs[attention_type]
@@ -139,51 +135,69 @@ class AdaptivelySparseTransformerModel(TransformerModel):
             for attention_type, attentions in self.attentions().items()
         }
 
+    def alpha_values(self) -> dict[str, list[list[float]]]:
+        """:meth:`alphas` as numbers, without the attention types that this model does not have."""
+        alphas = self.alphas()
+        tensors = [alpha for layers in alphas.values() for alpha in layers]
+        numbers = iter(torch.cat(tensors).tolist())  # one wait for the device, not one for each layer
+        values = {
+            attention_type: [[next(numbers) for _ in alpha] for alpha in layers]
+            for attention_type, layers in alphas.items()
+        }
+        return {attention_type: layers for attention_type, layers in values.items() if layers}
+
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
         """See fairseq; a checkpoint of another model ends the command with a sentence."""
+        learns = any(name.endswith(".alpha.a") for name in self.state_dict())
+        if learns and not any(name.endswith(".alpha.a") for name in state_dict):
+            logger.warning(
+                "the checkpoint has no α's: they stay as this model begins. To train on from it, give "
+                "--reset-optimizer, or --finetune-from-model in the place of --restore-file"
+            )
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:
             reason = " ".join(str(error).split(":", 1)[-1].split())
             # Not a UserError: fairseq's trainer would turn any Exception into a traceback.
             raise SystemExit(
-                "error: the checkpoint is of a model with other settings than this one; give those it was "
-                f"trained with, or start in another --save-dir. {reason[:300]}"
+                "error: the checkpoint does not fit this model: it was trained with other settings, which "
+                f"must be given here too. {reason[:300]}"
             ) from None
 
     def train(self, mode: bool = True):
         """See torch. fairseq calls it before each update, and not while it loads a checkpoint."""
         self.in_training = self.in_training or mode
         if not mode:
-            self.finish_alpha_log()
+            self.finish_update()
         return super().train(mode)
-
-    def finish_alpha_log(self) -> None:
-        """Record the update just made; called where training pauses for validation, and where it ends."""
-        if self.alpha_log is not None:
-            self.alpha_log.record_last(self.recorded_alphas())
-
-    def recorded_alphas(self) -> dict[str, list[Tensor]]:
-        """The α's of the attention types that this model has."""
-        return {name: layers for name, layers in self.alphas().items() if layers}
 
     def set_num_updates(self, num_updates: int) -> None:
         """Told by fairseq before each update: moves schedules on and records α."""
         super().set_num_updates(num_updates)
         if not self.in_training:
             return
-        alphas = self.recorded_alphas()
-        for name in alphas:
-            if any(attention.alpha.constant is None for attention in self.attentions()[name]):
-                log_summary(name, alphas[name])
+        values = self.alpha_values()
+        for name, attentions in self.attentions().items():
+            if any(attention.alpha.constant is None for attention in attentions):
+                log_summary(name, values[name])
         first_worker = not distributed.is_initialized() or distributed.get_rank() == 0
         if self.alpha_log is not None and first_worker:
-            self.alpha_log.record(num_updates, alphas)
+            if self.alpha_log.last is None:
+                atexit.register(self.finish_update)
+            self.alpha_log.record(num_updates, values)
+
+    def finish_update(self) -> None:
+        """Record the update just made, of which fairseq tells only as the next begins.
+
+        Called where training pauses for validation, and where it ends.
+        """
+        if self.alpha_log is not None and self.alpha_log.stepped:
+            self.set_num_updates(self.alpha_log.update + 1)
 
 
-def log_summary(attention_type: str, alphas: list[Tensor]) -> None:
+def log_summary(attention_type: str, layers: list[list[float]]) -> None:
     """Mean, least and greatest α of an attention type to fairseq's log line and TensorBoard."""
-    values = [value for layer in alphas for value in layer.tolist()]
+    values = [alpha for layer in layers for alpha in layer]
     summary = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
     for name, value in summary.items():
         # Weight 0: the latest value, not a mean over the log interval.

@@ -8,7 +8,7 @@ import logging
 import os
 from pathlib import Path
 
-from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..errors import UserError
 
@@ -26,17 +26,23 @@ class AlphaLog:
         self.path = Path(path)
         self.interval = interval
         self.last: int | None = None  # update of the last line; None until the file was opened
-        self.told: dict | None = (
-            None  # the line of the update that the model was last told of, written or not
-        )
+        self.update = 0  # the update that was last told of
+        self.stepped = False  # whether the optimizer has made a step since
 
-    def record(self, update: int, alphas: dict[str, list[Tensor]]) -> None:
-        """Write the line of ``update`` if it is due and not there yet."""
+    def record(self, update: int, alphas: dict[str, list[list[float]]]) -> None:
+        """Write the line of ``update`` if it is due and not there yet.
+
+        ``alphas``: by attention type, α of each layer and head.
+        """
         if self.last is None:
             self.last = self._open(update)
-        line = self.told = _line(update, alphas)
+            register_optimizer_step_post_hook(self._after_step)
+        self.update, self.stepped = update, False
         if update % self.interval or update <= self.last:
             return
+        line = {"update": update}
+        for attention_type, layers in alphas.items():
+            line[attention_type] = [[round(alpha, 6) for alpha in layer] for layer in layers]
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
@@ -44,13 +50,8 @@ class AlphaLog:
             raise UserError(f"cannot write --alpha-log {self.path}: {error.strerror}") from None
         self.last = update
 
-    def record_last(self, alphas: dict[str, list[Tensor]]) -> None:
-        """Write the line of the update that was just made, of which fairseq tells only as the next begins.
-
-        That it was made shows in the α's: they have moved.
-        """
-        if self.told is not None and _line(self.told["update"], alphas) != self.told:
-            self.record(self.told["update"] + 1, alphas)
+    def _after_step(self, optimizer, args, kwargs) -> None:
+        self.stepped = True
 
     def _open(self, update: int) -> int:
         """Make the file ready for training that goes on from ``update``; returns the last update it holds."""
@@ -88,10 +89,3 @@ class AlphaLog:
             if line_update <= update:
                 lines.append((line_update, line))
         return lines
-
-
-def _line(update: int, alphas: dict[str, list[Tensor]]) -> dict:
-    line = {"update": update}
-    for attention_type, layers in alphas.items():
-        line[attention_type] = [[round(alpha, 6) for alpha in layer.tolist()] for layer in layers]
-    return line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer import base_architecture as stock_base_architecture
 
@@ -37,9 +39,19 @@ def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> 
 def _check(args) -> None:
     """Say what is wrong with the flags while the command line is still being read."""
     alpha_configs(args)
+    cutoff = getattr(args, "adaptive_softmax_cutoff", None)
+    # fairseq evaluates it as Python, also when it comes from a checkpoint.
+    if isinstance(cutoff, str) and not re.fullmatch(r"[\d\s,()\[\]]*", cutoff):
+        raise UserError(f"--adaptive-softmax-cutoff must be numbers parted by commas, not {cutoff!r}")
     for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
-        if heads <= 0 or embed_dim % heads:
+        for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
+            value = getattr(args, f"{side}_{name}")
+            if not isinstance(value, int) or value <= 0:
+                raise UserError(
+                    f"--{side}-{name.replace('_', '-')} must be a positive whole number, not {value!r}"
+                )
+        if embed_dim % heads:
             raise UserError(
                 f"--{side}-embed-dim {embed_dim} is not divisible by --{side}-attention-heads {heads}; "
                 "every head needs the same number of channels"

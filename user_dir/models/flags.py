@@ -11,8 +11,13 @@ from ..attention import ATTENTION_TYPES, AlphaConfig
 from ..errors import UserError
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
-# Of these, a normalizer set for one attention type alone makes the model-wide setting void there.
-_ONLY_FOR_MOVING_ALPHA = ("fixed_alpha", "alpha_schedule")
+# A flag for one attention type → what its flags for all would contradict there, and is void.
+_VOIDS = {
+    "attention_normalizer": ("fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
+    "fixed_alpha": ("attention_normalizer", "alpha_schedule", "alpha_schedule_updates"),
+    "alpha_init": ("attention_normalizer", "fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
+    "alpha_schedule": ("attention_normalizer", "fixed_alpha", "alpha_init"),
+}
 
 
 @dataclass
@@ -44,14 +49,23 @@ def alpha_configs(args) -> dict[str, AlphaConfig]:
     interval = getattr(args, "alpha_log_interval", None)
     if interval is not None and (not isinstance(interval, int) or interval <= 0):
         raise UserError(f"--alpha-log-interval must be a positive whole number, not {interval!r}")
-    return {attention_type: _alpha_config(args, attention_type) for attention_type in ATTENTION_TYPES}
+    configs = {attention_type: _alpha_config(args, attention_type) for attention_type in ATTENTION_TYPES}
+    updates = getattr(args, "alpha_schedule_updates", None)
+    if updates and not any(config.scheduled for config in configs.values()):
+        raise UserError(f"--alpha-schedule-updates {updates} needs --alpha-schedule, linear or cosine")
+    first, *others = configs.values()
+    if any(each.alpha_tying == "model" for each in configs.values()) and any(
+        each != first for each in others
+    ):
+        raise UserError("--alpha-tying model shares one α: no attention type can have settings of its own")
+    return configs
 
 
 def _alpha_config(args, attention_type: str) -> AlphaConfig:
     common = _given(args, "")
     own = _given(args, attention_type + "_")
-    if own.get("attention_normalizer", "entmax") != "entmax":
-        common = {name: value for name, value in common.items() if name not in _ONLY_FOR_MOVING_ALPHA}
+    void = {name for given in own for name in _VOIDS.get(given, ())}
+    common = {name: value for name, value in common.items() if name not in void}
     try:
         return AlphaConfig(**{**common, **own})
     except UserError as error:

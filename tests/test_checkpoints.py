@@ -1,0 +1,117 @@
+"""Loading, averaging and converting checkpoints, without fairseq's commands."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import pytest
+import torch
+from helpers import parse
+
+from user_dir.checkpoints import average_checkpoints, from_stock, last_epoch_checkpoints, load_checkpoint
+from user_dir.checkpoints import save_checkpoint as save
+from user_dir.errors import UserError
+
+
+def state(value: float = 1.0, **more) -> dict:
+    settings = {"model": {"_name": "transformer"}, "task": {"source_lang": "de"}}
+    return {"model": {"w": torch.full((2,), value), "n": torch.tensor(3)}, "cfg": settings, **more}
+
+
+def test_numpy_scalars_of_either_numpy_load(tmp_path):
+    """``--eval-bleu`` leaves them; numpy 1 and 2 name what rebuilds them differently."""
+    save(state(best=np.float64(1.5), counts=np.array([1, 2])), tmp_path / "new.pt")
+    loaded = load_checkpoint(tmp_path / "new.pt")
+    assert loaded["best"] == 1.5
+    assert loaded["counts"].tolist() == [1, 2]
+    written = (tmp_path / "new.pt").read_bytes()
+    core, other = (
+        (b"numpy._core", b"numpy.core") if b"numpy._core" in written else (b"numpy.core", b"numpy._core")
+    )
+    torch.save(state(best=np.float64(2.5)), tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
+    text = (tmp_path / "plain.pt").read_bytes()
+    assert core + b".multiarray" in text
+    # In this older format the pickle lies bare, so that the name can be exchanged.
+    (tmp_path / "other.pt").write_bytes(text.replace(core + b".multiarray", other + b".multiarray"))
+    assert load_checkpoint(tmp_path / "other.pt")["best"] == 2.5
+
+
+def test_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path):
+    args = parse("--arch transformer --encoder-embed-dim 16 --encoder-attention-heads 2")
+    torch.save({"args": args, "model": {}}, tmp_path / "old.pt")
+    converted = from_stock(load_checkpoint(tmp_path / "old.pt"), 1.0)
+    save(converted, tmp_path / "new.pt")
+    again = load_checkpoint(tmp_path / "new.pt")
+    assert again["args"] is None
+    assert again["cfg"]["model"].arch == "adaptively_sparse_transformer"
+    assert again["cfg"]["model"].encoder_embed_dim == 16
+    assert not again["cfg"]["model"].encoder_normalize_before
+
+
+@pytest.mark.parametrize("alpha", [0.5, float("nan"), float("inf")])
+def test_alpha_to_convert_with_is_checked(alpha):
+    with pytest.raises(UserError, match="--alpha must be at least 1"):
+        from_stock(state(), alpha)
+
+
+def test_only_the_stock_transformer_converts():
+    other = state()
+    other["cfg"]["model"]["_name"] = "lstm"
+    with pytest.raises(UserError, match="lstm"):
+        from_stock(other, 1.0)
+
+
+def test_average(tmp_path):
+    for i, value in enumerate((1.0, 2.0, 6.0)):
+        save(state(value, last_optimizer_state={"step": i}), tmp_path / f"checkpoint{i + 1}.pt")
+    average = average_checkpoints(last_epoch_checkpoints(tmp_path, 3))
+    assert average["model"]["w"].tolist() == [3.0, 3.0]
+    assert average["model"]["w"].dtype == torch.float32
+    assert average["model"]["n"] == 3
+    assert average["last_optimizer_state"] is None
+
+
+def test_last_epochs_are_by_number_not_by_name(tmp_path):
+    for epoch in (2, 9, 10, 11):
+        (tmp_path / f"checkpoint{epoch}.pt").touch()
+    (tmp_path / "checkpoint_best.pt").touch()
+    assert [path.name for path in last_epoch_checkpoints(tmp_path, 3)] == [
+        f"checkpoint{epoch}.pt" for epoch in (9, 10, 11)
+    ]
+    with pytest.raises(UserError, match="has 4 epoch checkpoints"):
+        last_epoch_checkpoints(tmp_path, 5)
+    with pytest.raises(UserError, match="must be positive"):
+        last_epoch_checkpoints(tmp_path, -1)
+    with pytest.raises(UserError, match="no folder"):
+        last_epoch_checkpoints(tmp_path / "none", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"plain text\n", b"PK\x03\x04 cut", bytes(range(256))])
+def test_what_is_no_checkpoint_is_called_so(tmp_path, content):
+    path = tmp_path / "file.pt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"file\.pt is not a checkpoint"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("wrong", [[1], {"model": 3}, {"model": {}, "cfg": 7}, {"model": {}, "cfg": {}}])
+def test_what_fairseq_did_not_write_is_called_so(tmp_path, wrong):
+    torch.save(wrong, tmp_path / "file.pt")
+    with pytest.raises(UserError, match="not a checkpoint that fairseq wrote"):
+        load_checkpoint(tmp_path / "file.pt")
+
+
+def test_saving_where_one_cannot_leaves_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot"):
+        save(state(), tmp_path / "file" / "checkpoint.pt")
+    (tmp_path / "taken.pt").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*taken\.pt"):
+        save(state(), tmp_path / "taken.pt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken.pt"]
+
+
+def test_namespaces_are_plain_data(tmp_path):
+    torch.save(state(args=argparse.Namespace(lr=[0.1])), tmp_path / "file.pt")
+    assert load_checkpoint(tmp_path / "file.pt")["args"].lr == [0.1]
