@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -63,6 +64,7 @@ def _compose(path: Path, overrides: list[str]) -> dict:
         raise UserError(
             f"{path}: hydra wants a name that ends in .yaml, and fairseq keeps config.yaml for its own"
         )
+    logging.getLogger("hydra").setLevel(logging.WARNING)
     try:
         if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
             raise UserError(f"{path} must hold sections such as task, model and optimization")

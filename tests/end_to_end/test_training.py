@@ -220,7 +220,7 @@ def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_pat
     [
         ("model.alpha_min=3", ["--alpha-min", "3"]),
         ("model.alpha_innit=1.5", ["unknown setting", "alpha_innit"]),
-        ("model.alpha_init=high", ["--alpha-init", "high"]),
+        ("model.alpha_init=high", ["model.alpha_init", "high"]),
         ("model._name=transformator", ["transformator", "adaptively_sparse_transformer"]),
         ("optimisation.max_update=3", ["optimisation"]),
         ("task.data=nowhere", ["nowhere", "prepare.py"]),
