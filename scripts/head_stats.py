@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import sys
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -46,6 +47,7 @@ def main(argv=None) -> None:
     from user_dir.files import write_text
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*pin_memory")
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     if args.subset not in (*corpus.subsets, *corpus.subsets.values()):
         raise UserError(f"{corpus.name} has no subset {args.subset!r}; it has {', '.join(corpus.subsets)}")
