@@ -121,13 +121,12 @@ def run_generate(arguments: list[str], subset: str, output: Path) -> Path:
     """Run fairseq-generate with its progress bar showing; returns the file it writes."""
     make_folder(output)
     log = output / f"generate-{subset}.log"
-    # Its warnings, about its age, and its log of every step would hide what matters; the log is in the file.
+    # Its own warnings, about its age, would hide what matters.
     command = [sys.executable, "-W", "ignore::UserWarning", "-m", "fairseq_cli.generate"]
     command += [*arguments, "--results-path", str(output)]
     try:
         with log.open("w", encoding="utf-8") as file:
-            environment = {**os.environ, "LOGLEVEL": os.environ.get("LOGLEVEL", "WARNING")}
-            status = subprocess.run(command, stdout=file, env=environment).returncode
+            status = subprocess.run(command, stdout=file).returncode
     except OSError as error:
         raise UserError(f"cannot write {log}: {error.strerror}") from None
     if status:

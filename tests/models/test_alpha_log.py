@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from fairseq.logging import metrics
 from helpers import build
 
 from user_dir.errors import UserError
@@ -180,3 +181,24 @@ def test_only_the_first_worker_writes(tmp_path, monkeypatch):
         monkeypatch.setattr(adaptively_sparse_transformer.distributed, "get_rank", lambda rank=rank: rank)
         model.set_num_updates(rank)
         assert path.exists() == (rank == 0)
+
+
+def test_the_last_update_is_recorded_where_training_pauses(tmp_path):
+    """fairseq tells of an update only as the next begins; validation must not log α as its own figure."""
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1 --alpha-freeze-updates 9")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.train()
+    model.set_num_updates(0)
+    model.eval()
+    assert updates(path) == [0], "no update was made"
+    model.train()
+    optimizer.step()
+    with metrics.aggregate() as logged:
+        model.eval()
+        model.eval()
+    assert updates(path) == [0, 1]
+    assert not logged.get_smoothed_values()
+    model.train()
+    model.set_num_updates(1)
+    assert updates(path) == [0, 1]

@@ -138,7 +138,8 @@ class AdaptivelySparseTransformerModel(TransformerModel):
     def alpha_values(self) -> dict[str, list[list[float]]]:
         """:meth:`alphas` as numbers, without the attention types that this model does not have."""
         alphas = self.alphas()
-        tensors = [alpha for layers in alphas.values() for alpha in layers]
+        device = next(self.parameters()).device
+        tensors = [alpha.to(device) for layers in alphas.values() for alpha in layers]
         numbers = iter(torch.cat(tensors).tolist())  # one wait for the device, not one for each layer
         values = {
             attention_type: [[next(numbers) for _ in alpha] for alpha in layers]
@@ -192,7 +193,9 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         Called where training pauses for validation, and where it ends.
         """
         if self.alpha_log is not None and self.alpha_log.stepped:
-            self.set_num_updates(self.alpha_log.update + 1)
+            update = self.alpha_log.update + 1
+            super().set_num_updates(update)
+            self.alpha_log.record(update, self.alpha_values())
 
 
 def log_summary(attention_type: str, layers: list[list[float]]) -> None:
