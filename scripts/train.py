@@ -28,7 +28,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("config", type=Path, help="YAML file, configs/CORPUS/VARIANT.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs there")
-    return parser.parse_intermixed_args(argv)
+    return parser.parse_intermixed_args(argv)  # flags may stand between settings
 
 
 def main(argv=None) -> None:
