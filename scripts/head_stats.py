@@ -43,17 +43,15 @@ def main(argv=None) -> None:
     from user_dir.analysis.capture import load_model
     from user_dir.analysis.statistics import head_statistics, head_table
     from user_dir.corpora import load_corpus
-    from user_dir.errors import UserError
     from user_dir.files import write_text
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*pin_memory")
     corpus = load_corpus(args.corpus, args.data).require_prepared()
-    if args.subset not in (*corpus.subsets, *corpus.subsets.values()):
-        raise UserError(f"{corpus.name} has no subset {args.subset!r}; it has {', '.join(corpus.subsets)}")
+    subset = corpus.subset(args.subset)
     model, task = load_model(args.path, corpus)
     report = {"checkpoint": str(args.path), "corpus": corpus.name, "subset": args.subset}
-    report.update(head_statistics(model, task, corpus.subsets.get(args.subset, args.subset)))
+    report.update(head_statistics(model, task, subset))
 
     print(head_table(report["heads"]))
     table = io.StringIO()

@@ -13,6 +13,7 @@ import sacrebleu
 
 from .checkpoints import load_checkpoint, model_name, task_settings
 from .corpora import Corpus
+from .corpora.binarise import SPECIAL
 from .errors import UserError
 from .files import make_folder, write_text
 
@@ -107,8 +108,7 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
         raise UserError(
             f"{checkpoint} is of a {model_name(state)}, which is no translation model of fairseq's"
         )
-    # fairseq adds four symbols of its own to those in the file
-    symbols = sum(1 for _ in (corpus.bin / f"dict.{direction[0]}.txt").open(encoding="utf-8")) + 4
+    symbols = SPECIAL + sum(1 for _ in (corpus.bin / f"dict.{direction[0]}.txt").open(encoding="utf-8"))
     if embeddings.size(0) != symbols:
         raise UserError(
             f"{checkpoint} was trained with {embeddings.size(0)} symbols, but {corpus.name} is prepared with "

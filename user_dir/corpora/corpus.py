@@ -54,12 +54,17 @@ class Corpus:
         """The sentencepiece model that both languages share."""
         return self.folder / "spm.model"
 
-    def text(self, subset: str, language: str) -> Path:
-        """The raw text, one sentence a line, of a fairseq subset or of a test set by its public name."""
-        subset = self.subsets.get(subset, subset)
+    def subset(self, name: str) -> str:
+        """The fairseq subset of a split's name, or that name itself; raises ``UserError`` for any other."""
+        subset = self.subsets.get(name, name)
         if subset not in self.subsets.values():
             known = ", ".join(self.subsets.values())
             raise UserError(f"the corpus {self.name} has no subset {subset!r}; it has {known}")
+        return subset
+
+    def text(self, subset: str, language: str) -> Path:
+        """The raw text, one sentence a line, of a fairseq subset or of a test set by its public name."""
+        subset = self.subset(subset)
         if language not in self.languages:
             raise UserError(
                 f"the corpus {self.name} has no language {language!r}; it has {' and '.join(self.languages)}"

@@ -177,12 +177,19 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         super().set_num_updates(num_updates)
         if not self.in_training:
             return
-        values = self.alpha_values()
-        for name, attentions in self.attentions().items():
-            if any(attention.alpha.constant is None for attention in attentions):
-                log_summary(name, values[name])
+        moving = [
+            name
+            for name, attentions in self.attentions().items()
+            if any(attention.alpha.constant is None for attention in attentions)
+        ]
         first_worker = not distributed.is_initialized() or distributed.get_rank() == 0
-        if self.alpha_log is not None and first_worker:
+        recording = self.alpha_log is not None and first_worker
+        if not moving and not recording:
+            return
+        values = self.alpha_values()
+        for name in moving:
+            log_summary(name, values[name])
+        if recording:
             if self.alpha_log.last is None:
                 atexit.register(self.finish_update)
             self.alpha_log.record(num_updates, values)

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..errors import UserError
+from ..files import write_text
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +66,7 @@ class AlphaLog:
                 logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, self._set_aside())
                 return -1
             lines = self._lines_until(update)
-            beside = self.path.with_name(self.path.name + ".tmp")
-            beside.write_text("".join(line + "\n" for _, line in lines), encoding="utf-8")
-            os.replace(beside, self.path)
+            write_text(self.path, "".join(line + "\n" for _, line in lines))
         except OSError as error:
             raise UserError(f"cannot write --alpha-log {self.path}: {error.strerror}") from None
         return lines[-1][0] if lines else -1
