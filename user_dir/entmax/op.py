@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import Union
 
 import torch
 from torch import Tensor
 
-from .reference import EntmaxReference, working_dtype
+from . import reference
+from .reference import working_dtype
 
 
 def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor:
@@ -42,7 +44,30 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
         return _softmax(scores, dim)
     else:
         alpha = torch.tensor(alpha, dtype=torch.float64, device=scores.device)
-    return EntmaxReference.apply(scores, alpha, dim)
+    return Entmax.apply(scores, alpha, dim, reference)
+
+
+class Entmax(torch.autograd.Function):
+    """Autograd around an implementation; saves the output and α, nothing else.
+
+    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType) -> Tensor:
+        """Weights; see :func:`reference.entmax_forward`."""
+        weights = implementation.entmax_forward(scores, alpha, dim)
+        ctx.save_for_backward(weights, alpha)
+        ctx.dim, ctx.implementation = dim, implementation
+        return weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: Tensor):
+        """Gradients of scores and α; see :func:`reference.entmax_backward`."""
+        weights, alpha = ctx.saved_tensors
+        need_alpha = ctx.needs_input_grad[1]
+        return (*ctx.implementation.entmax_backward(weights, alpha, grad, ctx.dim, need_alpha), None, None)
 
 
 def _softmax(scores: Tensor, dim: int) -> Tensor:

@@ -156,23 +156,3 @@ def _phi2(s: Tensor) -> Tensor:
     for k in range(terms, 2, -1):
         phi = phi.mul_(s).div_(k).add_(1.0)
     return phi / 2
-
-
-class EntmaxReference(torch.autograd.Function):
-    """Autograd around the two functions above; saves the output and α, nothing else."""
-
-    @staticmethod
-    def forward(ctx, scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
-        """Weights; see :func:`entmax_forward`."""
-        weights = entmax_forward(scores, alpha, dim)
-        ctx.save_for_backward(weights, alpha)
-        ctx.dim = dim
-        return weights
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
-        """Gradients of scores and α; see :func:`entmax_backward`."""
-        weights, alpha = ctx.saved_tensors
-        grad_scores, grad_alpha = entmax_backward(weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1])
-        return grad_scores, grad_alpha, None

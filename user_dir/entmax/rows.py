@@ -1,0 +1,46 @@
+"""Scores of any shape as rows, for kernels that work on rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def as_rows(tensor: Tensor, dim: int) -> Tensor:
+    """``tensor`` with ``dim`` last, contiguous, as (rows, n); a copy only where it must be."""
+    tensor = tensor.movedim(dim, -1) if tensor.dim() > 0 else tensor.reshape(1)
+    return tensor.contiguous().view(-1, tensor.size(-1))
+
+
+def from_rows(rows: Tensor, like: Tensor, dim: int) -> Tensor:
+    """The inverse of :func:`as_rows`: a view of ``rows`` in the shape of ``like``."""
+    if like.dim() == 0:
+        return rows.view(())
+    return rows.view(like.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
+    """α as a contiguous vector, and how many neighbouring rows share an entry of it.
+
+    Row r of :func:`as_rows` has α ``vector[(r // repeat) % len(vector)]``: for one α per head of scores
+    (B, H, T, S), the vector is (H,) and T rows share an entry. Only where α varies along dimensions that
+    are not neighbours is the vector as long as there are rows.
+    """
+    if alpha.numel() == 1:
+        return alpha.reshape(1), 1
+    alpha = alpha.view((1,) * (scores.dim() - alpha.dim()) + alpha.shape).movedim(dim, -1).squeeze(-1)
+    sizes = scores.movedim(dim, -1).shape[:-1]
+    varying = [i for i, size in enumerate(alpha.shape) if size > 1]
+    first, last = varying[0], varying[-1]
+    if alpha.shape[first : last + 1] != sizes[first : last + 1]:
+        alpha = alpha.expand(sizes)
+        last = len(sizes) - 1
+    repeat = int(torch.Size(sizes[last + 1 :]).numel())
+    return alpha.reshape(-1), repeat
+
+
+def gradient_of_alpha(per_row: Tensor, alpha: Tensor, like: Tensor, dim: int) -> Tensor:
+    """What each row adds to the gradient of α, (rows,), summed to α's shape and dtype."""
+    if like.dim() > 0:
+        per_row = per_row.view(like.movedim(dim, -1).shape[:-1]).unsqueeze(dim)
+    return per_row.sum_to_size(alpha.shape).to(alpha.dtype)
