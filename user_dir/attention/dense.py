@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..entmax import entmax
+from ..entmax import attention_weights
+from ..entmax.masks import hide
 from ..entmax.reference import entmax_forward
 
 
@@ -42,11 +43,11 @@ def attention(
 
     Source: Vaswani et al. 2017, equation 1; Correia et al. 2019, equation 9.
     """
-    scores = attention_scores(query, key, key_padding_mask, attn_mask, causal)
-    if torch.jit.is_scripting():  # noqa: SIM108  TorchScript knows no autograd functions
-        weights = entmax_forward(scores, alpha)
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))  # (B, H, T, S)
+    if torch.jit.is_scripting():  # TorchScript knows no autograd functions
+        weights = entmax_forward(hide(scores, key_padding_mask, attn_mask, causal), alpha)
     else:
-        weights = entmax(scores, alpha)
+        weights = attention_weights(scores, alpha, key_padding_mask, attn_mask, causal)
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
     return output, weights if need_weights else None
 
@@ -59,15 +60,5 @@ def attention_scores(
     causal: bool = False,
 ) -> Tensor:
     """QKᵀ/√D, −inf where masked: (B, H, T, S); arguments as for :func:`attention`."""
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))  # (B, H, T, S)
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(attn_mask, float("-inf"))
-        else:
-            scores = scores + attn_mask
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
-    if key_padding_mask is not None:
-        scores = scores.masked_fill(key_padding_mask[:, None, None, :].to(torch.bool), float("-inf"))
-    return scores
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
+    return hide(scores, key_padding_mask, attn_mask, causal)

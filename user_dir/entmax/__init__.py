@@ -1,5 +1,5 @@
 """α-entmax: one public op over interchangeable implementations; plain torch, knows nothing of fairseq."""
 
-from .op import entmax
+from .op import attention_weights, entmax
 
-__all__ = ["entmax"]
+__all__ = ["attention_weights", "entmax"]

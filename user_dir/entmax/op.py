@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import math
+import os
 from types import ModuleType
-from typing import Union
+from typing import Optional, Union
 
 import torch
 from torch import Tensor
 
-from . import reference
+from ..errors import UserError
+from . import cpu, reference
+from .checks import check_range, check_shape
+from .masks import hide
 from .reference import working_dtype
 
 
@@ -30,35 +36,102 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     Raises:
         ValueError: α is below 1 or NaN, or its shape does not fit.
 
+    The environment variable ENTMAX_BACKEND picks what computes it: ``native``, compiled for the device, or
+    ``reference``, plain torch. Without it, the former where it can be had.
+
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
     """
+    return _entmax(scores, alpha, dim)
+
+
+def attention_weights(
+    scores: Tensor,
+    alpha: Union[float, Tensor],
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+) -> Tensor:
+    """α-entmax over the keys that are not hidden; the native kernel reads the masks where they are.
+
+    Args:
+        scores: (B, H, T, S).
+        alpha: as for :func:`entmax`.
+        key_padding_mask: (B, S), true where a key is padding.
+        attn_mask: (T, S), added to the scores; or boolean, true where a key is hidden from a query.
+        causal: query t sees keys 0 … t only.
+
+    Returns:
+        (B, H, T, S); zeros for a query all of whose keys are hidden.
+    """
+    return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
+
+
+_NO_MASKS = (None, None, False)
+
+
+def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple = _NO_MASKS) -> Tensor:
     if not scores.is_floating_point():
         raise ValueError(f"scores must be of a floating dtype, not {scores.dtype}")
     if isinstance(alpha, Tensor):
-        _check_shape(alpha, scores, dim)
-        _check_range(alpha.detach())
+        check_shape(alpha, scores, dim)
     elif not 1 <= alpha < math.inf:
         raise ValueError(f"alpha must be at least 1 and finite, not {alpha}")
     elif alpha == 1:
-        return _softmax(scores, dim)
+        return _softmax(hide(scores, *masks), dim)
     else:
         alpha = torch.tensor(alpha, dtype=torch.float64, device=scores.device)
-    return Entmax.apply(scores, alpha, dim, reference)
+    implementation = _implementation(scores.device.type)
+    if implementation is not cpu:
+        check_range(alpha.detach())
+        return Entmax.apply(hide(scores, *masks), alpha, dim, implementation)
+    if _kernel_cannot_read(scores, *masks):
+        scores, masks = hide(scores, *masks), _NO_MASKS
+    return Entmax.apply(scores, alpha, dim, cpu, *masks)
+
+
+def _kernel_cannot_read(
+    scores: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool
+) -> bool:
+    """Whether a mask is learned, or broadcasts in a way of its own."""
+    if attn_mask is not None and (attn_mask.requires_grad or attn_mask.shape != scores.shape[-2:]):
+        return True
+    return key_padding_mask is not None and key_padding_mask.shape != (scores.size(0), scores.size(-1))
+
+
+def _implementation(device: str) -> ModuleType:
+    """The module that computes on a kind of device. Raises UserError where what is asked for cannot be."""
+    asked = os.environ.get("ENTMAX_BACKEND", "")
+    if asked not in ("", "native", "reference"):
+        raise UserError(f"ENTMAX_BACKEND={asked} must be native or reference, or not be set")
+    native = None if asked == "reference" else _native(device)
+    if native is None and asked == "native":
+        raise UserError(f"ENTMAX_BACKEND=native: there is no native α-entmax for {device} here; unset it")
+    return native or reference
+
+
+@functools.cache
+def _native(device: str) -> Optional[ModuleType]:
+    if device == "cpu" and cpu.kernel() is not None:
+        return cpu
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        return importlib.import_module(".triton", __package__)
+    return None
 
 
 class Entmax(torch.autograd.Function):
     """Autograd around an implementation; saves the output and α, nothing else.
 
-    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``.
+    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``; the
+    forward of ``cpu`` takes masks as well.
     """
 
     @staticmethod
-    def forward(ctx, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType) -> Tensor:
+    def forward(ctx, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks) -> Tensor:
         """Weights; see :func:`reference.entmax_forward`."""
-        weights = implementation.entmax_forward(scores, alpha, dim)
+        weights = implementation.entmax_forward(scores, alpha, dim, *masks)
         ctx.save_for_backward(weights, alpha)
-        ctx.dim, ctx.implementation = dim, implementation
+        ctx.dim, ctx.implementation, ctx.arguments = dim, implementation, 4 + len(masks)
         return weights
 
     @staticmethod
@@ -66,8 +139,8 @@ class Entmax(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         """Gradients of scores and α; see :func:`reference.entmax_backward`."""
         weights, alpha = ctx.saved_tensors
-        need_alpha = ctx.needs_input_grad[1]
-        return (*ctx.implementation.entmax_backward(weights, alpha, grad, ctx.dim, need_alpha), None, None)
+        grads = ctx.implementation.entmax_backward(weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1])
+        return grads + (None,) * (ctx.arguments - 2)
 
 
 def _softmax(scores: Tensor, dim: int) -> Tensor:
@@ -81,23 +154,3 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
     return weights.to(scores.dtype)
-
-
-def _check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
-    if not -scores.dim() <= dim < max(scores.dim(), 1):
-        raise ValueError(f"dim {dim} is out of range for scores of shape {tuple(scores.shape)}")
-    padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)
-    fits = len(padded) == scores.dim() and all(a in (1, s) for a, s in zip(padded, scores.shape))
-    if not fits or (padded and padded[dim] != 1):
-        raise ValueError(
-            f"alpha of shape {tuple(alpha.shape)} must broadcast against scores of shape "
-            f"{tuple(scores.shape)} with size 1 at dim {dim}; for one value per head of scores "
-            "(B, H, T, S), pass alpha.view(-1, 1, 1)"
-        )
-
-
-def _check_range(alpha: Tensor) -> None:
-    valid = (alpha >= 1) & (alpha < math.inf)
-    if not bool(valid.all()):
-        value = alpha[~valid].flatten()[0].item()
-        raise ValueError(f"alpha must be at least 1 and finite, not {value:g}")

@@ -1,0 +1,9 @@
+"""Every test of α-entmax is run with each implementation."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True, params=("reference", "native"))
+def backend(request, monkeypatch):
+    monkeypatch.setenv("ENTMAX_BACKEND", request.param)
+    return request.param

@@ -1,0 +1,207 @@
+"""The native kernel for the CPU: masks read in place, any number of threads, and the building of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import combinations
+
+from user_dir.entmax import attention_weights, entmax
+from user_dir.entmax.masks import hide
+
+ROOT = Path(__file__).resolve().parents[2]
+ALPHAS = torch.tensor([1.0, 1.001, 1.3, 1.5, 1.9, 2.0, 3.0]).view(7, 1, 1)
+INF = float("inf")
+
+
+@pytest.fixture(autouse=True)
+def backend(monkeypatch):
+    monkeypatch.setenv("ENTMAX_BACKEND", "native")
+
+
+def padding(kind, n):
+    """(3, n): true at a sentence's end or beginning; one sentence is all padding."""
+    lengths = torch.tensor([n, (n + 1) // 2, 0])
+    mask = torch.arange(n) >= lengths[:, None]
+    return {"right": mask, "left": mask.flip(1), "none": None}[kind]
+
+
+MASKS = {"pad": ("none", "left", "right"), "added": ("none", "float", "bool")}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+@pytest.mark.parametrize(
+    "case",
+    combinations(keys=((1, 1), (1, 9), (5, 5), (19, 19), (3, 40), (40, 40)), causal=(False,), **MASKS)
+    + combinations(keys=((1, 1), (5, 5), (40, 40)), causal=(True,), **MASKS),
+    ids=str,
+)
+def test_masks_read_in_place_are_masks_applied(case, dtype):
+    queries, n = case["keys"]
+    added = {"none": None, "float": torch.randn(queries, n), "bool": torch.rand(queries, n) < 0.3}[
+        case["added"]
+    ]
+    if case["added"] == "float":
+        added[torch.rand(queries, n) < 0.3] = -INF
+        if dtype == torch.bfloat16:  # the kernel does not round the sum
+            added = torch.where(added > -INF, 0.0, added)
+    masks = (padding(case["pad"], n), added, case["causal"])
+    scores = (2 * torch.randn(3, 7, queries, n)).to(dtype).requires_grad_()
+    grad = torch.randn(3, 7, queries, n).to(dtype)
+    alpha = ALPHAS.clone().requires_grad_()
+    in_place = attention_weights(scores, alpha, *masks)
+    applied = entmax(hide(scores, *masks), alpha)
+    assert torch.equal(in_place, applied)
+    gradients = [torch.autograd.grad(weights, (scores, alpha), grad) for weights in (in_place, applied)]
+    for actual, expected in zip(*gradients):
+        assert actual.isfinite().all() and torch.equal(actual, expected)
+
+
+def test_a_learned_mask_gets_its_gradient():
+    scores = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z, b: attention_weights(z, 1.3, None, b), (scores, bias))
+
+
+def test_masks_that_broadcast():
+    scores = torch.randn(2, 3, 4, 4)
+    row = torch.tensor([[0.0, -INF, 1.0, 0.0]])
+    assert torch.equal(attention_weights(scores, 1.3, None, row), entmax(scores + row, 1.3))
+    one = torch.tensor([[False, True, False, False]])
+    assert torch.equal(attention_weights(scores, 1.3, one), entmax(scores.masked_fill(one, -INF), 1.3))
+
+
+def test_any_number_of_threads_gives_the_same_to_the_bit():
+    scores = 3 * torch.randn(16, 7, 33, 50)
+    grad = torch.randn_like(scores)
+    results = []
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            z, alpha = scores.clone().requires_grad_(), ALPHAS.clone().requires_grad_()
+            weights = entmax(z, alpha)
+            weights.backward(grad)
+            results.append((weights, z.grad, alpha.grad))
+    finally:
+        torch.set_num_threads(threads)
+    for result in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(result, results[0]))
+
+
+@pytest.mark.parametrize("rows", (1, 7, 8, 15, 16, 17, 33))
+@pytest.mark.parametrize("n", (1, 15, 16, 17, 31, 100))
+def test_a_row_does_not_depend_on_its_neighbours(rows, n):
+    scores = 2 * torch.randn(rows, n)
+    alpha = 1 + torch.rand(rows, 1)
+    alone = torch.cat([entmax(scores[i : i + 1], alpha[i]) for i in range(rows)])
+    torch.testing.assert_close(entmax(scores, alpha), alone, rtol=0, atol=5e-7)
+
+
+# --------------------------------------------------------------------------------- building, once and anew
+
+TRY = """
+import torch
+from user_dir.entmax import entmax
+from user_dir.entmax import cpu, op, reference
+torch.manual_seed(1)
+alpha = torch.tensor([1.05, 1.5, 1.7, 2.0, 3.0]).view(5, 1, 1)
+for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
+    for n in (1, 7, 33, 200):
+        scores = (3 * torch.randn(3, 5, 4, n)).to(dtype)
+        a = alpha.to(dtype) if n > 7 else alpha.to(dtype).clamp(max=2)
+        difference = (entmax(scores, a) - reference.entmax_forward(scores, a))[:, :4].abs().max()
+        assert difference < tolerance, (dtype, n, difference)
+print("native" if op._native("cpu") is cpu else "reference")
+"""
+
+
+def use(cache, **environment):
+    """The op used in a new process that keeps its builds in ``cache``."""
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(cache), "ENTMAX_BACKEND": "", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", TRY],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.strip(), err
+
+
+def kept(cache):
+    return sorted(path.name for path in (cache / "adaptively_sparse_transformer").iterdir())
+
+
+@pytest.mark.slow
+def test_concurrent_first_uses_then_a_broken_file(tmp_path):
+    processes = [use(tmp_path) for _ in range(3)]
+    assert [result(process)[0] for process in processes] == ["native"] * 3
+    (library,) = kept(tmp_path)
+    built = tmp_path / "adaptively_sparse_transformer" / library
+    before = built.stat().st_mtime_ns
+    assert result(use(tmp_path))[0] == "native" and built.stat().st_mtime_ns == before
+    for content in (b"", b"not a library"):
+        built.write_bytes(content)
+        assert result(use(tmp_path))[0] == "native"
+        assert kept(tmp_path) == [library] and built.stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_each_kind_of_processor_has_a_build_of_its_own(tmp_path):
+    for builds, capability in enumerate(("default", "avx2"), start=1):
+        assert result(use(tmp_path, ATEN_CPU_CAPABILITY=capability))[0] == "native"
+        assert len(kept(tmp_path)) == builds
+
+
+def test_without_a_compiler_one_warning_and_the_reference(tmp_path):
+    out, err = result(use(tmp_path, CXX="no-such-compiler"))
+    assert out == "reference"
+    assert (
+        err.count("cannot be built") == 1
+        and "there is no no-such-compiler" in err
+        and "ENTMAX_BACKEND" in err
+    )
+    assert kept(tmp_path) == []
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("""#!/bin/sh
+case "$1" in -dump*|--version|-v) exec c++ "$@" ;; esac
+echo "cpu.cpp:1: error: out of cheese" >&2
+exit 1
+""")
+    compiler.chmod(0o755)
+    out, err = result(use(tmp_path, CXX=str(compiler)))
+    assert out == "reference" and err.count("error: out of cheese") == 1 and kept(tmp_path) == []
+
+
+def test_a_cache_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert result(use(tmp_path / "file"))[0] == "native"
+
+
+def test_reference_does_not_build(tmp_path):
+    process = use(tmp_path, ENTMAX_BACKEND="reference", CXX="no-such-compiler")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+
+
+@pytest.mark.parametrize(
+    "backend_asked, says", [("fast", "must be native or reference"), ("native", "unset it")]
+)
+def test_a_backend_that_is_not_there(tmp_path, backend_asked, says):
+    process = use(tmp_path, ENTMAX_BACKEND=backend_asked, CXX="no-such-compiler")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 1 and "Traceback" not in err
+    assert err.strip().split("\n")[-1].startswith(f"error: ENTMAX_BACKEND={backend_asked}") and says in err

@@ -1,0 +1,29 @@
+"""What is asked of α."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+
+def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
+    """Raise ValueError unless α broadcasts against the scores, with size 1 at ``dim``."""
+    if not -scores.dim() <= dim < max(scores.dim(), 1):
+        raise ValueError(f"dim {dim} is out of range for scores of shape {tuple(scores.shape)}")
+    padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)
+    fits = len(padded) == scores.dim() and all(a in (1, s) for a, s in zip(padded, scores.shape))
+    if not fits or (padded and padded[dim] != 1):
+        raise ValueError(
+            f"alpha of shape {tuple(alpha.shape)} must broadcast against scores of shape "
+            f"{tuple(scores.shape)} with size 1 at dim {dim}; for one value per head of scores "
+            "(B, H, T, S), pass alpha.view(-1, 1, 1)"
+        )
+
+
+def check_range(alpha: Tensor) -> None:
+    """Raise ValueError where some α is below 1, infinite or NaN."""
+    valid = (alpha >= 1) & (alpha < math.inf)
+    if not bool(valid.all()):
+        value = alpha[~valid].flatten()[0].item()
+        raise ValueError(f"alpha must be at least 1 and finite, not {value:g}")

@@ -1,0 +1,133 @@
+"""The native kernel for the CPU, ``cpu.cpp``, behind the interface of ``reference``."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from .build import load_kernel
+from .checks import check_range
+from .masks import hide
+from .reference import working_dtype
+from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
+
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+_FORWARD = [_POINTER] * 2 + [_INTEGER] * 2 + [_POINTER] + [_INTEGER] * 2 + [_POINTER] * 2 + [_INTEGER] * 3
+_BACKWARD = [_POINTER] * 4 + [_INTEGER] * 2 + [_POINTER] + [_INTEGER] * 2
+_OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
+
+
+@functools.cache
+def kernel() -> Optional[ctypes.CDLL]:
+    """The compiled library; None where it cannot be built."""
+    library = load_kernel()
+    if library is not None:
+        for dtype in ("float32", "float64"):
+            forward = getattr(library, f"entmax_forward_{dtype}")
+            forward.argtypes, forward.restype = _FORWARD, _INTEGER
+            backward = getattr(library, f"entmax_backward_{dtype}")
+            backward.argtypes, backward.restype = _BACKWARD, None
+    return library
+
+
+def entmax_forward(
+    scores: Tensor,
+    alpha: Tensor,
+    dim: int = -1,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+) -> Tensor:
+    """Weights, as of :func:`reference.entmax_forward`, of scores that masks hide without being applied.
+
+    Args:
+        scores: any shape; (B, H, T, S) if there is a mask.
+        alpha: broadcasts against ``scores``, size 1 at ``dim``.
+        dim: the last if there is a mask.
+        key_padding_mask: see :func:`masks.hide`, as for the other two.
+
+    Raises:
+        ValueError: some α is below 1, infinite or NaN.
+    """
+    if scores.numel() == 0:
+        check_range(alpha.detach())
+        return torch.zeros_like(scores)
+    dtype = working_dtype(scores.dtype)
+    rows = as_rows(scores.detach().to(dtype), dim)
+    weights = torch.empty_like(rows)
+    vector, repeat = _vector(alpha, scores, dim)
+    padding, added, heads, queries = None, None, 1, 1
+    if key_padding_mask is not None or attn_mask is not None or causal:
+        heads, queries = scores.shape[1:3]
+        padding = _contiguous(key_padding_mask, torch.bool)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf"))
+        added = _contiguous(attn_mask, dtype)
+    found = _function("forward", dtype)(
+        rows.data_ptr(),
+        weights.data_ptr(),
+        *rows.shape,
+        vector.data_ptr(),
+        vector.numel(),
+        repeat,
+        _address(padding),
+        _address(added),
+        int(causal),
+        heads,
+        queries,
+    )
+    if found == _OUT_OF_RANGE:
+        check_range(alpha.detach())
+    weights = from_rows(weights, scores, dim)
+    if found == _SOME_AT_ONE:  # torch's softmax to the bit
+        hidden = hide(scores, key_padding_mask, attn_mask, causal).to(dtype)
+        weights = torch.where(alpha == 1, torch.softmax(hidden, dim), weights)
+        weights = weights.masked_fill(hidden.isneginf().all(dim, keepdim=True), 0.0)
+    return weights.to(scores.dtype)
+
+
+def entmax_backward(
+    weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
+) -> tuple[Tensor, Optional[Tensor]]:
+    """Gradients of scores and α from the weights alone; see :func:`reference.entmax_backward`."""
+    if weights.numel() == 0:
+        return torch.zeros_like(weights), torch.zeros_like(alpha) if need_alpha else None
+    dtype = working_dtype(weights.dtype)
+    rows, grad_rows = as_rows(weights.to(dtype), dim), as_rows(grad.to(dtype), dim)
+    grad_scores = torch.empty_like(rows)
+    per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
+    vector, repeat = _vector(alpha, weights, dim)
+    _function("backward", dtype)(
+        rows.data_ptr(),
+        grad_rows.data_ptr(),
+        grad_scores.data_ptr(),
+        _address(per_row),
+        *rows.shape,
+        vector.data_ptr(),
+        vector.numel(),
+        repeat,
+    )
+    grad_alpha = None if per_row is None else gradient_of_alpha(per_row, alpha, weights, dim)
+    return from_rows(grad_scores, weights, dim).to(weights.dtype), grad_alpha
+
+
+def _function(name: str, dtype: torch.dtype):
+    return getattr(kernel(), f"entmax_{name}_{'float64' if dtype == torch.float64 else 'float32'}")
+
+
+def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
+    """α in float64, for its digits near 1, as the kernel takes it."""
+    vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
+    return vector.to(torch.float64).contiguous(), repeat
+
+
+def _contiguous(mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    return None if mask is None else mask.to(dtype).contiguous()
+
+
+def _address(tensor: Optional[Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()

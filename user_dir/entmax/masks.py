@@ -1,0 +1,35 @@
+"""What hides keys from queries."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+
+def hide(
+    scores: Tensor,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+) -> Tensor:
+    """Attention scores with −inf where a query must not see a key.
+
+    Args:
+        scores: (B, H, T, S).
+        key_padding_mask: (B, S), true where a key is padding.
+        attn_mask: (T, S), added to the scores; or boolean, true where a key is hidden from a query.
+        causal: query t sees keys 0 … t only.
+    """
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(attn_mask, float("-inf"))
+        else:
+            scores = scores + attn_mask.to(scores.dtype)
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    if key_padding_mask is not None:
+        scores = scores.masked_fill(key_padding_mask[:, None, None, :].to(torch.bool), float("-inf"))
+    return scores
