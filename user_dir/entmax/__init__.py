@@ -1,5 +1,5 @@
 """α-entmax: one public op over interchangeable implementations; plain torch, knows nothing of fairseq."""
 
-from .op import attention_weights, entmax
+from .op import attention_weights, entmax, has_native
 
-__all__ = ["attention_weights", "entmax"]
+__all__ = ["attention_weights", "entmax", "has_native"]

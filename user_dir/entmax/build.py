@@ -1,4 +1,4 @@
-"""Builds the native kernel, once for each kind of processor and each PyTorch, and finds it again."""
+"""Builds native kernels, once for each kind of processor and each PyTorch, and finds them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Optional
 
 import torch
 
-SOURCE = Path(__file__).with_name("cpu.cpp")
+SHARED = Path(__file__).with_name("lanes.h")
 # What PyTorch found the processor to have; never -march=native, whose code another processor may not run.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
@@ -27,17 +27,18 @@ FLAGS = ["-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapp
 logger = logging.getLogger(__name__)
 
 
-def load_kernel() -> Optional[ctypes.CDLL]:
-    """The library of ``cpu.cpp``, built unless it was before; None, and one warning, where that cannot be."""
+def load_kernel(source: Path) -> Optional[ctypes.CDLL]:
+    """The library of a C++ file, built unless it was before; None, and a warning, where that cannot be."""
     flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
     try:
-        return _load(_cache() / _name(flags), flags)
+        return _load(_cache() / _name(source, flags), source, flags)
     except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().split("\n")
         reason = next((line for line in lines if "error:" in line), lines[0])
         logger.warning(
-            "the native kernel of α-entmax cannot be built (%s), so a slower one takes its place; "
+            "the native kernel of %s cannot be built (%s), so a slower one takes its place; "
             "install a C++ compiler and ninja, or set ENTMAX_BACKEND=reference to do without",
+            source.parent.name,
             reason,
         )
         return None
@@ -49,47 +50,47 @@ def _cache() -> Path:
     return Path(root).expanduser() / "adaptively_sparse_transformer"
 
 
-def _name(flags: list[str]) -> str:
+def _name(source: Path, flags: list[str]) -> str:
     """A name of its own for each source, instruction set and PyTorch."""
     parts = [*flags, os.environ.get("CXX", ""), torch.__version__, platform.platform(), platform.machine()]
-    digest = hashlib.sha256(SOURCE.read_bytes() + "\n".join(parts).encode()).hexdigest()
-    return f"entmax_cpu_{digest[:16]}.so"
+    digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes() + "\n".join(parts).encode()).hexdigest()
+    return f"{source.parent.name}_{source.stem}_{digest[:16]}.so"
 
 
-def _load(library: Path, flags: list[str]) -> ctypes.CDLL:
+def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
     """Open what is there, or build it. Of several first users each builds; one and the same comes out."""
     try:
         return ctypes.CDLL(str(library))
     except OSError:
-        logger.info("building the native kernel of α-entmax, once, in %s", library.parent)
+        logger.info("building the native kernel of %s, once, in %s", source.parent.name, library.parent)
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="build_", dir=library.parent) as folder:
-            os.replace(_build(Path(folder), flags), library)
+            os.replace(_build(source, Path(folder), flags), library)
             return ctypes.CDLL(str(library))
     except OSError:  # a home that cannot be written to: build for this process alone
         with tempfile.TemporaryDirectory(prefix="entmax_") as folder:
-            return ctypes.CDLL(str(_build(Path(folder), flags)))
+            return ctypes.CDLL(str(_build(source, Path(folder), flags)))
 
 
-def _build(folder: Path, flags: list[str]) -> Path:
+def _build(source: Path, folder: Path, flags: list[str]) -> Path:
     """Compile into a folder. Raises RuntimeError where it cannot be."""
     from torch.utils import cpp_extension  # only here: it is slow to import, and needs setuptools
 
     compiler = cpp_extension.get_cxx_compiler()
     if shutil.which(compiler) is None:
         raise RuntimeError(f"there is no {compiler}")
-    name, path = "entmax_cpu", os.environ.get("PATH", "")
+    name, path = f"{source.parent.name}_{source.stem}", os.environ.get("PATH", "")
     # ninja stands beside python, also where the environment was not activated
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), path])
     try:
         cpp_extension.load(
             name,
-            [str(SOURCE)],
+            [str(source)],
             extra_cflags=flags,
             build_directory=str(folder),
             is_python_module=False,
         )
     finally:
         os.environ["PATH"] = path
-    return folder / f"{name}.so"
+    return next(folder.glob("*.so"))  # its name has a number where this process built before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from pathlib import Path
 from typing import Optional
 
 import torch
@@ -24,7 +25,7 @@ _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
 @functools.cache
 def kernel() -> Optional[ctypes.CDLL]:
     """The compiled library; None where it cannot be built."""
-    library = load_kernel()
+    library = load_kernel(Path(__file__).with_suffix(".cpp"))
     if library is not None:
         for dtype in ("float32", "float64"):
             forward = getattr(library, f"entmax_forward_{dtype}")

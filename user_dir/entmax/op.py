@@ -110,6 +110,11 @@ def _implementation(device: str) -> ModuleType:
     return native or reference
 
 
+def has_native(device: str) -> bool:
+    """Whether compiled code computes on a kind of device, as it is and as ENTMAX_BACKEND asks."""
+    return _implementation(device) is not reference
+
+
 @functools.cache
 def _native(device: str) -> Optional[ModuleType]:
     if device == "cpu" and cpu.kernel() is not None:

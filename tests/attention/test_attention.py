@@ -1,4 +1,4 @@
-"""Attention against a loop over batch, heads and queries."""
+"""Attention, dense and fused, against a loop over batch, heads and queries."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from helpers import combinations, entmax_oracle
 from torch.autograd import gradcheck
 
-from user_dir.attention import attention
+from user_dir.attention import attention, cpu
 from user_dir.attention.dense import attention_scores
 
 INF = float("inf")
@@ -14,8 +14,28 @@ ALPHAS = torch.tensor([1.0, 1.3, 2.0], dtype=torch.float64).view(3, 1, 1)
 TOLERANCE = {torch.float64: {"rtol": 0, "atol": 1e-12}, torch.float32: {"rtol": 0, "atol": 1e-5}}
 
 
+@pytest.fixture(autouse=True, params=("dense", "fused"))
+def backend(request, monkeypatch):
+    """What computes it; the fused kernel takes all that it can, however few the queries are."""
+    if request.param == "dense":
+        monkeypatch.setattr(cpu, "is_fit", lambda *args: False)
+    else:
+        monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+        monkeypatch.setenv("ENTMAX_BACKEND", "native")
+    return request.param
+
+
+@pytest.fixture
+def fused_calls(monkeypatch):
+    """A list with an entry for each call that came to the fused kernel."""
+    calls = []
+    fused = cpu.fused_attention
+    monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append(1) or fused(*args))
+    return calls
+
+
 def inputs(queries, keys, batch=2, heads=3, dim=4, dtype=torch.float64):
-    shapes = ((batch, heads, queries, dim), (batch, heads, keys, dim), (batch, heads, keys, dim + 1))
+    shapes = ((batch, heads, queries, dim), (batch, heads, keys, dim), (batch, heads, keys, dim))
     return tuple(torch.randn(shape, dtype=dtype) for shape in shapes)
 
 
@@ -74,7 +94,7 @@ def extra_mask(kind, queries, keys):
     ),
     ids=str,
 )
-def test_against_loops(case, dtype):
+def test_against_loops(case, dtype, backend, fused_calls):
     queries, keys = case["size"]
     q, k, v = inputs(queries, keys, dtype=dtype)
     padding = padding_mask(case["padding"], 2, keys)
@@ -88,6 +108,14 @@ def test_against_loops(case, dtype):
     torch.testing.assert_close(output.double(), expected, **TOLERANCE[dtype])
     torch.testing.assert_close(weights.double(), expected_weights, **TOLERANCE[dtype])
     assert attention(q, k, v, ALPHAS, **given)[1] is None
+    assert bool(fused_calls) == (backend == "fused")
+
+
+def test_values_of_another_depth_than_keys():
+    q, k, _ = inputs(5, 6)
+    v = torch.randn(2, 3, 6, 7, dtype=torch.float64)
+    expected, _ = attention_by_loops(q, k, v, ALPHAS)
+    torch.testing.assert_close(attention(q, k, v, ALPHAS)[0], expected, rtol=0, atol=1e-12)
 
 
 def test_one_alpha_for_all_heads():
@@ -164,7 +192,7 @@ def test_dropout_drops_weights_and_scales_the_rest():
     v = torch.eye(50, dtype=torch.float64).expand(2, 3, 50, 50)
     output, weights = attention(q, k, v, ALPHAS, dropout=0.3, need_weights=True)
     _, undropped = attention(q, k, v, ALPHAS, need_weights=True)
-    assert torch.equal(weights, undropped)
+    torch.testing.assert_close(weights, undropped, rtol=0, atol=1e-14)
     support = weights > 0
     kept = output > 0
     assert (kept <= support).all()

@@ -1,0 +1,163 @@
+"""The fused kernel for the CPU against attention that materialises its weights."""
+
+import pytest
+import torch
+from helpers import combinations
+
+from user_dir.attention import attention, cpu
+from user_dir.attention.dense import dense_attention
+
+INF = float("inf")
+ALPHAS = (1.0, 1.001, 1.05, 1.5, 1.9, 2.0, 3.0)
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def backend(monkeypatch):
+    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    monkeypatch.setenv("ENTMAX_BACKEND", "native")
+
+
+def projections(length, depth, dtype, batch=3, heads=7):
+    """(B, H, T, D) as a model has it: a view of what a linear layer gave as (T, B, H·D)."""
+    leaf = (1.5 * torch.randn(length, batch, heads * depth)).to(dtype).requires_grad_()
+    return leaf, leaf.view(length, batch, heads, depth).permute(1, 2, 0, 3)
+
+
+def padding(kind, keys):
+    mask = torch.arange(keys) >= torch.tensor([keys, (keys + 1) // 2, 0])[:, None]
+    return {"none": None, "right": mask, "left": mask.flip(1)}[kind]
+
+
+def extra(kind, queries, keys, dtype):
+    if kind == "causal":
+        return torch.full((queries, keys), -INF, dtype=dtype).triu(1)
+    if kind == "float":
+        return torch.randn(queries, keys, dtype=dtype).masked_fill(torch.rand(queries, keys) < 0.3, -INF)
+    return torch.rand(queries, keys) < 0.3 if kind == "bool" else None
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    "case",
+    combinations(
+        size=((1, 1, 4), (1, 20, 32), (4, 9, 8), (16, 16, 32), (17, 33, 7), (40, 35, 64)),
+        pad=("none", "left", "right"),
+        mask=("none", "float", "bool"),
+        causal=(False,),
+    )
+    + combinations(
+        size=((1, 1, 8), (5, 5, 16), (33, 33, 20)),
+        pad=("none", "left", "right"),
+        mask=("none", "causal", "float"),
+        causal=(False, True),
+    ),
+    ids=str,
+)
+def test_outputs_weights_and_gradients(case, dtype):
+    queries, keys, depth = case["size"]
+    (q, split_q), (k, split_k), (v, split_v) = (projections(n, depth, dtype) for n in (queries, keys, keys))
+    # α above 2 moves edge weights without bound, so in single precision it is left to the row kernel's tests
+    alphas = torch.tensor(ALPHAS).clamp(max=2.0 if dtype == torch.float32 else 3.0)
+    alpha = alphas.to(dtype).view(-1, 1, 1).requires_grad_()
+    masks = (padding(case["pad"], keys), extra(case["mask"], queries, keys, dtype), case["causal"])
+    grad = torch.randn(split_q.shape, dtype=dtype)
+    grad_weights = torch.randn(*split_q.shape[:3], keys, dtype=dtype)
+    results = []
+    for fused in (True, False):
+        inputs = (split_q, split_k, split_v, alpha, *masks)
+        if fused:
+            output, weights = cpu.fused_attention(*inputs, need_weights=True)
+        else:
+            output, weights = dense_attention(*inputs, need_weights=True)
+        both = torch.autograd.grad(
+            (output, weights), (q, k, v, alpha), (grad, grad_weights), retain_graph=True
+        )
+        alone = torch.autograd.grad(output, (q, k, v, alpha), grad)
+        results.append((output, weights, *both, *alone))
+    for actual, expected in zip(*results):
+        assert actual.isfinite().all() and actual.dtype == dtype
+        difference = (actual - expected).abs().max()
+        assert difference <= TOLERANCE[dtype] * (1 + expected.abs().max())
+
+
+def test_what_needs_no_gradient_gets_none():
+    tensors = [projections(9, 8, torch.float64, heads=2)[1].detach() for _ in range(3)]
+    for chosen in range(3):
+        inputs = [tensor.clone().requires_grad_(i == chosen) for i, tensor in enumerate(tensors)]
+        outputs = [f(*inputs, 1.4)[0] for f in (cpu.fused_attention, dense_attention)]
+        grads = [torch.autograd.grad(output.square().sum(), inputs[chosen])[0] for output in outputs]
+        torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", (float("nan"), INF))
+def test_broken_scores_stay_visible_and_alone(value):
+    q, k, v = (projections(20, 8, torch.float32)[1].detach().clone() for _ in range(3))
+    q[1, 2, 18, 3] = value
+    output, _ = attention(q, k, v, torch.tensor(1.5))
+    assert output[1, 2, 18].isnan().all()
+    output[1, 2, 18] = 0
+    assert output.isfinite().all()
+
+
+def test_gradcheck():
+    q, k, v = (torch.randn(2, 2, n, 3, dtype=torch.float64, requires_grad=True) for n in (9, 4, 4))
+    alpha = torch.tensor([1.2, 1.7], dtype=torch.float64).view(2, 1, 1).requires_grad_()
+    mask = torch.tensor([[False] * 4, [True, False, False, False]])
+    assert torch.autograd.gradcheck(
+        lambda *x: cpu.fused_attention(*x, mask, None, False, True), (q, k, v, alpha)
+    )
+
+
+def test_any_number_of_threads_gives_the_same_to_the_bit():
+    leaves = [projections(50, 16, torch.float32, batch=8) for _ in range(3)]
+    alpha = torch.tensor(ALPHAS).view(-1, 1, 1).requires_grad_()
+    results, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            output, _ = cpu.fused_attention(*(split for _, split in leaves), alpha)
+            grads = torch.autograd.grad(output.square().sum(), [leaf for leaf, _ in leaves] + [alpha])
+            results.append((output, *grads))
+    finally:
+        torch.set_num_threads(threads)
+    for result in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(result, results[0]))
+
+
+def test_reads_and_writes_where_the_model_has_it():
+    _, split = projections(12, 8, torch.float32)
+    output, _ = cpu.fused_attention(split, split, split, 1.5)
+    assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as the output projection takes it
+
+
+def test_what_it_is_not_made_for_goes_elsewhere(monkeypatch):
+    def fused(*args):
+        raise AssertionError("not made for this")
+
+    monkeypatch.setattr(cpu, "fused_attention", fused)
+    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
+    alpha = torch.tensor(1.5)
+    attention(q, k, v, alpha, dropout=0.1)
+    attention(q, k, v, 1.0)
+    attention(q.half(), k.half(), v.half(), alpha)
+    attention(q, k, v[..., :3], alpha)
+    attention(q, k, v, torch.full((3, 7, 1, 1), 1.5))
+    attention(q, k, v, alpha, attn_mask=torch.zeros(6, 6, requires_grad=True))
+    attention(q, k, v, alpha, attn_mask=torch.zeros(1, 6))
+    attention(q[:, :, :0], k, v, alpha)
+    attention(q, k[:, :, :0], v[:, :, :0], alpha)
+    monkeypatch.setattr(cpu, "LEAST_QUERIES", 7)
+    attention(q, k, v, alpha)
+    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    monkeypatch.setenv("ENTMAX_BACKEND", "reference")
+    attention(q, k, v, alpha)
+    monkeypatch.setenv("ENTMAX_BACKEND", "")
+    with pytest.raises(AssertionError, match="not made for this"):
+        attention(q, k, v, alpha)
+
+
+def test_alpha_out_of_range_is_named():
+    q = projections(6, 8, torch.float32)[1]
+    with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
+        attention(q, q, q, torch.tensor(0.5))

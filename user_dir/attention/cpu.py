@@ -1,0 +1,201 @@
+"""Attention by the native kernel for the CPU, ``cpu.cpp``: scores, weights and output in one pass."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ..entmax import has_native
+from ..entmax.build import load_kernel
+from ..entmax.checks import check_range
+
+# For fewer queries than these, most of a vector would be empty, and the parts that torch does are faster.
+LEAST_QUERIES = 4
+_LANES = {torch.float32: 16, torch.float64: 8}
+_OUT_OF_RANGE = -1
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+_FORWARD = [_POINTER] * 7 + [_INTEGER] + [_POINTER] * 2 + [_INTEGER] + [_POINTER] * 2
+_BACKWARD = [_POINTER] * 10 + [_INTEGER] + [_POINTER] * 4
+
+
+def is_fit(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: float | Tensor,
+    key_padding_mask: Optional[Tensor],
+    attn_mask: Optional[Tensor],
+    dropout: float,
+) -> bool:
+    """Whether the kernel is there, and made for such arguments; softmax is left to torch."""
+    shape = (query.size(-2), key.size(-2))
+    return (
+        query.device.type == "cpu"
+        and query.dtype in _LANES
+        and query.dtype == key.dtype == value.dtype
+        and query.size(-1) == value.size(-1)
+        and dropout == 0.0
+        and query.size(-2) >= LEAST_QUERIES
+        and key.numel() > 0
+        and (_is_per_head(alpha, query.size(1)) if isinstance(alpha, Tensor) else alpha != 1)
+        and (key_padding_mask is None or key_padding_mask.shape == (query.size(0), key.size(-2)))
+        and (attn_mask is None or (attn_mask.shape == shape and not attn_mask.requires_grad))
+        and has_native("cpu")
+        and kernel() is not None
+    )
+
+
+def _is_per_head(alpha: Tensor, heads: int) -> bool:
+    return alpha.numel() == 1 or (alpha.numel() == heads and alpha.dim() >= 3 and alpha.size(-3) == heads)
+
+
+@functools.cache
+def kernel() -> Optional[ctypes.CDLL]:
+    """The compiled library; None where it cannot be built."""
+    library = load_kernel(Path(__file__).with_suffix(".cpp"))
+    if library is not None:
+        for dtype in ("float32", "float64"):
+            forward = getattr(library, f"attention_forward_{dtype}")
+            forward.argtypes, forward.restype = _FORWARD, _INTEGER
+            backward = getattr(library, f"attention_backward_{dtype}")
+            backward.argtypes, backward.restype = _BACKWARD, None
+    return library
+
+
+def fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: float | Tensor,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    need_weights: bool = False,
+) -> tuple[Tensor, Optional[Tensor]]:
+    """Attention as of :func:`~user_dir.attention.op.attention`, for what :func:`is_fit` lets through."""
+    if not isinstance(alpha, Tensor):
+        alpha = torch.tensor(alpha, dtype=torch.float64)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask, float("-inf"))
+        attn_mask = attn_mask.to(query.dtype).contiguous()
+    if key_padding_mask is not None:
+        key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
+    output, weights = _Attention.apply(
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights
+    )
+    return output, weights if need_weights else None
+
+
+class _Attention(torch.autograd.Function):
+    """Autograd around the kernel; saves its inputs and the columns of weights that it wrote."""
+
+    @staticmethod
+    def forward(
+        ctx,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        alpha: Tensor,
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+        causal: bool,
+        need_weights: bool,
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
+        query, key, value = (_rows(tensor) for tensor in (query, key, value))
+        batch, heads, queries, depth = query.shape
+        keys = key.size(2)
+        lanes = _LANES[query.dtype]
+        vector = _vector(alpha)
+        output = query.new_empty(queries, batch, heads, depth).permute(1, 2, 0, 3)
+        weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
+        columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
+        found = _function("forward", query.dtype)(
+            _integers(query.shape[:3], (keys, depth)),
+            _strides(query, key, value, output),
+            query.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            output.data_ptr(),
+            vector.data_ptr(),
+            vector.numel(),
+            _address(key_padding_mask),
+            _address(attn_mask),
+            int(causal),
+            _address(weights),
+            columns.data_ptr(),
+        )
+        if found == _OUT_OF_RANGE:
+            check_range(alpha.detach())
+        ctx.save_for_backward(query, key, value, alpha, key_padding_mask, columns)
+        ctx.set_materialize_grads(False)
+        return output, weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: Optional[Tensor], grad_weights: Optional[Tensor]):
+        """Gradients of queries, keys, values and α."""
+        query, key, value, alpha, key_padding_mask, columns = ctx.saved_tensors
+        grad = _rows(torch.zeros_like(query) if grad is None else grad)
+        vector = _vector(alpha)
+        grad_query = torch.empty_like(query)
+        # what is padding is not written
+        empty = torch.empty_like if key_padding_mask is None else torch.zeros_like
+        grad_key, grad_value = empty(key), empty(value)
+        per_head = torch.empty(query.shape[:2], dtype=torch.float64) if ctx.needs_input_grad[3] else None
+        grad_weights = None if grad_weights is None else grad_weights.contiguous()
+        _function("backward", query.dtype)(
+            _integers(query.shape[:3], key.shape[2:]),
+            _strides(query, key, value, grad, grad_query, grad_key, grad_value),
+            query.data_ptr(),
+            key.data_ptr(),
+            value.data_ptr(),
+            grad.data_ptr(),
+            grad_query.data_ptr(),
+            grad_key.data_ptr(),
+            grad_value.data_ptr(),
+            vector.data_ptr(),
+            vector.numel(),
+            _address(key_padding_mask),
+            _address(grad_weights),
+            columns.data_ptr(),
+            _address(per_head),
+        )
+        grad_alpha = None
+        if per_head is not None:
+            per_head = per_head.sum(0)
+            grad_alpha = (per_head if alpha.numel() > 1 else per_head.sum()).view_as(alpha).to(alpha.dtype)
+        return grad_query, grad_key, grad_value, grad_alpha, None, None, None, None
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """With the vector of each head contiguous: as projections are, so without a copy."""
+    tensor = tensor.detach()
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _function(name: str, dtype: torch.dtype):
+    return getattr(kernel(), f"attention_{name}_{'float64' if dtype == torch.float64 else 'float32'}")
+
+
+def _vector(alpha: Tensor) -> Tensor:
+    return alpha.detach().reshape(-1).to(torch.float64)
+
+
+def _integers(*groups) -> ctypes.Array:
+    values = [value for group in groups for value in group]
+    return (_INTEGER * len(values))(*values)
+
+
+def _strides(*tensors: Tensor) -> ctypes.Array:
+    return _integers(*(tensor.stride()[:3] for tensor in tensors))
+
+
+def _address(tensor: Optional[Tensor]) -> Optional[int]:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,334 @@
+// α-entmax of as many rows as a vector has lanes, each in a lane of its own: elementary functions, the solver of the
+// forward, and what the backward needs of each weight.
+//
+// Notation as in reference.py: ε = α − 1, u = 1 + ε (z − λ), p = u^(1/ε) where u > 0, w = p^(1−ε) = p / u.
+//
+// The vectors are GCC's and Clang's vector extension: arithmetic that the compiler turns into what the target has.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <type_traits>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace entmax {
+
+// ---------------------------------------------------------------------------------------------- vectors
+
+template <typename T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+  static constexpr int lanes = 16;
+  static constexpr int mantissa_bits = 23;
+  static constexpr int log_terms = 4;        // of atanh's series: |s| ≤ 0.172 leaves 2e-9
+  static constexpr int exp_terms = 7;        // of exp's: |r| ≤ 0.347 leaves 5e-9
+  static constexpr int phi_terms = 10;       // of φ's below: s ≤ 1 leaves 2e-9
+  static constexpr float least_log2 = -126;  // of a normal number
+  typedef int32_t Int;
+  typedef float Vec __attribute__((vector_size(64)));
+  typedef int32_t IntVec __attribute__((vector_size(64)));
+};
+
+template <>
+struct Simd<double> {
+  static constexpr int lanes = 8;
+  static constexpr int mantissa_bits = 52;
+  static constexpr int log_terms = 10;
+  static constexpr int exp_terms = 13;
+  static constexpr int phi_terms = 18;
+  static constexpr double least_log2 = -1022;
+  typedef int64_t Int;
+  typedef double Vec __attribute__((vector_size(64)));
+  typedef int64_t IntVec __attribute__((vector_size(64)));
+};
+
+template <typename T>
+using Vec = typename Simd<T>::Vec;
+template <typename T>
+using IntVec = typename Simd<T>::IntVec;
+
+template <typename T>
+inline Vec<T> load(const T* from) {
+  Vec<T> v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename T>
+inline Vec<T> load(const T* from, int64_t count, T rest = 0) {
+  if (count >= Simd<T>::lanes) return load(from);
+  Vec<T> v = rest + Vec<T>{};
+  for (int64_t i = 0; i < count; ++i) v[i] = from[i];
+  return v;
+}
+
+template <typename T>
+inline void store(Vec<T> v, T* to, int64_t count) {
+  if (count >= Simd<T>::lanes) {
+    std::memcpy(to, &v, sizeof v);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+  }
+}
+
+template <typename V>
+inline V maximum(V a, V b) {
+  return a > b ? a : b;
+}
+
+template <typename T>
+inline T sum(Vec<T> v) {
+  T parts[Simd<T>::lanes];
+  std::memcpy(parts, &v, sizeof v);
+  for (int width = Simd<T>::lanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) parts[i] += parts[i + width];
+  }
+  return parts[0];
+}
+
+template <typename T>
+inline bool any(IntVec<T> mask) {
+#ifdef __AVX512F__
+  return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#else
+  uint64_t parts[8], some = 0;
+  std::memcpy(parts, &mask, sizeof mask);
+  for (uint64_t part : parts) some |= part;
+  return some != 0;
+#endif
+}
+
+// ---------------------------------------------------------------------------------- elementary functions
+
+// u = 2^k m with m in [√½, √2), for normal u > 0: k, and 2^−k.
+template <typename T>
+inline void split(Vec<T> u, Vec<T>& k, Vec<T>& scale) {
+  constexpr int bits = Simd<T>::mantissa_bits;
+  constexpr typename Simd<T>::Int bias = std::numeric_limits<T>::max_exponent - 1;
+  const Vec<T> root_half = static_cast<T>(M_SQRT1_2) + Vec<T>{};
+  const IntVec<T> exponent = ((IntVec<T>)u - (IntVec<T>)root_half) >> bits;
+  k = __builtin_convertvector(exponent, Vec<T>);
+  scale = (Vec<T>)((bias - exponent) << bits);
+}
+
+// log2((1 + f) 2^k) from s = f / (2 + f), by log(1 + f) = 2 atanh(s) = 2 (s + s³/3 + s⁵/5 + …).
+template <typename T>
+inline Vec<T> log2_from(Vec<T> s, Vec<T> k) {
+  const Vec<T> square = s * s;
+  Vec<T> series = static_cast<T>(2 * M_LOG2E / (2 * Simd<T>::log_terms + 1)) + Vec<T>{};
+  for (int i = Simd<T>::log_terms - 1; i >= 0; --i) series = series * square + static_cast<T>(2 * M_LOG2E / (2 * i + 1));
+  return s * series + k;
+}
+
+template <typename T>
+inline Vec<T> log2(Vec<T> u) {
+  Vec<T> k, scale;
+  split<T>(u, k, scale);
+  const Vec<T> f = u * scale - 1;
+  return log2_from<T>(f / (f + 2), k);
+}
+
+// log2(1 + x) without losing the digits of a small x, and 1 / (1 + x), at the price of one division.
+template <typename T>
+inline Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
+  const Vec<T> u = x + 1;
+  Vec<T> k, scale;
+  split<T>(u, k, scale);
+  const Vec<T> f = x * scale + (scale - 1);
+  const Vec<T> g = f + 2;
+  const Vec<T> both = 1 / (u * g);
+  reciprocal = both * g;
+  return log2_from<T>(f * (both * u), k);
+}
+
+// ln(2)^n / n!, the coefficients of 2^x.
+constexpr double exp2_coefficient(int n) { return n == 0 ? 1.0 : exp2_coefficient(n - 1) * M_LN2 / n; }
+
+// 2^x for x from Simd<T>::least_log2, below which it would be subnormal; anything for less.
+template <typename T>
+inline Vec<T> exp2(Vec<T> x) {
+  constexpr int bits = Simd<T>::mantissa_bits;
+  // adding 1.5 · 2^bits rounds to whole numbers, which then stand in the low bits
+  constexpr T rounding = static_cast<T>(3) * (typename Simd<T>::Int(1) << (bits - 1));
+  const Vec<T> shifted = x + rounding;
+  const Vec<T> r = x - (shifted - rounding);
+  Vec<T> series = static_cast<T>(exp2_coefficient(Simd<T>::exp_terms)) + Vec<T>{};
+  for (int i = Simd<T>::exp_terms - 1; i >= 0; --i) series = series * r + static_cast<T>(exp2_coefficient(i));
+  return (Vec<T>)((IntVec<T>)series + ((IntVec<T>)shifted << bits));
+}
+
+// --------------------------------------------------------------------------------------------------- forward
+
+// What the caller is told of the α's.
+enum Alphas : int64_t { out_of_range = -1, all_above_one = 0, some_at_one = 1 };
+
+inline Alphas check(const double* alpha, int64_t alphas) {
+  Alphas found = all_above_one;
+  for (int64_t i = 0; i < alphas; ++i) {
+    if (!(alpha[i] >= 1 && alpha[i] < std::numeric_limits<double>::infinity())) return out_of_range;
+    if (alpha[i] == 1) found = some_at_one;
+  }
+  return found;
+}
+
+// ε to compute with: ε = 0 is met to the last bit by so small a value, and this can be divided by.
+template <typename T>
+inline T never_zero(double eps) {
+  return static_cast<T>(std::max(eps, 1e-20));
+}
+
+// p and w at u; ε is 1 or ½ in all lanes, or any.
+template <typename T>
+struct Sparsemax {
+  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+    p = maximum(x + 1, Vec<T>{});
+    w = p > 0 ? 1 + Vec<T>{} : Vec<T>{};
+  }
+};
+
+template <typename T>
+struct Entmax15 {
+  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+    w = maximum(x + 1, Vec<T>{});
+    p = w * w;
+  }
+};
+
+template <typename T>
+struct AnyAlpha {
+  Vec<T> reciprocal_eps;
+  Vec<T> least;  // the x for which p is the least normal number
+
+  explicit AnyAlpha(Vec<T> eps) : reciprocal_eps(1 / eps) {
+    for (int i = 0; i < Simd<T>::lanes; ++i) least[i] = std::expm1(static_cast<T>(Simd<T>::least_log2 * M_LN2) * eps[i]);
+  }
+
+  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+    Vec<T> reciprocal;
+    const Vec<T> value = exp2<T>(log2_1p<T>(x, reciprocal) * reciprocal_eps);
+    p = x > least ? value : Vec<T>{};
+    w = x > least ? value * reciprocal : Vec<T>{};
+  }
+};
+
+// A row of scores to a lane, all less the greatest of its row; −inf, or anything below −1/ε, for what gets no weight.
+template <typename T>
+class Lanes {
+ public:
+  static constexpr int lanes = Simd<T>::lanes;
+
+  explicit Lanes(int64_t n) : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]) {}
+
+  // Weights p of the first scores z of each row; a lane without a row is set to have 0 for its first score.
+  void solve(Vec<T> eps, int64_t columns) {
+    eps_ = eps;
+    columns_ = columns;
+    if (any<T>(eps > 1)) return bisect(AnyAlpha<T>(eps));
+    if (!any<T>(eps != T(1))) return newton(Sparsemax<T>{});
+    if (!any<T>(eps != T(0.5))) return newton(Entmax15<T>{});
+    newton(AnyAlpha<T>(eps));
+  }
+
+  std::unique_ptr<Vec<T>[]> z, p;
+
+ private:
+  template <typename Power>
+  void evaluate(const Power& power, Vec<T> lambda, Vec<T>& mass, Vec<T>& slope) {
+    mass = slope = Vec<T>{};
+    for (int64_t start = 0; start < columns_; start += 64) {  // sums of sums: rounding grows with their lengths
+      const int64_t end = std::min<int64_t>(start + 64, columns_);
+      Vec<T> some_mass = {}, some_slope = {};
+      for (int64_t j = start; j < end; ++j) {
+        power(eps_ * (z[j] - lambda), p[j], w_[j]);
+        some_mass += p[j];
+        some_slope += w_[j];
+      }
+      mass += some_mass;
+      slope += some_slope;
+    }
+  }
+
+  // Newton on ‖u‖ = 1 from λ = max z, as in reference.py, but the last step is not taken: a λ off by δ is made
+  // good by p − w δ, which is off by no more than δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) beyond.
+  template <typename Power>
+  void newton(const Power& power) {
+    constexpr bool single = std::is_same<T, float>::value;
+    const Vec<T> close = single ? Vec<T>(eps_ > T(0.5) ? T(3e-7) + Vec<T>{} : T(1e-4) + Vec<T>{}) : T(1e-13) + Vec<T>{};
+    Vec<T> lambda = {}, mass, slope, delta;
+    for (int step = 0;; ++step) {
+      evaluate(power, lambda, mass, slope);
+      delta = (mass - 1) / slope;
+      // 2 to 5 steps do; the bound only stops rows that jump between neighbouring floats
+      if (step == 40 || !any<T>(maximum(delta, -delta) > close)) break;
+      lambda += newton_step(mass, slope);
+    }
+    for (int64_t j = 0; j < columns_; ++j) p[j] = maximum(p[j] - w_[j] * delta, Vec<T>{});
+  }
+
+  // (S − S^(1−ε)) / (εD) = S log S φ(ε log S) / D with φ(t) = (1 − e^−t) / t
+  Vec<T> newton_step(Vec<T> mass, Vec<T> slope) {
+    const Vec<T> log_mass = log2<T>(mass) * static_cast<T>(M_LN2);
+    const Vec<T> t = eps_ * log_mass;
+    const Vec<T> small = 1 - t * (T(0.5) - t * T(1.0 / 6));
+    const Vec<T> phi = maximum(t, -t) < T(0.01) ? small : (1 - exp2<T>(t * static_cast<T>(-M_LOG2E))) / t;
+    return mass * log_mass * phi / slope;
+  }
+
+  // For ε > 1, where ‖u‖ is no norm: λ from its bracket [0, (1 − n^−ε) / ε].
+  void bisect(const AnyAlpha<T>& power) {
+    Vec<T> low = {}, mass, slope;
+    Vec<T> width = (1 - exp2<T>(-eps_ * std::log2(static_cast<T>(columns_)))) * power.reciprocal_eps;
+    for (int step = 0; step < (std::is_same<T, float>::value ? 30 : 60); ++step) {
+      width *= T(0.5);
+      evaluate(power, low + width, mass, slope);
+      low = mass >= 1 ? low + width : low;
+    }
+    evaluate(power, low, mass, slope);
+    for (int64_t j = 0; j < columns_; ++j) p[j] /= mass;
+  }
+
+  std::unique_ptr<Vec<T>[]> w_;
+  Vec<T> eps_;
+  int64_t columns_ = 0;
+};
+
+// -------------------------------------------------------------------------------------------------- backward
+
+constexpr double inverse_factorial(int n) { return n < 2 ? 1.0 : inverse_factorial(n - 1) / n; }
+
+// (e^s − 1 − s) / s² for 0 ≤ s ≤ 1, by its series of positive terms.
+template <typename T>
+inline Vec<T> phi2(Vec<T> s) {
+  Vec<T> series = static_cast<T>(inverse_factorial(Simd<T>::phi_terms + 2)) + Vec<T>{};
+  for (int i = Simd<T>::phi_terms - 1; i >= 0; --i) series = series * s + static_cast<T>(inverse_factorial(i + 2));
+  return series;
+}
+
+// What the gradients need of weights p: w, and −p r of entmax_backward in reference.py, if α is to have a gradient.
+template <typename T, bool need_alpha>
+inline void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>& term) {
+  const Vec<T> tiny = std::numeric_limits<T>::min() + Vec<T>{};
+  const IntVec<T> support = p > 0;
+  const Vec<T> log2_p = log2<T>(maximum(p, tiny));
+  w = exp2<T>((1 - eps) * log2_p);
+  if (need_alpha) {
+    const Vec<T> log_p = log2_p * static_cast<T>(M_LN2);
+    const Vec<T> s = -eps * log_p;
+    const Vec<T> near = p * log_p * log_p * phi2<T>(s);
+    const Vec<T> far = (w - p - p * s) * reciprocal_eps * reciprocal_eps;
+    term = support ? (s < 1 ? near : far) : Vec<T>{};
+  }
+  w = support ? w : Vec<T>{};
+}
+
+}  // namespace entmax
