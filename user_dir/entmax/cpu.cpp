@@ -56,10 +56,11 @@ inline T greatest(const T* row, int64_t n) {
   return broken > 0 ? std::numeric_limits<T>::quiet_NaN() : top;
 }
 
-// Of n scores at their places (null: 0, 1, …), keep those z with ε (z − shift) > −1, as z − shift; returns how many.
-// The result may take the place of what it comes from; room for a whole vector beyond it is needed.
+// Of n scores at their places (null: 0, 1, …), keep those z with ε (z − shift) > −1, as z − shift; returns how
+// many. The result may take the place of what it comes from; room for a whole vector beyond it is needed.
 template <typename T>
-inline int64_t compress(const T* from, const int32_t* places, int64_t n, T shift, T eps, T* kept, int32_t* kept_places) {
+inline int64_t compress(const T* from, const int32_t* places, int64_t n, T shift, T eps, T* kept,
+                        int32_t* kept_places) {
   int64_t count = 0;
   for (int64_t j = 0; j < n; ++j) {
     const T z = from[j] - shift;
@@ -109,7 +110,7 @@ inline T cheap_lambda(const T* z, int64_t n, T eps) {
       slopes += linear ? (u > 0 ? 1 + Vec<T>{} : Vec<T>{}) : u;
     }
     const T mass = sum<T>(masses), slope = near_eps * sum<T>(slopes);
-    lambda += ((linear ? mass - 1 : mass - std::sqrt(mass)) / slope);
+    lambda += (linear ? mass - 1 : mass - std::sqrt(mass)) / slope;
   }
   return lambda;
 }
@@ -119,7 +120,6 @@ template <typename T>
 class Block {
  public:
   static constexpr int lanes = Simd<T>::lanes;
-
   static constexpr T least_eps_to_refine = 0.2;  // for less, hardly a score falls out of reach
 
   explicit Block(int64_t n)
@@ -211,8 +211,7 @@ class Block {
   }
 
   std::unique_ptr<T[]> row_, kept_;
-  std::unique_ptr<int32_t[]> places_;
-  std::unique_ptr<int32_t[]> index_;
+  std::unique_ptr<int32_t[]> places_, index_;
   Lanes<T> lanes_;
   Vec<T> eps_;
   int64_t seen_ = 0, columns_ = 0;

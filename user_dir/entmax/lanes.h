@@ -34,6 +34,8 @@ struct Simd<float> {
   static constexpr int exp_terms = 7;        // of exp's: |r| ≤ 0.347 leaves 5e-9
   static constexpr int phi_terms = 10;       // of φ's below: s ≤ 1 leaves 2e-9
   static constexpr float least_log2 = -126;  // of a normal number
+  static constexpr float close = 1e-4;       // λ is near enough to be made good: for ε ≤ ½,
+  static constexpr float close_beyond = 3e-7;  // and for more
   typedef int32_t Int;
   typedef float Vec __attribute__((vector_size(64)));
   typedef int32_t IntVec __attribute__((vector_size(64)));
@@ -47,6 +49,8 @@ struct Simd<double> {
   static constexpr int exp_terms = 13;
   static constexpr int phi_terms = 18;
   static constexpr double least_log2 = -1022;
+  static constexpr double close = 1e-13;
+  static constexpr double close_beyond = 1e-13;
   typedef int64_t Int;
   typedef double Vec __attribute__((vector_size(64)));
   typedef int64_t IntVec __attribute__((vector_size(64)));
@@ -64,10 +68,14 @@ inline Vec<T> load(const T* from) {
   return v;
 }
 
+// The first count of a vector's entries, the rest as given; or all.
 template <typename T>
 inline Vec<T> load(const T* from, int64_t count, T rest = 0) {
   if (count >= Simd<T>::lanes) return load(from);
   Vec<T> v = rest + Vec<T>{};
+#ifdef __AVX512F__
+  if (std::is_same<T, float>::value) return (Vec<T>)_mm512_mask_loadu_ps((__m512)v, (1u << count) - 1, from);
+#endif
   for (int64_t i = 0; i < count; ++i) v[i] = from[i];
   return v;
 }
@@ -76,9 +84,12 @@ template <typename T>
 inline void store(Vec<T> v, T* to, int64_t count) {
   if (count >= Simd<T>::lanes) {
     std::memcpy(to, &v, sizeof v);
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = v[i];
+    return;
   }
+#ifdef __AVX512F__
+  if (std::is_same<T, float>::value) return _mm512_mask_storeu_ps(to, (1u << count) - 1, (__m512)v);
+#endif
+  for (int64_t i = 0; i < count; ++i) to[i] = v[i];
 }
 
 template <typename V>
@@ -126,7 +137,9 @@ template <typename T>
 inline Vec<T> log2_from(Vec<T> s, Vec<T> k) {
   const Vec<T> square = s * s;
   Vec<T> series = static_cast<T>(2 * M_LOG2E / (2 * Simd<T>::log_terms + 1)) + Vec<T>{};
-  for (int i = Simd<T>::log_terms - 1; i >= 0; --i) series = series * square + static_cast<T>(2 * M_LOG2E / (2 * i + 1));
+  for (int i = Simd<T>::log_terms - 1; i >= 0; --i) {
+    series = series * square + static_cast<T>(2 * M_LOG2E / (2 * i + 1));
+  }
   return s * series + k;
 }
 
@@ -165,6 +178,14 @@ inline Vec<T> exp2(Vec<T> x) {
   Vec<T> series = static_cast<T>(exp2_coefficient(Simd<T>::exp_terms)) + Vec<T>{};
   for (int i = Simd<T>::exp_terms - 1; i >= 0; --i) series = series * r + static_cast<T>(exp2_coefficient(i));
   return (Vec<T>)((IntVec<T>)series + ((IntVec<T>)shifted << bits));
+}
+
+// 1 − e^−t without losing the digits of a small t.
+template <typename T>
+inline Vec<T> one_minus_exp(Vec<T> t) {
+  const Vec<T> near = t * (1 - t * (T(0.5) - t * (T(1.0 / 6) - t * T(1.0 / 24))));
+  const Vec<T> power = maximum(t * static_cast<T>(-M_LOG2E), Simd<T>::least_log2 + Vec<T>{});
+  return maximum(t, -t) < T(0.01) ? near : 1 - exp2<T>(power);
 }
 
 // --------------------------------------------------------------------------------------------------- forward
@@ -209,9 +230,8 @@ struct AnyAlpha {
   Vec<T> reciprocal_eps;
   Vec<T> least;  // the x for which p is the least normal number
 
-  explicit AnyAlpha(Vec<T> eps) : reciprocal_eps(1 / eps) {
-    for (int i = 0; i < Simd<T>::lanes; ++i) least[i] = std::expm1(static_cast<T>(Simd<T>::least_log2 * M_LN2) * eps[i]);
-  }
+  explicit AnyAlpha(Vec<T> eps)
+      : reciprocal_eps(1 / eps), least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
 
   void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
     Vec<T> reciprocal;
@@ -221,7 +241,7 @@ struct AnyAlpha {
   }
 };
 
-// A row of scores to a lane, all less the greatest of its row; −inf, or anything below −1/ε, for what gets no weight.
+// A row of scores to a lane, all less the greatest of its row; anything below −1/ε, also −inf, gets no weight.
 template <typename T>
 class Lanes {
  public:
@@ -259,11 +279,11 @@ class Lanes {
   }
 
   // Newton on ‖u‖ = 1 from λ = max z, as in reference.py, but the last step is not taken: a λ off by δ is made
-  // good by p − w δ, which is off by no more than δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) beyond.
+  // good by p − w δ, off by no more than δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) beyond.
   template <typename Power>
   void newton(const Power& power) {
-    constexpr bool single = std::is_same<T, float>::value;
-    const Vec<T> close = single ? Vec<T>(eps_ > T(0.5) ? T(3e-7) + Vec<T>{} : T(1e-4) + Vec<T>{}) : T(1e-13) + Vec<T>{};
+    const Vec<T> none = {};
+    const Vec<T> close = eps_ > T(0.5) ? none + Simd<T>::close_beyond : none + Simd<T>::close;
     Vec<T> lambda = {}, mass, slope, delta;
     for (int step = 0;; ++step) {
       evaluate(power, lambda, mass, slope);
@@ -275,19 +295,16 @@ class Lanes {
     for (int64_t j = 0; j < columns_; ++j) p[j] = maximum(p[j] - w_[j] * delta, Vec<T>{});
   }
 
-  // (S − S^(1−ε)) / (εD) = S log S φ(ε log S) / D with φ(t) = (1 − e^−t) / t
+  // (S − S^(1−ε)) / (εD)
   Vec<T> newton_step(Vec<T> mass, Vec<T> slope) {
     const Vec<T> log_mass = log2<T>(mass) * static_cast<T>(M_LN2);
-    const Vec<T> t = eps_ * log_mass;
-    const Vec<T> small = 1 - t * (T(0.5) - t * T(1.0 / 6));
-    const Vec<T> phi = maximum(t, -t) < T(0.01) ? small : (1 - exp2<T>(t * static_cast<T>(-M_LOG2E))) / t;
-    return mass * log_mass * phi / slope;
+    return mass * one_minus_exp<T>(eps_ * log_mass) / (eps_ * slope);
   }
 
   // For ε > 1, where ‖u‖ is no norm: λ from its bracket [0, (1 − n^−ε) / ε].
   void bisect(const AnyAlpha<T>& power) {
     Vec<T> low = {}, mass, slope;
-    Vec<T> width = (1 - exp2<T>(-eps_ * std::log2(static_cast<T>(columns_)))) * power.reciprocal_eps;
+    Vec<T> width = one_minus_exp<T>(eps_ * std::log(static_cast<T>(columns_))) * power.reciprocal_eps;
     for (int step = 0; step < (std::is_same<T, float>::value ? 30 : 60); ++step) {
       width *= T(0.5);
       evaluate(power, low + width, mass, slope);
