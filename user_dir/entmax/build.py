@@ -23,6 +23,7 @@ INSTRUCTIONS = {
     "AVX2": ["-mavx2", "-mfma"],
 }
 FLAGS = ["-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
+FLAGS += ["-fwrapv"]  # exponents of lanes whose value is thrown away may overflow
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def _cache() -> Path:
 
 def _name(source: Path, flags: list[str]) -> str:
     """A name of its own for each source, instruction set and PyTorch."""
-    parts = [*flags, os.environ.get("CXX", ""), torch.__version__, platform.platform(), platform.machine()]
+    system = (platform.system(), platform.machine(), *platform.libc_ver())
+    parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
     digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes() + "\n".join(parts).encode()).hexdigest()
     return f"{source.parent.name}_{source.stem}_{digest[:16]}.so"
 
