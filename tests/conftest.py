@@ -1,5 +1,6 @@
 """Fixtures for all tests: a fixed seed, one thread, and the plugin registered with fairseq."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
+
+# Triton reads it when it is first imported: without a GPU, kernels run in its interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import user_dir  # noqa: E402, F401  registers the model and its architectures
 

@@ -1,0 +1,370 @@
+"""α-entmax as Triton row kernels: the maths of ``reference``, one read and one write of memory.
+
+A program holds one row in registers (several where rows are short) and does all its Newton steps there.
+Rows longer than ``RESIDENT`` are read again, tile by tile, at each step: their scores stay in the L2 cache.
+A row's length counts as its bucket, the next power of two; true length, α and batch are run-time values
+without specialisation, so training compiles a kernel once per bucket. All programs are alike from run to
+run: no atomics, and what a row gives does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .reference import working_dtype
+from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
+
+SHORTEST = 16  # elements of the least bucket
+RESIDENT = 4096  # elements of the longest row kept in registers
+TILE = 2048  # elements of a tile of a longer row
+PER_WARP = 256  # elements of a row that a warp takes: eight per lane
+SHORT_ROWS = 128  # elements of the short rows that a warp takes together
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+# A kernel is compiled for its constexprs and dtypes alone: not for an integer that is 1 or a multiple of 16,
+# nor for an aligned address, which gains nothing where a row begins at any multiple of n.
+_RUN_TIME = ["scores", "weights", "grad", "grad_scores", "per_row", "alpha", "n", "repeat", "alphas"]
+_kernel = triton.jit(do_not_specialize=_RUN_TIME)
+
+
+def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
+    """The weights α-entmax(scores) along ``dim``; see :func:`reference.entmax_forward`.
+
+    Where α is below 1, infinite or NaN, the weights are NaN: to raise an error, the host would have to wait.
+    """
+    if scores.numel() == 0:
+        return torch.zeros_like(scores)
+    z = as_rows(scores, dim)
+    weights = torch.empty_like(z)
+    _launch(_forward_resident, _forward_tiled, (z, weights), *alpha_per_row(alpha, scores, dim))
+    return from_rows(weights, scores, dim)
+
+
+def entmax_backward(
+    weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients of α-entmax from its output alone; see :func:`reference.entmax_backward`."""
+    if weights.numel() == 0:
+        return torch.zeros_like(weights), torch.zeros_like(alpha) if need_alpha else None
+    p, g = as_rows(weights, dim), as_rows(grad, dim)
+    grad_scores = torch.empty_like(p)
+    per_row = torch.empty(p.size(0) if need_alpha else 0, dtype=working_dtype(p.dtype), device=p.device)
+    tensors = (p, g, grad_scores, per_row)
+    alphas = alpha_per_row(alpha, weights, dim)
+    _launch(_backward_resident, _backward_tiled, tensors, *alphas, NEED_ALPHA=need_alpha)
+    grad_alpha = gradient_of_alpha(per_row, alpha, weights, dim) if need_alpha else None
+    return from_rows(grad_scores, weights, dim), grad_alpha
+
+
+def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat: int, **constants) -> None:
+    """Run the kernel that suits the rows (count, n) of ``tensors``; α as of :func:`rows.alpha_per_row`."""
+    count, n = tensors[0].shape
+    if alpha.numel() == 1:
+        repeat = count
+    arguments = (*tensors, alpha.to(tensors[0].device), n, repeat, alpha.numel())
+    constants["DTYPE"] = tl.float64 if tensors[0].dtype == torch.float64 else tl.float32
+    constants["enable_fp_fusion"] = True  # its default differs between versions of Triton
+    with torch.cuda.device_of(tensors[0]):
+        if n > RESIDENT:
+            tiled[(count,)](*arguments, TILE=TILE, num_warps=8, **constants)
+            return
+        bucket = max(SHORTEST, triton.next_power_of_2(n))
+        # Rows that share an entry of α: a program branches on its α.
+        together = max(1, SHORT_ROWS // bucket) if repeat > 1 else 1
+        programs = count // repeat * triton.cdiv(repeat, together)
+        warps = min(8, max(1, bucket // PER_WARP))
+        resident[(programs,)](*arguments, ROWS=together, BUCKET=bucket, num_warps=warps, **constants)
+
+
+# ------------------------------------------------------------------------------------------- forward
+
+
+@_kernel
+def _forward_resident(
+    scores, weights, alpha, n, repeat, alphas, ROWS: tl.constexpr, BUCKET: tl.constexpr, DTYPE: tl.constexpr
+):
+    """Rows of at most BUCKET scores, ROWS of them per program."""
+    at, mask, _, _, run = _tile(n, repeat, ROWS, BUCKET)
+    eps = _epsilon(alpha, run % alphas, DTYPE)
+    z = tl.load(scores + at, mask=mask, other=float("-inf")).to(DTYPE)
+    top = tl.max(z, 1)
+    z = z - tl.where(top == float("-inf"), 0.0, top)[:, None]
+
+    if eps == 0:
+        p = tl.exp2(z * LOG2_E)
+    else:
+        width = _first_width(n, eps)
+        lam = tl.zeros([ROWS], DTYPE) + width
+        low = tl.zeros([ROWS], DTYPE)
+        step = low
+        p = z
+        slope = z
+        steps = 0
+        moving = n > 0
+        while moving:
+            p, slope = _power(eps * (z - lam[:, None]), eps)
+            mass = tl.sum(p, 1)
+            low = tl.where(mass >= 1.0, lam, low)
+            step, far, width = _step(mass, tl.sum(slope, 1), lam, width, eps)
+            lam = tl.where(far, lam + step, lam)
+            steps += 1
+            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        if eps > 1:
+            p, slope = _power(eps * (z - low[:, None]), eps)
+        else:
+            # The last step is so short that p is linear along it; another evaluation would cost as much.
+            p -= step[:, None] * slope
+            p = tl.where(p < 0, 0.0, p)
+    p = p / _or_one(tl.sum(p, 1))[:, None]
+    tl.store(weights + at, p, mask=mask)
+
+
+@_kernel
+def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr, DTYPE: tl.constexpr):
+    """One row of any length per program, read anew for each step."""
+    row = tl.program_id(0)
+    eps = _epsilon(alpha, row // repeat % alphas, DTYPE)
+    scores += row.to(tl.int64) * n
+    weights += row.to(tl.int64) * n
+    columns = tl.arange(0, TILE)[None, :]
+    nothing = tl.zeros([1, TILE], DTYPE)
+
+    top = nothing + float("-inf")
+    for first in range(0, n, TILE):
+        top = tl.maximum(top, _scores_at(scores, first + columns, n, DTYPE))
+    top = tl.max(top, 1)
+    top = tl.where(top == float("-inf"), 0.0, top)[:, None]
+
+    lam = tl.zeros([1], DTYPE)
+    if eps != 0:
+        width = _first_width(n, eps)
+        low = lam
+        lam += width
+        steps = 0
+        moving = n > 0
+        while moving:
+            mass = nothing
+            slope = nothing
+            for first in range(0, n, TILE):
+                z = _scores_at(scores, first + columns, n, DTYPE) - top
+                p, p_slope = _power(eps * (z - lam[:, None]), eps)
+                mass += p
+                slope += p_slope
+            total = tl.sum(mass, 1)
+            low = tl.where(total >= 1.0, lam, low)
+            step, far, width = _step(total, tl.sum(slope, 1), lam, width, eps)
+            lam += step
+            steps += 1
+            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        if eps > 1:
+            lam = low
+
+    mass = nothing
+    for first in range(0, n, TILE):
+        mass += _weights_at(_scores_at(scores, first + columns, n, DTYPE) - top, lam, eps)
+    total = _or_one(tl.sum(mass, 1))[:, None]
+    for first in range(0, n, TILE):
+        p = _weights_at(_scores_at(scores, first + columns, n, DTYPE) - top, lam, eps)
+        tl.store(weights + first + columns, p / total, mask=first + columns < n)
+
+
+@triton.jit
+def _tile(n, repeat, ROWS: tl.constexpr, BUCKET: tl.constexpr):
+    """Offsets and mask of a program's elements, its rows, which of them there are, and its run of α."""
+    programs = tl.cdiv(repeat, ROWS)  # for the rows that share an entry of α
+    run = tl.program_id(0) // programs
+    place = tl.program_id(0) % programs * ROWS + tl.arange(0, ROWS)
+    rows = run.to(tl.int64) * repeat + place
+    columns = tl.arange(0, BUCKET)
+    mask = (place < repeat)[:, None] & (columns < n)[None, :]
+    return rows[:, None] * n + columns[None, :], mask, rows, place < repeat, run
+
+
+@triton.jit
+def _epsilon(alpha, index, DTYPE: tl.constexpr):
+    """ε = α − 1, taken before any rounding: near α = 1 all the digits are in ε. NaN for an α out of range."""
+    eps = tl.load(alpha + index).to(tl.float64) - 1.0
+    return tl.where((eps >= 0) & (eps < float("inf")), eps, float("nan")).to(DTYPE)
+
+
+@triton.jit
+def _scores_at(scores, columns, n, DTYPE: tl.constexpr):
+    return tl.load(scores + columns, mask=columns < n, other=float("-inf")).to(DTYPE)
+
+
+@triton.jit
+def _weights_at(z, lam, eps):
+    """[1 + ε(z − λ)]₊^(1/ε), not normalised, for any ε ≥ 0."""
+    if eps == 0:
+        p = tl.exp2(z * LOG2_E)
+    else:
+        p, _ = _power(eps * (z - lam[:, None]), eps)
+    return p
+
+
+@triton.jit
+def _power(x, eps):
+    """p = u^(1/ε) and p/u = −∂p/∂λ for u = [1 + x]₊, x ≤ 0 and ε > 0; p/u is 0 outside the support."""
+    x = tl.where(x < -1.0, -1.0, x)  # unlike a maximum, lets a NaN through on every device
+    u = 1.0 + x
+    if eps == 0.5:
+        p = u * u
+        slope = u
+    elif eps == 1.0:
+        p = u
+        slope = tl.where(u > 0, 1.0, p)
+    else:
+        # log1p(x): to log u is added what rounding took from u
+        inverse = 1.0 / u
+        log_u = tl.log(u) + tl.where(x > -0.5, (x - (u - 1.0)) * inverse, 0.0)
+        p = tl.exp2(log_u * (LOG2_E / eps))
+        slope = tl.where(u > 0, p * inverse, p)
+    return p, slope
+
+
+@triton.jit
+def _first_width(n, eps):
+    """For ε > 1 half the bracket [0, (1 − n^−ε)/ε] of λ; else 0, where Newton's method starts."""
+    half = (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / (2.0 * eps)
+    return tl.where(eps > 1, half, 0.0)
+
+
+@triton.jit
+def _step(mass, slope, lam, width, eps):
+    """How far to move λ, whether that is worth another step, and how far the root can be after it.
+
+    For ε ≤ 1, Newton's method on ‖u‖ = 1, which needs no bracket; else bisection.
+    """
+    if eps > 1:
+        width = width * 0.5
+        step = tl.where(mass >= 1.0, width, -width)
+    else:
+        # (S − S^(1−ε)) / (εD), written so that it is log S for ε → 0; how exact only changes the pace
+        y = -eps * tl.log(mass)
+        expm1 = tl.where(y > -0.1, y * (1.0 + y * (0.5 + y * (1 / 6))), tl.exp(y) - 1.0)
+        step = tl.where(mass > 0, -mass * expm1 / (eps * slope), 0.0)
+    rounding: tl.constexpr = 5e-16 if eps.dtype == tl.float64 else 2.5e-7
+    resolution = tl.where(eps > 1, rounding / 32, 2 * rounding)
+    return step, tl.abs(step) > resolution * (1.0 + lam), width
+
+
+@triton.jit
+def _or_one(total):
+    """To divide by: a fully masked row sums to 0, and stays zeros."""
+    return tl.where(total == 0, 1.0, total)
+
+
+# ------------------------------------------------------------------------------------------ backward
+
+
+@_kernel
+def _backward_resident(
+    weights,
+    grad,
+    grad_scores,
+    per_row,
+    alpha,
+    n,
+    repeat,
+    alphas,
+    ROWS: tl.constexpr,
+    BUCKET: tl.constexpr,
+    NEED_ALPHA: tl.constexpr,
+    DTYPE: tl.constexpr,
+):
+    """dz of ROWS rows, and what each adds to the gradient of α."""
+    at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
+    eps = _epsilon(alpha, run % alphas, DTYPE)
+    p = tl.load(weights + at, mask=mask, other=0.0).to(DTYPE)
+    g = tl.load(grad + at, mask=mask, other=0.0).to(DTYPE)
+    log_p = _log(p)
+    w = _skewed(p, log_p, eps)
+    centred = g - (tl.sum(g * w, 1) / _or_one(tl.sum(w, 1)))[:, None]
+    tl.store(grad_scores + at, w * centred, mask=mask)
+    if NEED_ALPHA:
+        tl.store(per_row + rows, tl.sum(_alpha_terms(p, log_p, w, eps) * centred, 1), mask=there)
+
+
+@_kernel
+def _backward_tiled(
+    weights,
+    grad,
+    grad_scores,
+    per_row,
+    alpha,
+    n,
+    repeat,
+    alphas,
+    TILE: tl.constexpr,
+    NEED_ALPHA: tl.constexpr,
+    DTYPE: tl.constexpr,
+):
+    """The same for one row of any length, read twice."""
+    row = tl.program_id(0)
+    eps = _epsilon(alpha, row // repeat % alphas, DTYPE)
+    weights += row.to(tl.int64) * n
+    grad += row.to(tl.int64) * n
+    grad_scores += row.to(tl.int64) * n
+    columns = tl.arange(0, TILE)
+
+    total = tl.zeros([TILE], DTYPE)
+    weighted = tl.zeros([TILE], DTYPE)
+    for first in range(0, n, TILE):
+        mask = first + columns < n
+        p = tl.load(weights + first + columns, mask=mask, other=0.0).to(DTYPE)
+        g = tl.load(grad + first + columns, mask=mask, other=0.0).to(DTYPE)
+        w = _skewed(p, _log(p), eps)
+        total += w
+        weighted += g * w
+    mean = tl.sum(weighted, 0) / _or_one(tl.sum(total, 0))
+
+    terms = tl.zeros([TILE], DTYPE)
+    for first in range(0, n, TILE):
+        mask = first + columns < n
+        p = tl.load(weights + first + columns, mask=mask, other=0.0).to(DTYPE)
+        g = tl.load(grad + first + columns, mask=mask, other=0.0).to(DTYPE)
+        log_p = _log(p)
+        w = _skewed(p, log_p, eps)
+        tl.store(grad_scores + first + columns, w * (g - mean), mask=mask)
+        if NEED_ALPHA:
+            terms += _alpha_terms(p, log_p, w, eps) * (g - mean)
+    if NEED_ALPHA:
+        tl.store(per_row + row, tl.sum(terms, 0))
+
+
+@triton.jit
+def _log(p):
+    """log p, finite also where p is 0 or flushed to it."""
+    tiny: tl.constexpr = 2.2250738585072014e-308 if p.dtype == tl.float64 else 1.1754943508222875e-38
+    return tl.log(tl.where(p < tiny, tiny, p))
+
+
+@triton.jit
+def _skewed(p, log_p, eps):
+    """w = p^(1−ε) on the support, 0 elsewhere; a NaN stays."""
+    w = tl.exp2((1.0 - eps) * log_p * LOG2_E)
+    return tl.where(p == 0, 0.0, tl.where(eps == 0, p, w))
+
+
+@triton.jit
+def _alpha_terms(p, log_p, w, eps):
+    """p r, with r = −(e^s − 1 − s)/ε² and s = −ε log p ≥ 0."""
+    s = -eps * log_p
+    near = p * log_p * log_p * _phi2(tl.where(s > 1.0, 1.0, s))
+    floor = tl.where(eps < 1e-3, 1e-3, eps)  # s ≥ 1 takes an ε above it
+    far = (w - p - p * s) / (floor * floor)
+    return tl.where(p == 0, 0.0, -tl.where(s > 1.0, far, near))
+
+
+@triton.jit
+def _phi2(s):
+    """(e^s − 1 − s)/s² for 0 ≤ s ≤ 1 by its power series, whose terms are all positive."""
+    terms: tl.constexpr = 20 if s.dtype == tl.float64 else 11
+    phi = s * 0.0 + 1.0
+    for k in tl.static_range(terms - 2):
+        phi = 1.0 + phi * s * (1.0 / (terms - k))
+    return 0.5 * phi
