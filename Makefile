@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint clean
+.PHONY: help setup demo test test-fast lint bench clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
@@ -37,6 +37,10 @@ test-fast: $(STAMP)  ## the tests that take seconds
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+bench: $(STAMP)  ## speed, memory and accuracy beside the peers (data: scripts/prepare.py multi30k)
+	$(BIN)/python scripts/benchmark.py kernels
+	$(BIN)/python scripts/benchmark.py end-to-end
 
 clean:  ## remove what training left, but no data and no environment
 	rm -rf checkpoints outputs .pytest_cache .ruff_cache

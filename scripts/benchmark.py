@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Measure speed, memory and accuracy side by side with the peers; prints tables, and writes them as JSON.
+
+    kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
+    end-to-end   training and translation: ours against fairseq's own transformer
+    profile      where the time of a training update of α-entmax goes
+
+Contenders take turns in every round, in random order; numbers are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """BxHxTxS as four numbers."""
+    sizes = text.split("x")
+    if len(sizes) != 4 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form BxHxTxS, for instance 32x8x128x128")
+    return tuple(map(int, sizes))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    common = argparse.ArgumentParser(add_help=False)
+    add = common.add_argument
+    add("--device", choices=("cpu", "cuda"), help="default: a GPU where there is one")
+    add("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
+    add("--seed", type=int, default=1, metavar="N")
+    add("--output", type=Path, metavar="FILE.json", help="default: benchmarks/KIND.json")
+    add("--quick", action="store_true", help="a first look: the least of everything")
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    kernels = kinds.add_parser("kernels", parents=[common], help="the normalizers themselves")
+    kernels.add_argument("--rounds", type=positive, metavar="N", help="default: 11")
+    kernels.add_argument(
+        "--shapes",
+        type=shape,
+        nargs="+",
+        metavar="BxHxTxS",
+        help="default: 128x8x32x32 32x8x128x128 8x8x512x512",
+    )
+
+    models = argparse.ArgumentParser(add_help=False)
+    add = models.add_argument
+    add("--corpus", default="multi30k", help="a prepared corpus (default: multi30k)")
+    add("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    add("--size", nargs="+", choices=("tiny", "iwslt"), help="of the models")
+    add("--precision", nargs="+", choices=("fp32", "fp16", "bf16"), help="default: fp32; all on a GPU")
+    add("--checkpoint", type=Path, help="start from its parameters: one of ours or of the stock model's")
+    add("--max-tokens", type=positive, default=2048, metavar="N", help="in a training batch (default: 2048)")
+    add("--updates", type=positive, metavar="N", help="training updates in a round")
+    end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
+    end_to_end.add_argument("--rounds", type=positive, metavar="N", help="default: 7")
+    end_to_end.add_argument("--sentences", type=positive, metavar="N", help="to translate in a round")
+    kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> None:
+    """Measure, print, write."""
+    args = parse_args(argv)
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing is written")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure what was asked for."""
+    output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
+    # The profiler would tell that it starts, stops, and does not know what was there before it.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+    import torch
+
+    from user_dir.benchmarks.machine import one_line, record
+    from user_dir.files import write_text
+
+    check_output(output)
+    device = choose_device(args.device)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    report = record(args.kind, device, args.seed)
+    print(one_line(report) + "\n")
+    warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
+    {"kernels": kernels, "end-to-end": end_to_end, "profile": profile}[args.kind](args, device, report)
+    write_text(output, json.dumps(without_nan(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    print(output)
+
+
+def kernels(args: argparse.Namespace, device, report: dict) -> None:
+    """Time, memory and accuracy of the normalizers."""
+    from user_dir.benchmarks.accuracy import accuracy
+    from user_dir.benchmarks.contenders import contenders
+    from user_dir.benchmarks.kernels import SHAPES, VARIANCES, time_kernels
+    from user_dir.benchmarks.tables import accuracy_tables, kernel_tables
+
+    shapes = args.shapes or (SHAPES[:1] if args.quick else SHAPES)
+    rounds = args.rounds or (3 if args.quick else 11)
+    found, left_out = contenders(device)
+    report.update(rounds=rounds, left_out=left_out, timings=[], accuracy=[])
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}\n")
+    print("×softmax, ×peer: time as a multiple of softmax's, and of what it replaces: entmax_bisect with 50")
+    print("steps, entmax15, sparsemax; per head: α from 1.05 to 1.95 over the heads\n")
+    for variance in VARIANCES:
+        report["accuracy"] += accuracy(found, variance, args.seed, device)
+    print(accuracy_tables(report["accuracy"]) + "\n", flush=True)
+    for size in shapes:
+        for variance in VARIANCES:
+            rows = time_kernels(found, size, variance, rounds, args.seed, device)
+            print(kernel_tables(rows) + "\n", flush=True)
+            report["timings"] += rows
+
+
+def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
+    """Speed and memory of training, speed of translation."""
+    from user_dir.benchmarks.end_to_end import WORK, build, time_training, time_translation
+    from user_dir.benchmarks.tables import speed_table
+
+    rounds = args.rounds or (2 if args.quick else 7)
+    report.update(rounds=rounds, max_tokens=args.max_tokens, training=[], translation=[])
+    for workshop, where in workshops(args, device, report):
+        updates, sentences = (1, 20) if args.quick else WORK[device.type, workshop.size]
+        updates, sentences = args.updates or updates, args.sentences or sentences
+        runners = build(workshop)
+        rows = time_training(runners, updates, rounds, args.seed)
+        print(f"training, {where['size']}, {where['precision']}, {updates} updates a round\n")
+        print(speed_table(rows, "tokens_per_second") + "\n", flush=True)
+        report["training"] += [{**where, "updates": updates, **row} for row in rows]
+        rows = time_translation(runners, where["subset"], sentences, rounds, args.seed)
+        print(f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam 5\n")
+        print(speed_table(rows, "sentences_per_second") + "\n", flush=True)
+        report["translation"] += [{**where, "sentences": sentences, **row} for row in rows]
+
+
+def profile(args: argparse.Namespace, device, report: dict) -> None:
+    """Where the time of an update goes."""
+    from user_dir.benchmarks.profile import profile as profile_updates
+    from user_dir.benchmarks.tables import profile_tables
+
+    report["profiles"] = []
+    for workshop, where in workshops(args, device, report):
+        updates = args.updates or (1 if args.quick else 5)
+        found = profile_updates(workshop, updates)
+        print(f"{where['size']}, {where['precision']}, {updates} updates\n")
+        print(profile_tables(found) + "\n", flush=True)
+        report["profiles"].append({**where, "updates": updates, **found})
+
+
+def workshops(args: argparse.Namespace, device, report: dict):
+    """One after the other, what builds the systems of each size and precision, and what they are."""
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.benchmarks.systems import PRECISIONS, Workshop
+    from user_dir.corpora import load_corpus
+    from user_dir.errors import UserError
+
+    corpus = load_corpus(args.corpus, args.data).require_prepared()
+    precisions = args.precision or (PRECISIONS if device.type == "cuda" else PRECISIONS[:1])
+    if device.type == "cpu" and tuple(precisions) != ("fp32",):
+        raise UserError(f"--precision {' '.join(precisions)} needs a GPU; on a CPU there is fp32")
+    sizes = args.size or (["tiny"] if args.quick or args.checkpoint else ["tiny", "iwslt"])
+    if args.checkpoint and len(sizes) > 1:
+        raise UserError(f"--checkpoint goes with one --size, not {len(sizes)}")
+    test_set, subset = next(iter(corpus.test_sets.items()))
+    report.update(
+        corpus=corpus.name,
+        test_set=test_set,
+        checkpoint=str(args.checkpoint) if args.checkpoint else None,
+        backend=os.environ.get("ENTMAX_BACKEND", "automatic"),
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        for size in sizes:
+            for precision in precisions:
+                settings = (args.max_tokens, args.seed, device, Path(scratch), args.checkpoint)
+                where = {"size": size, "precision": precision, "subset": subset}
+                yield Workshop(corpus, size, precision, *settings), where
+
+
+def check_output(output: Path) -> None:
+    """Refuse at once what could not be written after all the measuring."""
+    from user_dir.errors import UserError
+    from user_dir.files import make_folder
+
+    if output.suffix != ".json" or output.is_dir():
+        raise UserError(f"--output {output} must be a file that ends in .json")
+    make_folder(output.parent)
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"cannot write {output}: no permission in {output.parent}")
+
+
+def choose_device(name: str | None):
+    """The device asked for, or the best there is."""
+    import torch
+
+    from user_dir.errors import UserError
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no GPU here")
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def without_nan(value):
+    """JSON has no NaN: null says that there is no number."""
+    if isinstance(value, dict):
+        return {key: without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Who is compared: ours and other people's implementations of softmax, α-entmax and its special cases."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..entmax import entmax
+from ..errors import UserError
+
+PER_HEAD = "per head"
+BACKENDS = ("reference", "native")  # values of ENTMAX_BACKEND
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An implementation, and the α it is run with."""
+
+    name: str
+    alpha: float | str  # a number in every head, or PER_HEAD
+    function: Callable[[Tensor, float | Tensor], Tensor]
+    peer: str | None = None  # whom it replaces, among those of the same α
+    backend: str | None = None  # which of our implementations
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """While open, ``user_dir.entmax`` uses this implementation; outside of what is timed."""
+        before = os.environ.get("ENTMAX_BACKEND")
+        if self.backend is not None:
+            os.environ["ENTMAX_BACKEND"] = self.backend
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop("ENTMAX_BACKEND", None)
+            else:
+                os.environ["ENTMAX_BACKEND"] = before
+
+
+def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
+    """Those that run on ``device``, and for each of the others why it does not.
+
+    Raises:
+        UserError: the ``entmax`` package is not installed.
+    """
+    try:
+        from entmax import entmax15, entmax_bisect, sparsemax
+    except ImportError:
+        raise UserError(
+            "the benchmark compares with the entmax package; pip install -r requirements-dev.txt"
+        ) from None
+    steps50, steps25 = "entmax_bisect, 50 steps", "entmax_bisect, 25 steps"
+    found = [
+        Contender("torch softmax", 1.0, lambda scores, alpha: torch.softmax(scores, -1)),
+        Contender(steps50, PER_HEAD, entmax_bisect),  # its default
+        Contender(steps25, PER_HEAD, functools.partial(entmax_bisect, n_iter=25), steps50),
+        *_ours(PER_HEAD, steps50),
+        Contender("entmax15", 1.5, lambda scores, alpha: entmax15(scores, dim=-1)),
+        *_ours(1.5, "entmax15"),
+        Contender("sparsemax", 2.0, lambda scores, alpha: sparsemax(scores, dim=-1)),
+        *_ours(2.0, "sparsemax"),
+    ]
+    if device.type == "cuda":
+        # It has no α per head.
+        found.append(Contender("AdaSplash triton_entmax", 1.5, _adasplash, "entmax15"))
+        found.append(Contender("AdaSplash triton_entmax", 2.0, _adasplash, "sparsemax"))
+    left_out: dict[str, str] = {}
+    for contender in found:
+        if contender.name not in left_out:
+            reason = _why_not(contender, device)
+            if reason:
+                left_out[contender.name] = reason
+    return [contender for contender in found if contender.name not in left_out], left_out
+
+
+def _ours(alpha: float | str, peer: str) -> list[Contender]:
+    return [Contender(f"ours, {backend}", alpha, entmax, peer, backend) for backend in BACKENDS]
+
+
+def _adasplash(scores: Tensor, alpha: float) -> Tensor:
+    from adasplash import triton_entmax
+
+    return triton_entmax(scores, alpha)
+
+
+def _why_not(contender: Contender, device: torch.device) -> str | None:
+    """Whether a contender works here at all; what other people's code may raise is not known."""
+    scores = torch.zeros(1, 2, 3, 32, device=device, requires_grad=True)
+    alpha = torch.full((2, 1, 1), 1.5, device=device) if contender.alpha == PER_HEAD else contender.alpha
+    try:
+        with contender.chosen():
+            contender.function(scores, alpha).sum().backward()
+    except (Exception, SystemExit) as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return None

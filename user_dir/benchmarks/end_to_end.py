@@ -1,0 +1,186 @@
+"""What a user feels: training in tokens a second, translation in sentences a second, and memory.
+
+Runs fairseq's own trainer and generator in this process. Batches are made beforehand, so reading data is not
+in the times; all systems get the same ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from fairseq import utils
+from fairseq.trainer import Trainer
+
+from .measure import interleaved, peak_memory, ratio, spread
+from .systems import STOCK, SYSTEMS, System, Workshop
+
+GENERATION_TOKENS = 4096  # in a batch, as scripts/evaluate.py has it
+# By device and size: updates, and sentences to translate, in a round.
+WORK = {
+    ("cpu", "tiny"): (5, 400),
+    ("cpu", "iwslt"): (1, 100),
+    ("cuda", "tiny"): (20, 1000),
+    ("cuda", "iwslt"): (20, 1000),
+}
+
+
+@dataclass
+class Runner:
+    """A system with its trainer, and why it had to stop, if it had to."""
+
+    system: System
+    trainer: Trainer
+    failure: str | None = None
+
+    def updates(self, batches: list[dict]) -> None:
+        """One update on each batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
+        with self.system.inside():
+            for batch in batches:
+                self.trainer.train_step([batch])
+
+    def translate(self, batches: list[dict]) -> None:
+        """Translate as fairseq-generate does, each batch to its mean reference length."""
+        cfg, task, model = self.trainer.cfg, self.trainer.task, self.trainer.model
+        model.eval()
+        model.prepare_for_inference_(cfg)
+        generator = task.build_generator([model], cfg.generation)
+        generator.max_len_a = 0
+        with self.system.inside():
+            for batch in batches:
+                length = mean_length(batch, task.target_dictionary.pad())
+                generator.min_len = generator.max_len_b = length
+                if self.trainer.cuda:
+                    batch = utils.move_to_cuda(batch)
+                hypotheses = task.inference_step(generator, [model], batch)
+                if any(len(best[0]["tokens"]) != length + 1 for best in hypotheses):
+                    raise AssertionError("a translation is not as long as it was made to be")
+
+    def seconds(self, work: Callable[[list[dict]], None], batches: list[dict]) -> float:
+        """Time that ``work`` takes; NaN, from then on, once gradients overflow."""
+        if self.failure is not None:
+            return math.nan
+        self._wait()
+        begin = time.perf_counter()
+        try:
+            work(batches)
+        except FloatingPointError as error:
+            self.failure = " ".join(str(error).split())
+            return math.nan
+        self._wait()
+        return time.perf_counter() - begin
+
+    def peak_of_update(self, batch: dict) -> int:
+        """Bytes held during an update beyond parameters and the state of the optimizer."""
+        self.trainer.zero_grad()
+        # With it, fairseq resets the peak itself, to log it.
+        self.trainer.cuda_env = None
+        return peak_memory(lambda: self.updates([batch]), self.trainer.device)
+
+    def _wait(self) -> None:
+        if self.trainer.cuda:
+            torch.cuda.synchronize()
+
+
+def build(workshop: Workshop) -> list[Runner]:
+    """All systems, the stock one first: the others get its parameters."""
+    return [Runner(system, workshop.trainer(system)) for system in SYSTEMS]
+
+
+def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -> list[dict]:
+    """A row for each system: ``tokens_per_second`` of the target, and ``peak_bytes`` of its dearest update.
+
+    In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is its speed as a
+    multiple of the stock model's. A system whose gradients overflow has its ``failure`` instead.
+    """
+    batches = training_batches(runners[0].trainer, updates * (rounds + 1))
+    for runner in runners:
+        runner.seconds(runner.updates, batches[:updates])
+    blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
+    jobs = {
+        runner.system: functools.partial(lambda runner, i: runner.seconds(runner.updates, blocks[i]), runner)
+        for runner in runners
+    }
+    times = interleaved(jobs, rounds, seed, "training")
+    tokens = [sum(batch["ntokens"] for batch in block) for block in blocks]
+    dearest = max(batches, key=_score_count)
+    rows = []
+    for runner, row in zip(runners, _rows(runners, times, tokens, "tokens_per_second")):
+        if runner.failure is None:
+            row["peak_bytes"] = runner.peak_of_update(dearest)
+        rows.append(row)
+    return rows
+
+
+def time_translation(
+    runners: list[Runner], subset: str, sentences: int, rounds: int, seed: int
+) -> list[dict]:
+    """A row for each system: ``sentences_per_second`` with a beam of 5, and ``to_stock``.
+
+    Every translation is as long as the mean reference of its batch, so that all systems do the same work,
+    whatever their parameters make of the sentences.
+    """
+    batches = translation_batches(runners[0].trainer.task, subset, sentences)
+    for runner in runners:
+        runner.failure = None  # translating takes no gradients
+        runner.seconds(runner.translate, batches[:1])
+    jobs = {
+        runner.system: functools.partial(lambda runner, i: runner.seconds(runner.translate, batches), runner)
+        for runner in runners
+    }
+    times = interleaved(jobs, rounds, seed, "translation")
+    count = sum(len(batch["id"]) for batch in batches)
+    return _rows(runners, times, [count] * rounds, "sentences_per_second")
+
+
+def training_batches(trainer: Trainer, count: int) -> list[dict]:
+    """The first batches of the first epoch, which may come round again."""
+    epochs = trainer.get_train_iterator(1)
+    batches: list[dict] = []
+    while len(batches) < count:
+        batches += islice(epochs.next_epoch_itr(), count - len(batches))
+    return batches
+
+
+def translation_batches(task, subset: str, sentences: int) -> list[dict]:
+    """Batches of sentences evenly spaced among those of ``subset`` in order of length."""
+    task.load_dataset(subset)
+    dataset = task.dataset(subset)
+    dataset.shuffle = False
+    indices = dataset.ordered_indices()
+    count = min(sentences, len(indices))
+    chosen = indices[[i * len(indices) // count for i in range(count)]]
+    return [
+        dataset.collater([dataset[i] for i in batch])
+        for batch in dataset.batch_by_size(chosen, max_tokens=GENERATION_TOKENS)
+    ]
+
+
+def mean_length(batch: dict, padding: int) -> int:
+    """Mean length of the references of a batch, without the end of sentence."""
+    return max(1, round(float(batch["target"].ne(padding).sum(1).sub(1).float().mean())))
+
+
+def _score_count(batch: dict) -> int:
+    source, target = batch["net_input"]["src_tokens"], batch["target"]
+    return source.size(0) * (source.size(1) ** 2 + target.size(1) ** 2 + source.size(1) * target.size(1))
+
+
+def _rows(runners: list[Runner], times: dict[System, list[float]], work: list[int], unit: str) -> list[dict]:
+    """Speeds from times; each compared with the stock model's within its round."""
+    speeds = {system: [w / t for w, t in zip(work, values)] for system, values in times.items()}
+    rows = []
+    for runner in runners:
+        row: dict = {"system": runner.system.name}
+        if runner.failure is not None:
+            row["failure"] = runner.failure
+        else:
+            row[unit] = spread(speeds[runner.system])
+            row["to_stock"] = ratio(speeds[runner.system], speeds[STOCK])
+        rows.append(row)
+    return rows

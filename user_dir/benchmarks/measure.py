@@ -1,0 +1,90 @@
+"""How a time and a peak of memory are taken: interleaved rounds, medians with quartiles."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+# A run lasts at least this long (seconds), by repeating what is quicker.
+SHORTEST_RUN = 0.005
+
+
+def interleaved(
+    jobs: dict[Hashable, Callable[[int], float]], rounds: int, seed: int, what: str
+) -> dict[Hashable, list[float]]:
+    """Run every job once in each round, in an order drawn anew: what slows the machine slows all of them.
+
+    A job takes the number of the round. Returns what each job returned, by round.
+    """
+    order, draw = list(jobs), random.Random(seed)
+    results: dict[Hashable, list[float]] = {name: [] for name in jobs}
+    for number in tqdm(range(rounds), desc=what, unit="round", disable=None, leave=False):
+        draw.shuffle(order)
+        for name in order:
+            results[name].append(jobs[name](number))
+    return results
+
+
+def seconds(function: Callable[[], Any], device: torch.device, repeats: int = 1) -> float:
+    """Mean time of a call: by CUDA events on a GPU, whose work is waited for, else by the clock."""
+    if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        start.record()
+        for _ in range(repeats):
+            function()
+        end.record()
+        torch.cuda.synchronize(device)
+        return start.elapsed_time(end) / 1000 / repeats
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    return (time.perf_counter() - begin) / repeats
+
+
+def warm_up(function: Callable[[], Any], device: torch.device) -> int:
+    """Call a function until it is compiled and cached; returns how often a run has to repeat it."""
+    seconds(function, device)
+    once = seconds(function, device)
+    return min(1000, math.ceil(SHORTEST_RUN / max(once, 1e-9)))
+
+
+def peak_memory(function: Callable[[], Any], device: torch.device) -> int:
+    """Bytes that a call holds at most through torch's allocator, beyond what was held before it.
+
+    On a CPU it is the profiler that sees every allocation and release of torch's; what a kernel might take
+    from the operating system by itself it would not see.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        function()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        function()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    held = np.cumsum([event.nbytes() for event in events])
+    return max(0, int(held.max(initial=0)))
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
+    return {"median": median, "q1": low, "q3": high}
+
+
+def ratio(values: list[float], others: list[float]) -> float:
+    """Median over rounds of ``values`` as a multiple of ``others``, each compared within its round."""
+    return float(np.median(np.divide(values, others)))

@@ -1,0 +1,61 @@
+"""Where the time of a training update of α-entmax goes."""
+
+from __future__ import annotations
+
+import torch
+
+from .end_to_end import Runner, training_batches
+from .systems import ALPHA_ENTMAX, Workshop
+
+# What fairseq's trainer marks by itself.
+PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
+
+
+def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
+    """Profile ``updates`` updates of α-entmax, after as many to warm up.
+
+    Returns:
+        ``seconds``: of an update, profiler included. ``phases``: seconds of an update in each of fairseq's
+        phases, and in the autograd functions of ours that ran, which are parts of the first two.
+        ``operations``: the ``top`` by their own time (on a GPU, that of their kernels), with calls and
+        seconds for each update, and their share of all.
+    """
+    runner = Runner(ALPHA_ENTMAX, workshop.trainer(ALPHA_ENTMAX))
+    batches = training_batches(runner.trainer, 2 * updates)
+    runner.updates(batches[:updates])
+    activities, device = [torch.profiler.ProfilerActivity.CPU], "cpu"
+    if runner.trainer.cuda:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+        device = "device"
+    with torch.profiler.profile(activities=activities) as profiler:
+        total = runner.seconds(runner.updates, batches[updates:])
+    averages = {average.key: average for average in profiler.key_averages()}
+
+    def whole(name: str) -> float:
+        if name not in averages:
+            return 0.0
+        return getattr(averages[name], f"{device}_time_total") / 1e6 / updates
+
+    phases = {name: whole(name) for name in PHASES}
+    for function in torch.autograd.Function.__subclasses__():
+        name = function.__name__
+        if function.__module__.startswith("user_dir.") and name in averages:
+            place = f"{function.__module__}.{name}"
+            phases[f"{place}, forward"], phases[f"{place}, backward"] = whole(name), whole(f"{name}Backward")
+
+    own = {
+        name: getattr(average, f"self_{device}_time_total") / 1e6 / updates
+        for name, average in averages.items()
+        if name not in PHASES
+    }
+    everything = sum(own.values())
+    operations = [
+        {
+            "operation": name,
+            "calls": averages[name].count / updates,
+            "seconds": own[name],
+            "share": own[name] / everything,
+        }
+        for name in sorted(own, key=own.__getitem__, reverse=True)[:top]
+    ]
+    return {"seconds": total / updates, "phases": phases, "operations": operations}

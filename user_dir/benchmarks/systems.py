@@ -1,0 +1,183 @@
+"""The translation systems that are compared, each ready to be trained as fairseq-train would."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from fairseq import options, tasks, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.trainer import Trainer
+from torch import Tensor
+
+from ..attention.dense import attention_scores
+from ..checkpoints import load_checkpoint
+from ..corpora import Corpus
+from ..errors import UserError
+from ..evaluation import translation_direction
+from ..modules import multihead_attention
+
+SIZES = {
+    "tiny": "adaptively_sparse_transformer_tiny",
+    "iwslt": "adaptively_sparse_transformer_iwslt_de_en",
+}
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+# The settings of configs/multi30k-de-en.
+SETTINGS = "--task translation --share-all-embeddings --dropout 0.3 "
+SETTINGS += "--encoder-normalize-before --decoder-normalize-before "
+SETTINGS += "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
+SETTINGS += "--optimizer adam --adam-eps 1e-9 --lr 0.003 --lr-scheduler inverse_sqrt "
+SETTINGS += "--warmup-updates 1000 --warmup-init-lr 1e-7 --required-batch-size-multiple 1 --num-workers 0"
+ADAM_BETAS = "(0.9, 0.98)"
+
+
+@dataclass(frozen=True)
+class System:
+    """A model to compare: fairseq's own, or ours with these flags."""
+
+    name: str
+    flags: tuple[str, ...] = ()
+    stock: bool = False
+    bisection: bool = False
+
+    def inside(self):
+        """The context its model runs in."""
+        return bisection_inside() if self.bisection else nullcontext()
+
+
+STOCK = System("stock transformer", stock=True)
+ALPHA_ENTMAX = System("ours, α-entmax")
+SYSTEMS = (
+    STOCK,
+    System("ours, softmax", ("--attention-normalizer", "softmax")),
+    System("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
+    ALPHA_ENTMAX,
+    System("α-entmax by entmax_bisect", bisection=True),
+)
+
+
+@contextmanager
+def bisection_inside() -> Iterator[None]:
+    """While open, our model's attention takes its weights from the ``entmax`` package's ``entmax_bisect``.
+
+    This is the one place that reaches into the model: its attention module looks ``attention`` up by name
+    at every call.
+    """
+    with mock.patch.object(multihead_attention, "attention", attention_by_bisection):
+        yield
+
+
+def attention_by_bisection(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: float | Tensor,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """``user_dir.attention.attention`` as it would be written with the ``entmax`` package."""
+    from entmax import entmax_bisect
+
+    scores = attention_scores(query, key, key_padding_mask, attn_mask, causal)
+    # In half precision it would round α to that, too; fairseq's softmax computes in float32 as well.
+    weights = entmax_bisect(scores.float(), alpha).type_as(scores)
+    output = torch.matmul(F.dropout(weights, dropout) if dropout > 0 else weights, value)
+    return output, weights if need_weights else None
+
+
+class Workshop:
+    """Builds the systems of one size and precision over one corpus, all from the same parameters.
+
+    Args:
+        corpus: prepared.
+        size: of ``SIZES``.
+        precision: of ``PRECISIONS``, as fairseq's flags have it.
+        max_tokens: batch size in tokens.
+        seed: of parameters, dropout and the order of batches.
+        device: where.
+        scratch: a folder for what fairseq might leave behind.
+        checkpoint: its parameters are taken, else those the stock model starts from.
+
+    Raises:
+        UserError: the checkpoint does not fit the corpus.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        size: str,
+        precision: str,
+        max_tokens: int,
+        seed: int,
+        device: torch.device,
+        scratch: Path,
+        checkpoint: Path | None = None,
+    ):
+        self.size, self.seed, self.checkpoint = size, seed, checkpoint
+        source, target = corpus.languages
+        self.parameters = None
+        if checkpoint is not None:
+            state = load_checkpoint(checkpoint)
+            source, target = translation_direction(state, checkpoint, corpus)
+            self.parameters = state["model"]
+        self.flags = [str(corpus.bin), "--source-lang", source, "--target-lang", target, *SETTINGS.split()]
+        self.flags += ["--adam-betas", ADAM_BETAS, "--max-tokens", str(max_tokens), "--seed", str(seed)]
+        self.flags += ["--save-dir", str(scratch)]
+        self.flags += [] if precision == "fp32" else ["--" + precision]
+        self.flags += ["--cpu"] if device.type == "cpu" else []
+        for logger in ("fairseq", "hydra"):
+            logging.getLogger(logger).setLevel(logging.ERROR)
+        self.task = tasks.setup_task(self._config(STOCK).task)
+
+    def trainer(self, system: System) -> Trainer:
+        """fairseq's trainer around a system."""
+        cfg = self._config(system)
+        utils.set_torch_seed(self.seed)
+        model = self.task.build_model(cfg.model)
+        if self.parameters is None:
+            self.parameters = {name: value.clone() for name, value in model.state_dict().items()}
+        own = model.state_dict()
+        alphas = {name: value for name, value in own.items() if name.endswith(".alpha.a")}
+        rest = {n: v for n, v in self.parameters.items() if n in own or not n.endswith(".alpha.a")}
+        try:
+            model.load_state_dict({**alphas, **rest})
+        except (RuntimeError, SystemExit):
+            raise UserError(
+                f"{self.checkpoint} does not fit the size {self.size} with the settings of "
+                "configs/multi30k-de-en; give the --size it was trained as, one of " + ", ".join(SIZES)
+            ) from None
+        return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
+
+    def _config(self, system: System):
+        architecture = ["--arch", SIZES[self.size], *system.flags]
+        if system.stock:
+            architecture = ["--arch", "transformer", *_sizes(SIZES[self.size])]
+        parser = options.get_training_parser()
+        args = options.parse_args_and_arch(parser, input_args=[*self.flags, *architecture])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about hydra's versions
+            return convert_namespace_to_omegaconf(args)
+
+
+def _sizes(architecture: str) -> list[str]:
+    """The flags that give fairseq's ``transformer`` the size of one of our architectures."""
+    args = Namespace()
+    ARCH_CONFIG_REGISTRY[architecture](args)
+    flags = []
+    for side in ("encoder", "decoder"):
+        for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
+            flags += [f"--{side}-{name.replace('_', '-')}", str(getattr(args, f"{side}_{name}"))]
+    return flags
