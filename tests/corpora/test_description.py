@@ -27,29 +27,51 @@ def test_every_corpus_of_the_repository_is_well_described():
         corpus = load_corpus(name)
         assert corpus.description.licence and corpus.description.citation
         for download in corpus.description.downloads.values():
-            assert download.url.startswith("https://") and download.sha256
+            assert all(url.startswith("https://") for url in download.urls)
     assert load_corpus("multi30k").test_sets == {"test_2016_flickr": "test", "test_2017_flickr": "test1"}
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("licence: none", "license: none", r"line 10: unknown key 'license'"),
-        ("vocabulary_size: 60\n", "", "the key 'vocabulary_size' is missing"),
-        ("vocabulary_size: 60", "vocabulary_size: many", "line 9: vocabulary_size is 'many'"),
-        ("vocabulary_size: 60", "vocabulary_size: true", "line 9: vocabulary_size is True"),
-        ("vocabulary_size: 60", "vocabulary_size: 0", "line 9: vocabulary_size is 0"),
-        ("[de, en]", "[de]", "line 3: languages is"),
-        ("[de, en]", "[de, no]", "line 3: languages is"),  # YAML reads no as False
-        ("[de, en]", "[de, de]", "line 3: languages names 'de' twice"),
-        ("[de, en]", "[de, zh-tw]", "line 3: languages is"),
-        ("  valid:", "  validation:", "line 4: splits has train, validation"),
-        ("big_test", "test1", "line 4: splits: test1 would be fairseq's test"),
-        ("big_test", "2016", "line 4: splits: the name 2016 is not a text"),
-        ("citation: none", "citation: none\ntitle: again", "line 12: 'title' was already given on line 1"),
-        ("citation: none", "citation: none\ncharacter_coverage: 2", "character_coverage is 2"),
-        ("citation: none", "citation: none\ndownloads: {a: {sha256: 0}}", "downloads: a must be a mapping"),
-        ("citation: none", "citation: none\ndownloads: {a: {url: b, sha256: c}}", "sha256 of a is not 64"),
+        ("licence: none", "license: none", r"line 9: unknown key 'license'"),
+        ("title: a tiny corpus\n", "", "the key 'title' is missing"),
+        ("vocabulary_size: 60", "vocabulary_size: many", "line 8: vocabulary_size is 'many'"),
+        ("vocabulary_size: 60", "vocabulary_size: true", "line 8: vocabulary_size is True"),
+        ("vocabulary_size: 60", "vocabulary_size: 0", "line 8: vocabulary_size is 0"),
+        ("[de, en]", "[de]", "line 2: languages is"),
+        ("[de, en]", "[de, no]", "line 2: languages is"),  # YAML reads no as False
+        ("[de, en]", "[de, de]", "line 2: languages names 'de' twice"),
+        ("[de, en]", "[de, zh-tw]", "line 2: languages is"),
+        ("  valid:", "  validation:", "line 3: splits has train, validation"),
+        ("big_test", "test1", "line 3: splits: test1 would be fairseq's test"),
+        ("big_test", "2016", "line 3: splits: the name 2016 is not a text"),
+        ("citation: none", "title: again", "line 10: 'title' was already given on line 1"),
+        ("citation: none", "character_coverage: 2", "character_coverage is 2"),
+        ("citation: none", "downloads: {a: {sha256: 0}}", "downloads: a must be a mapping"),
+        (
+            "citation: none",
+            "downloads: {a: {url: 'https://b', sha256: c}}",
+            "sha256 of a is not 64",
+        ),
+        (
+            "citation: none",
+            "downloads: {a: {url: b}}",
+            "the url of a is 'b', but must be http",
+        ),
+        ("citation: none", "downloads: {a: {url: []}}", r"the url of a is \[\]"),
+        (
+            "citation: none",
+            "downloads: {a: {url: 'https://b', size: x}}",
+            "the size of a is 'x'",
+        ),
+        (
+            "citation: none",
+            "byte_fallback: 1",
+            "byte_fallback is 1, but must be true or false",
+        ),
+        ("citation: none", "learn_from: 0", "learn_from is 0, but must be positive"),
+        ("citation: none", "sacrebleu: {wmt: wmt14}", "no test set 'wmt' under splits"),
         ("citation: none", "citation: [", "is not valid YAML"),
     ],
 )

@@ -1,83 +1,138 @@
 import gzip
 import hashlib
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import logging
 
 import pytest
+from server import serving
 
 from user_dir.corpora import download as module
-from user_dir.corpora.download import content_sha256, download
+from user_dir.corpora.description import Download
+from user_dir.corpora.download import download
 from user_dir.errors import UserError
 
 CONTENT = b"one line\nanother line\n" * 5000
 PACKED = gzip.compress(CONTENT)
+FILES = {"text.gz": PACKED, "plain": CONTENT, "archive.tgz": PACKED}
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path == "/missing.gz":
-            return self.send_error(404, "Not Found")
-        body = CONTENT if self.path == "/plain" else PACKED
-        self.send_response(200)
-        if self.path != "/unsized.gz":
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        half = self.path in ("/half.gz", "/unsized.gz")
-        self.wfile.write(body[: len(body) // 2] if half else body)
-        return None
-
-    def log_message(self, *_):
-        pass
+MD5 = hashlib.md5(PACKED).hexdigest()
 
 
 @pytest.fixture
-def url():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def requests():
+    return []
 
 
-@pytest.mark.parametrize("name", ["good.gz", "plain"])
-@pytest.mark.parametrize("sha256", [SHA256, None])
-def test_a_good_file(url, tmp_path, name, sha256):
-    target = download(f"{url}/{name}", tmp_path / "raw" / name, sha256)
-    assert target.read_bytes() == (PACKED if name == "good.gz" else CONTENT)
+@pytest.fixture
+def url(requests):
+    with serving(FILES, requests) as address:
+        yield address
+
+
+def published(url, *paths, size=None, **checksums):
+    return Download(tuple(f"{url}/{path}" for path in paths), size, checksums)
+
+
+@pytest.mark.parametrize(
+    ("name", "checksums"),
+    [
+        ("text.gz", {"sha256": SHA256}),  # of what is inside
+        ("plain", {"sha256": SHA256}),
+        ("archive.tgz", {"md5": MD5}),  # of the archive itself
+        ("archive.tgz", {}),
+        ("plain", {}),
+    ],
+)
+@pytest.mark.parametrize("how", ["good", "moved", "norange"])
+def test_a_good_file(url, tmp_path, name, checksums, how):
+    target = download(published(url, f"{how}/{name}", **checksums), tmp_path / "raw" / name)
+    assert target.read_bytes() == FILES[name]
     assert list(target.parent.iterdir()) == [target]
 
 
 @pytest.mark.parametrize(
-    ("name", "sha256", "complaint"),
+    ("path", "size", "checksums", "complaint"),
     [
-        ("good.gz", "0" * 64, f"sha256 {SHA256} instead of {'0' * 64}"),
-        ("missing.gz", SHA256, "answered 404 Not Found"),
-        ("half.gz", SHA256, r"broke after [\d,]+ of [\d,]+ bytes"),
-        ("unsized.gz", SHA256, "not a whole gzip file"),
+        ("good/text.gz", None, {"sha256": "0" * 64}, f"sha256 {SHA256} instead of {'0' * 64}"),
+        ("good/archive.tgz", None, {"md5": "0" * 32}, f"md5 {MD5} instead of {'0' * 32}"),
+        ("wrong/plain", None, {"sha256": SHA256}, "is not the file expected: sha256"),
+        ("good/plain", 99, {}, r"is not the file expected: 110,000 bytes instead of 99"),
+        ("missing/text.gz", None, {"sha256": SHA256}, "answered 404 Not Found"),
+        ("half/text.gz", None, {}, r"broke after [\d,]+ of [\d,]+ bytes"),
+        ("unsized/text.gz", None, {"sha256": SHA256}, "not a whole gzip file"),
+        ("unsized/text.gz", None, {}, "not a whole gzip file"),
+        ("unsized/plain", None, {"sha256": SHA256}, "is not the file expected: sha256"),
     ],
 )
-def test_a_bad_file_leaves_nothing_behind(url, tmp_path, name, sha256, complaint):
+def test_a_bad_file_leaves_nothing_behind(url, tmp_path, path, size, checksums, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
-        download(f"{url}/{name}", tmp_path / name, sha256)
-    assert name in str(caught.value)
+        download(published(url, path, size=size, **checksums), tmp_path / path.split("/")[1])
+    assert path in str(caught.value) and "--raw" in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nobody_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 2)
     with pytest.raises(UserError, match=r"could not be downloaded: .*; run again, or .* --raw"):
-        download("http://127.0.0.1:9/file.gz", tmp_path / "file.gz", SHA256)
+        download(published("http://127.0.0.1:9", "file.gz", sha256=SHA256), tmp_path / "file.gz")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_cut_short_by_a_kill_is_begun_again(url, tmp_path):
-    (tmp_path / "good.gz.part").write_bytes(PACKED[:100])
-    download(f"{url}/good.gz", tmp_path / "good.gz", SHA256)
-    assert (tmp_path / "good.gz").read_bytes() == PACKED
+def test_a_broken_download_goes_on_where_it_broke(url, tmp_path, requests):
+    """Each run gets half of what is left, then a good mirror the rest; no byte is asked for twice."""
+    broken = published(url, "half/archive.tgz", md5=MD5)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"broke after .*; run again"):
+            download(broken, tmp_path / "archive.tgz")
+        assert not (tmp_path / "archive.tgz").exists()
+    arrived = (tmp_path / "archive.tgz.part").stat().st_size
+    assert arrived == len(PACKED) // 2 + (len(PACKED) - len(PACKED) // 2) // 2
+    download(published(url, "moved/archive.tgz", md5=MD5), tmp_path / "archive.tgz")
+    assert (tmp_path / "archive.tgz").read_bytes() == PACKED
+    assert requests[-1] == ("/good/archive.tgz", f"bytes={arrived}-")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive.tgz"]
 
 
-def test_the_hash_is_of_the_content(tmp_path):
-    (tmp_path / "file").write_bytes(CONTENT)
-    (tmp_path / "file.gz").write_bytes(gzip.compress(CONTENT, compresslevel=1))
-    assert content_sha256(tmp_path / "file") == content_sha256(tmp_path / "file.gz") == SHA256
+def test_the_next_mirror_is_tried_and_goes_on(url, tmp_path, requests, caplog):
+    paths = ["missing/plain", "half/plain", "good/plain"]
+    with caplog.at_level(logging.WARNING):
+        download(published(url, *paths, sha256=SHA256), tmp_path / "plain")
+    assert (tmp_path / "plain").read_bytes() == CONTENT
+    assert requests == [
+        ("/missing/plain", None),
+        ("/half/plain", None),
+        ("/good/plain", f"bytes={len(CONTENT) // 2}-"),
+    ]
+    assert "answered 404" in caplog.text and "broke after" in caplog.text
+
+
+def test_every_mirrors_answer_is_told(url, tmp_path):
+    with pytest.raises(UserError, match=r"missing/plain answered 404 .*; .*wrong/plain is not the file"):
+        download(published(url, "missing/plain", "wrong/plain", sha256=SHA256), tmp_path / "plain")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [PACKED[:100], b"of another version", PACKED, PACKED + b"too long", b""],
+    ids=["beginning", "wrong beginning", "whole", "too long", "empty"],
+)
+@pytest.mark.parametrize("how", ["good", "norange"])
+def test_whatever_an_earlier_run_left(url, tmp_path, part, how):
+    (tmp_path / "archive.tgz.part").write_bytes(part)
+    download(published(url, f"{how}/archive.tgz", md5=MD5), tmp_path / "archive.tgz")
+    assert (tmp_path / "archive.tgz").read_bytes() == PACKED
+    assert [path.name for path in tmp_path.iterdir()] == ["archive.tgz"]
+
+
+def test_without_a_checksum_nothing_is_resumed(url, tmp_path, requests):
+    (tmp_path / "plain.part").write_bytes(CONTENT[:100])
+    download(published(url, "good/plain"), tmp_path / "plain")
+    assert requests == [("/good/plain", None)]
+
+
+def test_a_full_disk_is_no_matter_for_mirrors(url, tmp_path, requests):
+    (tmp_path / "plain.part").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"cannot write .*plain\.part: No space left on device"):
+        download(published(url, "good/plain", "good/plain", sha256=SHA256), tmp_path / "plain")
+    assert len(requests) == 1
+    assert not (tmp_path / "plain").exists()

@@ -14,7 +14,7 @@ def model(tmp_path):
 
 
 def test_pieces_joined_again_are_the_text(model):
-    pieces = list(segment(TEXT, model, 2, "test"))
+    pieces = list(segment(TEXT, model, 2))
     assert len(pieces) == len(TEXT)
     assert ["".join(line.split(" ")).replace("▁", " ")[1:] for line in pieces] == TEXT
 
@@ -32,7 +32,7 @@ def test_coverage_keeps_rare_characters(tmp_path):
 
 
 def test_unicode_separators_do_not_part_a_line(model):
-    assert len(list(segment(["The\u2028dog", "sleeps\x85."], model, 1, "test"))) == 2
+    assert len(list(segment(["The\u2028dog", "sleeps\x85."], model, 1))) == 2
 
 
 def test_too_large_a_vocabulary_tells_the_largest(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 DESCRIPTION = """\
 title: a tiny corpus
-family: plain_text
 languages: [de, en]
 splits:
   train: train.{language}

@@ -179,7 +179,7 @@ def test_every_sentence_of_a_corpus_of_ones_own_is_translated(corpus, tmp_path):
         (raw / f"exam.{language}").write_text("\n".join(lines[613:624]) + "\n")
     splits = "{train: 'train.{language}', valid: 'dev.{language}', exam: 'exam.{language}'}"
     (mine / "corpus.yaml").write_text(
-        f"title: mine\nfamily: plain_text\nlanguages: [de, en]\nsplits: {splits}\nvocabulary_size: 200\n"
+        f"title: mine\nlanguages: [de, en]\nsplits: {splits}\nvocabulary_size: 200\n"
     )
     script("prepare", "mine", "--raw", raw, "--data", mine.parent)
     train(mine, tmp_path, "--max-update", "2", "--disable-validation")

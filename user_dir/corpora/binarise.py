@@ -20,10 +20,10 @@ def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path
     It holds every piece, the most frequent one first, with its count in the segmented lines, so that a piece
     which the training text never needed still has an id. It is filled up to a multiple of 8, as fairseq does.
     """
-    counts = Counter(dict.fromkeys(pieces, 0))
-    known = set(counts)
+    seen: Counter = Counter()
     for line in segmented:
-        counts.update(piece for piece in line.split(" ") if piece in known)
+        seen.update(line.split(" "))
+    counts = Counter({piece: seen[piece] for piece in pieces})
     entries = [f"{piece} {count}\n" for piece, count in counts.most_common()]
     entries += [f"madeupword{i:04} 0\n" for i in range(-(len(entries) + SPECIAL) % MULTIPLE)]
     path.write_text("".join(entries), encoding="utf-8")

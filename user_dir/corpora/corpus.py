@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from . import normalising
 from .description import Description, read_description
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -40,6 +41,11 @@ class Corpus:
         return self.folder / "raw"
 
     @property
+    def extracted(self) -> Path:
+        """Folder of what was taken out of the archives; not needed any more once the text is there."""
+        return self.folder / "extracted"
+
+    @property
     def bin(self) -> Path:
         """Folder of fairseq's binarised data: the ``data`` argument of its commands, for both directions."""
         return self.folder / "bin"
@@ -63,13 +69,32 @@ class Corpus:
         return subset
 
     def text(self, subset: str, language: str) -> Path:
-        """The raw text, one sentence a line, of a fairseq subset or of a test set by its public name."""
+        """The text as released, a sentence a line, of a fairseq subset or a test set by its public name."""
+        return self.folder / "text" / self._file(subset, language)
+
+    def reference(self, subset: str, language: str) -> Path:
+        """The untouched text to score translations against: ``text``, or what the release has beside it."""
+        other = self.folder / "text" / "reference" / self._file(subset, language)
+        return other if other.is_file() else self.text(subset, language)
+
+    def normalised(self, subset: str, language: str) -> Path:
+        """The text that is cut into pieces: ``text``, or what the steps of ``normalise`` make of it."""
+        name = self._file(subset, language)
+        steps = normalising.steps_of(self.description, self.split(subset))
+        return self.folder / "text" / ("normalised" if steps else "") / name
+
+    def split(self, subset: str) -> str:
+        """The public name of a fairseq subset: train, valid or that of a test set."""
+        subset = self.subset(subset)
+        return next(name for name, each in self.subsets.items() if each == subset)
+
+    def _file(self, subset: str, language: str) -> str:
         subset = self.subset(subset)
         if language not in self.languages:
             raise UserError(
                 f"the corpus {self.name} has no language {language!r}; it has {' and '.join(self.languages)}"
             )
-        return self.folder / "text" / f"{subset}.{language}"
+        return f"{subset}.{language}"
 
     def require_prepared(self) -> Corpus:
         """Return the corpus itself, or raise a ``UserError`` that tells how to prepare it."""

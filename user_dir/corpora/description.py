@@ -11,13 +11,16 @@ import yaml
 
 from ..errors import UserError
 
+DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+
 
 @dataclass(frozen=True)
 class Download:
-    """Where one raw file is published, and what it must hold."""
+    """Where one raw file is published, and what it must be."""
 
-    url: str
-    sha256: str | None = None  # of the content: what is inside, for a .gz
+    urls: tuple[str, ...]  # mirrors of one another, the first is asked first
+    size: int | None = None  # bytes as downloaded
+    checksums: dict[str, str] = field(default_factory=dict)  # keys of DIGITS; see checksums.py
 
 
 @dataclass(frozen=True)
@@ -25,21 +28,32 @@ class Description:
     """One ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to what
-    the family of corpora reads it from: file names holding ``{language}``, or a number of pairs to generate.
+    the family of corpora reads it from: names of files, or a number of pairs to generate.
     """
 
     path: Path
     title: str
-    family: str
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
-    vocabulary_size: int
+    family: str = "parallel_text"
+    vocabulary_size: int = 32_000  # entries; the paper's 32k are BPE merges
     licence: str = ""
     citation: str = ""
     character_coverage: float = 1.0
+    byte_fallback: bool = False
     normalization: str = "nmt_nfkc"
+    learn_from: int = 2_000_000
+    clean: dict[str, Any] = field(default_factory=dict)
+    normalise: dict[str, Any] = field(default_factory=dict)
+    tokenised: bool = False
+    sacrebleu: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     downloads: dict[str, Download] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def error(self, key: str, complaint: str) -> UserError:
+        """The error to raise over a key, naming file and line."""
+        return UserError(f"{_where(self.path, self.lines, key)}: {complaint}")
 
     @property
     def test_sets(self) -> dict[str, str]:
@@ -50,14 +64,20 @@ class Description:
 # key → (type, how the type is called in a sentence, must it be given)
 KEYS = {
     "title": (str, "a text", True),
-    "family": (str, "a text", True),
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
-    "vocabulary_size": (int, "a whole number", True),
+    "family": (str, "a text", False),
+    "vocabulary_size": (int, "a whole number", False),
     "licence": (str, "a text", False),
     "citation": (str, "a text", False),
     "character_coverage": ((int, float), "a number between 0 and 1", False),
+    "byte_fallback": (bool, "true or false", False),
     "normalization": (str, "a text", False),
+    "learn_from": (int, "a whole number", False),
+    "clean": (dict, "a mapping", False),
+    "normalise": (dict, "a mapping", False),
+    "tokenised": (bool, "true or false", False),
+    "sacrebleu": (dict, "a mapping", False),
     "options": (dict, "a mapping", False),
     "downloads": (dict, "a mapping", False),
 }
@@ -68,8 +88,7 @@ def read_description(path: Path) -> Description:
     values, lines = _load(path)
 
     def fail(key: str, complaint: str) -> None:
-        where = f"{path}, line {lines[key]}" if key in lines else str(path)
-        raise UserError(f"{where}: {complaint}")
+        raise UserError(f"{_where(path, lines, key)}: {complaint}")
 
     for key in values:
         if key not in KEYS:
@@ -78,7 +97,7 @@ def read_description(path: Path) -> Description:
         if key not in values:
             if required:
                 fail(key, f"the key {key!r} is missing; give {called}")
-        elif not isinstance(values[key], kind) or isinstance(values[key], bool):
+        elif not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
             fail(key, f"{key} is {values[key]!r}, but must be {called}")
 
     languages = values["languages"]
@@ -96,19 +115,43 @@ def read_description(path: Path) -> Description:
         # Corpus.text takes a test set's own name and fairseq's, so they must not be crossed.
         if re.fullmatch(r"test\d*", name) and _subsets(values["splits"])[name] != name:
             fail("splits", f"splits: {name} would be fairseq's {_subsets(values['splits'])[name]}; rename it")
-    if values["vocabulary_size"] < 1:
-        fail("vocabulary_size", f"vocabulary_size is {values['vocabulary_size']}, but must be positive")
+    for key in ("vocabulary_size", "learn_from"):
+        if values.get(key, 1) < 1:
+            fail(key, f"{key} is {values[key]}, but must be positive")
     if not 0 < values.get("character_coverage", 1.0) <= 1:
         fail("character_coverage", f"character_coverage is {values['character_coverage']}, not in (0, 1]")
+    for name in values.get("sacrebleu", {}):
+        if name not in values["splits"]:
+            fail("sacrebleu", f"sacrebleu: there is no test set {name!r} under splits")
     downloads = {}
     for name, entry in values.pop("downloads", {}).items():
-        if not isinstance(entry, dict) or not {"url"} <= entry.keys() <= {"url", "sha256"}:
-            fail("downloads", f"downloads: {name} must be a mapping with url and, if known, sha256")
-        if not re.fullmatch("[0-9a-f]{64}", str(entry.get("sha256", "0" * 64))):
-            fail("downloads", f"downloads: the sha256 of {name} is not 64 hexadecimal digits")
-        downloads[name] = Download(**entry)
+        try:
+            downloads[name] = _download(name, entry)
+        except UserError as error:
+            fail("downloads", f"downloads: {error}")
     values["languages"] = tuple(languages)
-    return Description(path=path, downloads=downloads, **values)
+    return Description(path=path, downloads=downloads, lines=lines, **values)
+
+
+def _download(name: str, entry: Any) -> Download:
+    """One entry of ``downloads``; a ``UserError`` says what is wrong with it."""
+    if not isinstance(entry, dict) or not {"url"} <= entry.keys() <= {"url", "size", *DIGITS}:
+        raise UserError(f"{name} must be a mapping with url and, if known, size, {', '.join(DIGITS)}")
+    urls = entry["url"] if isinstance(entry["url"], list) else [entry["url"]]
+    if not urls or not all(isinstance(url, str) and re.match(r"https?://", url) for url in urls):
+        raise UserError(f"the url of {name} is {entry['url']!r}, but must be http(s)://…, or a list of such")
+    size = entry.get("size")
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise UserError(f"the size of {name} is {size!r}, but must be a number of bytes")
+    checksums = {algorithm: entry[algorithm] for algorithm in DIGITS if algorithm in entry}
+    for algorithm, digest in checksums.items():
+        if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", str(digest)):
+            raise UserError(f"the {algorithm} of {name} is not {DIGITS[algorithm]} hexadecimal digits")
+    return Download(tuple(urls), size, checksums)
+
+
+def _where(path: Path, lines: dict[str, int], key: str) -> str:
+    return f"{path}, line {lines[key]}" if key in lines else str(path)
 
 
 def _subsets(splits: dict[str, Any]) -> dict[str, str]:

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from ..errors import UserError
-from . import plain_text, stamps, toy_grammar
+from . import cleaning, normalising, parallel_text, stamps, toy_grammar
 from .binarise import preprocess, write_dictionary
 from .corpus import Corpus
 from .lock import locked
+from .readers import read_lines
 from .segment import segment, train_model, vocabulary
+from .text import make_normalised, make_text, text_fingerprint, write_pairs
+from .workers import available_cores, batches
 
 logger = logging.getLogger(__name__)
 
-# A family is a module with four functions:
+# A family is a module with these functions:
 # check(corpus) refuses splits and options that it cannot read;
 # inputs(corpus, raw) says, as JSON, what the text is made from, and fetches what is missing;
 # available(corpus) says whether there is nothing to fetch;
-# pairs(corpus, split, raw) yields the sentences, (source, target).
-FAMILIES = {"plain_text": plain_text, "toy_grammar": toy_grammar}
-FORMAT = 1  # raised when a stage comes to write something else for the same inputs
+# extract_members(corpus, raw, inputs, force) takes out of archives what the pairs are read from;
+# held_out(corpus) is every how many-th training pair goes to valid, or None where that is read as the others;
+# pairs(corpus, split, raw) yields the sentences, (source, target);
+# references(corpus, split, raw) yields those to score against, or is None where they are the same.
+FAMILIES = {"parallel_text": parallel_text, "toy_grammar": toy_grammar}
 
 
 def prepare(
@@ -47,6 +51,8 @@ def prepare(
             f"the known ones are {', '.join(FAMILIES)}"
         )
     family.check(corpus)
+    normalising.check(corpus.description)
+    cleaning.limits_of(corpus.description, pieces=True)
     if raw is not None and not raw.is_dir():
         raise UserError(
             f"--raw {raw} is not a folder; give the one that holds the raw files of {corpus.name}"
@@ -57,65 +63,15 @@ def prepare(
         raise UserError(f"--workers {workers} is not a positive number")
     workers = workers or available_cores()
     with locked(corpus.folder):
-        make_text(corpus, family, raw, force)
+        make_text(corpus, family, raw, workers, force)
+        make_normalised(corpus, workers, force)
         make_model(corpus, vocabulary_size, force)
         make_pieces(corpus, workers, force)
         make_bin(corpus, workers, force)
 
 
-def make_text(corpus: Corpus, family: Any, raw: Path | None, force: bool) -> None:
-    """Raw files → ``text/SUBSET.LANGUAGE``, without training pairs of which a side is empty."""
-    stamp = corpus.folder / "text" / "stamp.json"
-    settings = {
-        "format": FORMAT,
-        "family": corpus.description.family,
-        "languages": corpus.languages,
-        "splits": corpus.description.splits,
-        "options": corpus.description.options,
-    }
-    # Text made from files that are no longer here, or were in another --raw, needs no new download.
-    if raw is None and not force and not family.available(corpus):
-        made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
-        if stamps.is_whole(stamp, {**settings, "raw": made_from}):
-            return _skip("text")
-    inputs = {**settings, "raw": family.inputs(corpus, raw)}
-    if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("text")
-    with stamps.building(stamp, inputs) as build:
-        build.report = {
-            subset: _write_pairs(corpus, family.pairs(corpus, split, raw), build.folder, split, subset)
-            for split, subset in corpus.subsets.items()
-        }
-    return None
-
-
-def _write_pairs(
-    corpus: Corpus, pairs: Iterator[tuple[str, str]], folder: Path, split: str, subset: str
-) -> dict:
-    """Write one subset; returns its numbers of pairs kept and dropped."""
-    source, target = (folder / f"{subset}.{language}" for language in corpus.languages)
-    kept = dropped = 0
-    with (
-        source.open("w", encoding="utf-8", newline="\n") as left,
-        target.open("w", encoding="utf-8", newline="\n") as right,
-    ):
-        for pair in tqdm(pairs, desc=f"text {split}", unit=" pairs", unit_scale=True, disable=None):
-            # Scoring counts on every line of the other subsets.
-            if subset == "train" and not all(side.strip() for side in pair):
-                dropped += 1
-                continue
-            left.write(pair[0] + "\n")
-            right.write(pair[1] + "\n")
-            kept += 1
-    if not kept:
-        raise UserError(
-            f"the split {split} of {corpus.name} has no sentence pair; look at its raw files, then run again"
-        )
-    return {"pairs": kept, "dropped": dropped}
-
-
 def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
-    """``text/train.*`` → ``spm.model`` and ``spm.vocab``.
+    """The training text → ``spm.model`` and ``spm.vocab``.
 
     Without ``vocabulary_size``, one given in an earlier run stays: checkpoints need the pieces they know.
     """
@@ -128,8 +84,10 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
         "vocabulary_size": chosen or corpus.description.vocabulary_size,
         "character_coverage": corpus.description.character_coverage,
         "normalization": corpus.description.normalization,
+        "byte_fallback": corpus.description.byte_fallback,
+        "learn_from": corpus.description.learn_from,
     }
-    inputs = {"text": stamps.fingerprint(corpus.folder / "text" / "stamp.json"), **settings}
+    inputs = {"text": text_fingerprint(corpus), **settings}
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("sentencepiece model")
     if last and last["inputs"] != inputs:
@@ -139,25 +97,44 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     )
     with stamps.building(stamp, inputs) as build:
         build.report = {"chosen_size": chosen}
-        sentences = _lines(*(corpus.text("train", each) for each in corpus.languages))
+        sentences = _lines(*(corpus.normalised("train", each) for each in corpus.languages))
         train_model(sentences, build.folder / "spm.model", **settings)
     return None
 
 
 def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
-    """``text/SUBSET.LANGUAGE`` → ``text/spm/SUBSET.LANGUAGE``, the pieces parted by spaces."""
+    """The text → ``text/spm/SUBSET.LANGUAGE``, the pieces parted by spaces.
+
+    The training text loses the pairs that the filter on pieces drops, or of which normalising left nothing.
+    """
     stamp = corpus.segmented / "stamp.json"
-    inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json")}
+    limits = cleaning.limits_of(corpus.description, pieces=True)
+    inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json"), "clean": [vars(each) for each in limits]}
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("segmented text")
     with stamps.building(stamp, inputs) as build:
-        for subset in corpus.subsets.values():
-            for language in corpus.languages:
-                text = corpus.text(subset, language)
-                pieces = segment(_lines(text), corpus.spm_model, workers, f"pieces {text.name}")
-                with (build.folder / text.name).open("w", encoding="utf-8", newline="\n") as file:
-                    file.writelines(line + "\n" for line in pieces)
+        for split, subset in corpus.subsets.items():
+            sides = (
+                segment(_lines(corpus.normalised(subset, language)), corpus.spm_model, workers)
+                for language in corpus.languages
+            )
+            pairs = tqdm(zip(*sides), desc=f"pieces {split}", unit=" pairs", unit_scale=True, disable=None)
+            dropped: Counter = Counter()
+            kept = _cleaned(corpus, pairs, limits, dropped) if subset == "train" else pairs
+            count = write_pairs(corpus, kept, build.folder, subset)
+            build.report[subset] = {"pairs": count, "dropped": dict(dropped)}
+        if not build.report["train"]["pairs"]:
+            raise UserError(
+                f"no pair of {corpus.name} passes the filter on pieces; look at clean in corpus.yaml"
+            )
     return None
+
+
+def _cleaned(corpus: Corpus, pairs: Iterable, limits: tuple, dropped: Counter) -> Iterator:
+    for batch in batches(pairs):
+        kept, reasons = cleaning.clean(batch, corpus.languages, limits)
+        dropped.update(reasons)
+        yield from kept
 
 
 def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
@@ -178,14 +155,9 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
     return None
 
 
-def available_cores() -> int:
-    """Number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _lines(*paths: Path) -> Iterator[str]:
     for path in paths:
-        yield from plain_text.read_lines(path)
+        yield from read_lines(path)
 
 
 def _skip(stage: str) -> None:

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
-from tqdm import tqdm
 
 from ..errors import UserError
-
-BATCH = 10_000  # lines segmented at a time
+from .workers import batches
 
 
 def train_model(
@@ -21,13 +19,18 @@ def train_model(
     vocabulary_size: int,
     character_coverage: float = 1.0,
     normalization: str = "nmt_nfkc",
+    byte_fallback: bool = False,
+    learn_from: int = 2_000_000,
 ) -> None:
     """Train a BPE model on the sentences; write ``model`` and beside it the same name with ``.vocab``.
 
     ``vocabulary_size`` counts every entry, <unk>, <s> and </s> included. One that the text cannot fill, or
     that is too small for its characters, raises a ``UserError`` with the largest or smallest one possible.
-    The same sentences give the same bytes.
+    With ``byte_fallback``, a character that has no piece becomes the bytes of its UTF-8 instead of <unk>. Of
+    more than ``learn_from`` sentences, so many drawn at random teach the pieces, which bounds memory. The
+    same sentences give the same bytes.
     """
+    sentencepiece.set_random_generator_seed(1)
     written = io.BytesIO()  # not a file, the name of which would be in the model
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -37,6 +40,9 @@ def train_model(
             vocab_size=vocabulary_size,
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
+            byte_fallback=byte_fallback,
+            input_sentence_size=learn_from,
+            shuffle_input_sentence=True,
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -62,14 +68,12 @@ def _explain(error: str, vocabulary_size: int) -> str:
     return f"sentencepiece could not learn a vocabulary of {vocabulary_size} pieces: {error}"
 
 
-def segment(sentences: Iterable[str], model: Path, workers: int, description: str) -> Iterator[str]:
+def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str]:
     """Each sentence as its pieces, joined by spaces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    with tqdm(desc=description, unit=" lines", unit_scale=True, disable=None) as bar:
-        for batch in _batches(sentences):
-            for pieces in processor.encode(batch, out_type=str, num_threads=workers):
-                yield " ".join(pieces)
-            bar.update(len(batch))
+    for batch in batches(sentences):
+        for pieces in processor.encode(batch, out_type=str, num_threads=workers):
+            yield " ".join(pieces)
 
 
 def vocabulary(model: Path) -> list[str]:
@@ -77,14 +81,3 @@ def vocabulary(model: Path) -> list[str]:
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     ids = range(processor.get_piece_size())
     return [processor.id_to_piece(i) for i in ids if not (processor.is_unknown(i) or processor.is_control(i))]
-
-
-def _batches(sentences: Iterable[str]) -> Iterator[list[str]]:
-    batch = []
-    for sentence in sentences:
-        batch.append(sentence)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

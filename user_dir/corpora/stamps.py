@@ -63,10 +63,12 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
         yield build
         replaced = read_stamp(stamp).get("outputs", {})
         stamp.unlink(missing_ok=True)
-        outputs = {path.name: path.stat().st_size for path in sorted(scratch.iterdir())}
+        files = sorted(path for path in scratch.rglob("*") if path.is_file())
+        outputs = {path.relative_to(scratch).as_posix(): path.stat().st_size for path in files}
         for name in replaced.keys() - outputs.keys():
             (target / name).unlink(missing_ok=True)
         for name in outputs:
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).replace(target / name)
         record = {"inputs": inputs, "outputs": outputs, "report": build.report}
         unfinished = scratch / "stamp"

@@ -16,12 +16,12 @@ def summary(corpus: Corpus) -> str:
     symbols = read_stamp(corpus.bin / "stamp.json")["report"]["dictionary"]
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
+    pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
     for split, subset in corpus.subsets.items():
         name = split if split == subset else f"{split} ({subset})"
-        dropped = (
-            f" ({counts[subset]['dropped']:,} dropped: a side was empty)" if counts[subset]["dropped"] else ""
-        )
-        rows.append(f"  {name:<28}{counts[subset]['pairs']:>10,} pairs{dropped}")
+        rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
+        dropped = {**counts[subset]["dropped"], **pieces[subset]["dropped"]}
+        rows += [f"  {'':<28}{number:>10,} dropped: {reason}" for reason, number in dropped.items()]
     rows += [
         f"  {'vocabulary':<28}{size:>10,} pieces, {symbols:,} symbols in fairseq's dictionary",
         f"  raw text    {_short(corpus.folder / 'text')}",

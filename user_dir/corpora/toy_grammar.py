@@ -66,6 +66,18 @@ def available(corpus: Corpus) -> bool:
     return True
 
 
+def extract_members(corpus: Corpus, raw: Path | None, made_from: dict[str, str], force: bool) -> None:
+    """Nothing: there are no archives."""
+
+
+def held_out(corpus: Corpus) -> None:
+    """None: every split has pairs of its own."""
+
+
+def references(corpus: Corpus, split: str, raw: Path | None) -> None:
+    """None: the text itself is what to score against."""
+
+
 def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[Pair]:
     """The pairs of one split, which no other split has on either side."""
     numbers = [corpus.description.splits[name] for name in corpus.subsets]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from user_dir.corpora.plain_text import find, read_lines, read_pairs
+from user_dir.corpora.readers import read_lines
 from user_dir.errors import UserError
 
 
@@ -49,19 +49,3 @@ def test_invalid_utf8_names_file_and_line(tmp_path):
 def test_a_broken_gzip_file(tmp_path, data):
     with pytest.raises(UserError, match=r"file\.gz is not a whole gzip file"):
         lines_of(tmp_path, data, "file.gz")
-
-
-@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1)])
-def test_unequal_files_are_both_named_with_their_counts(tmp_path, left, right):
-    (tmp_path / "a").write_text("x\n" * left)
-    (tmp_path / "b").write_text("y\n" * right)
-    with pytest.raises(UserError, match=rf"a has {left} lines, but .*b has {right}:"):
-        list(read_pairs(tmp_path / "a", tmp_path / "b"))
-
-
-def test_plain_before_gz(tmp_path):
-    assert find("file", tmp_path) is None
-    (tmp_path / "file.gz").touch()
-    assert find("file", tmp_path) == tmp_path / "file.gz"
-    (tmp_path / "file").touch()
-    assert find("file", tmp_path) == tmp_path / "file"

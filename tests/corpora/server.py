@@ -1,0 +1,55 @@
+"""A web server on this machine that serves files well and badly."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@contextmanager
+def serving(files: dict[str, bytes], requests: list[tuple[str, str | None]] | None = None):
+    """Serve ``files`` (name → content) and yield their address; ``requests`` gets each path and range.
+
+    The folder of a path says how: ``/good/NAME``; ``/half/NAME`` breaks off after half of what it sends;
+    ``/unsized/NAME`` the same without a Content-Length; ``/norange/NAME`` knows no ranges; ``/moved/NAME``
+    redirects; ``/missing/NAME`` answers 404; ``/wrong/NAME`` serves other bytes of the same length.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            if requests is not None:
+                requests.append((self.path, self.headers.get("Range")))
+            _, kind, name = self.path.split("/", 2)
+            if kind == "moved":
+                self.send_response(302)
+                self.send_header("Location", f"/good/{name}")
+                return self.end_headers()
+            if kind == "missing" or name not in files:
+                return self.send_error(404)
+            body = files[name] if kind != "wrong" else bytes(len(files[name]))
+            begins = re.match(r"bytes=(\d+)-", self.headers.get("Range") or "")
+            start = int(begins[1]) if begins and kind != "norange" else 0
+            if start >= len(body) and start:
+                return self.send_error(416)
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            rest = body[start:]
+            if kind != "unsized":
+                self.send_header("Content-Length", str(len(rest)))
+            self.end_headers()
+            self.wfile.write(rest[: len(rest) // 2] if kind in ("half", "unsized") else rest)
+            return None
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

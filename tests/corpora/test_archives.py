@@ -1,0 +1,129 @@
+import io
+import stat
+import tarfile
+import zipfile
+
+import pytest
+
+from user_dir.corpora.archives import extract, is_archive, split_name
+from user_dir.errors import UserError
+
+FILES = {"dev/a.en": b"one\n" * 5000, "dev/b.en": b"two\n", "dev/sub/a.en": b"three\n"}
+
+
+def make_tar(path, files=FILES, mode="w:gz", links=()):
+    with tarfile.open(path, mode) as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+        for name, kind in links:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, "/etc/passwd"
+            archive.addfile(entry)
+    return path
+
+
+def make_zip(path, files=FILES):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("dev.tgz/dev/a.en", ("dev.tgz", "dev/a.en")),
+        ("2017/de/de-en.tgz/de-en/a.xml", ("2017/de/de-en.tgz", "de-en/a.xml")),
+        ("kftt-data-1.0.tar.gz/kftt-data-1.0/a", ("kftt-data-1.0.tar.gz", "kftt-data-1.0/a")),
+        ("en-ro.txt.zip/SETIMES.en-ro.en", ("en-ro.txt.zip", "SETIMES.en-ro.en")),
+        ("train.de.gz", ("train.de.gz", None)),
+        ("dev.tgz", ("dev.tgz", None)),
+    ],
+)
+def test_names_of_members(name, parts):
+    assert split_name(name) == parts
+
+
+def test_what_is_an_archive():
+    assert all(map(is_archive, ["a.tgz", "a.tar.gz", "a.zip", "a.tar.bz2", "a.tar.xz", "a.tar"]))
+    assert not any(map(is_archive, ["a.gz", "train.de", "a.tmx.gz", "atgz", "a.sgm"]))
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w", "zip"])
+def test_only_what_is_asked_for_comes_out(tmp_path, mode):
+    """Also of a name that tells another kind of archive."""
+    path = tmp_path / "x.tgz"
+    make_zip(path) if mode == "zip" else make_tar(path, mode=mode)
+    extract(path, ["dev/a.en", "dev/sub/a.en"], tmp_path / "out")
+    found = {p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert found == {"dev/a.en", "dev/sub/a.en"}
+    assert all((tmp_path / "out" / name).read_bytes() == FILES[name] for name in found)
+
+
+def test_a_leading_dot_is_no_part_of_a_name(tmp_path):
+    make_tar(tmp_path / "x.tgz", {"./a": b"1"})
+    extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
+    assert (tmp_path / "out" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+def test_a_missing_member_names_its_like(tmp_path, make):
+    path = make(tmp_path / "x.tgz")
+    with pytest.raises(
+        UserError, match=r"x\.tgz has no member dev/c\.en; the nearest it has are dev/[ab]\.en"
+    ):
+        extract(path, ["dev/c.en"], tmp_path / "out")
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.6, 0.95])
+def test_a_truncated_archive(tmp_path, make, share):
+    files = {**FILES, "noise": bytes(hash((i, "x")) % 256 for i in range(50_000))}
+    path = make(tmp_path / "x.tgz", files)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(UserError, match=r"x\.tgz is not a whole archive") as caught:
+        extract(path, ["dev/a.en"], tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_zip(tmp_path):
+    path = make_zip(tmp_path / "x.zip")
+    data = bytearray(path.read_bytes())
+    data[45] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="is not a whole archive"):
+        extract(path, ["dev/a.en"], tmp_path / "out")
+
+
+def test_what_is_no_archive(tmp_path):
+    (tmp_path / "x.tgz").write_text("<html>Sign in to download</html>")
+    with pytest.raises(UserError, match="is not a whole archive"):
+        extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
+
+
+@pytest.mark.parametrize("make", [make_tar, make_zip])
+@pytest.mark.parametrize("name", ["../evil", "dev/../../evil", "/tmp/evil", "..\\evil", "C:evil"])
+def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
+    path = make(tmp_path / "in.tgz", {name: b"evil", **FILES})
+    with pytest.raises(UserError, match="leads out of its folder"):
+        extract(path, ["dev/a.en"], tmp_path / "deep" / "out")
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
+def test_links_in_a_members_place_are_refused(tmp_path, kind):
+    path = make_tar(tmp_path / "x.tgz", links=[("dev/link", kind)])
+    with pytest.raises(UserError, match="dev/link is a link or no file"):
+        extract(path, ["dev/link"], tmp_path / "out")
+
+
+def test_links_in_a_zip_are_refused(tmp_path):
+    entry = zipfile.ZipInfo("link")
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr(entry, "/etc/passwd")
+    with pytest.raises(UserError, match="link is a link or no file"):
+        extract(tmp_path / "x.zip", ["link"], tmp_path / "out")

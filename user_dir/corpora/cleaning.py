@@ -1,0 +1,100 @@
+"""Which training pairs are left out: filters on the length of both sides, and a count for each reason.
+
+The limits mean what they mean to Moses' ``clean-corpus-n.perl``: a side shorter than ``min`` or longer than
+``max``, or one side more than ``ratio`` times as long as the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from .description import Description
+
+EMPTY = "a side was empty"
+UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a pair must keep to, counted in ``unit``, a key of ``UNITS``."""
+
+    unit: str
+    min: int = 1
+    max: int | None = None
+    ratio: float | None = None
+
+    def complaint(self, left: int, right: int) -> str | None:
+        """Why a pair of sides of these lengths is dropped, or None."""
+        if min(left, right) < self.min:
+            return f"a side had fewer than {self.min} {UNITS[self.unit]}"
+        if self.max is not None and max(left, right) > self.max:
+            return f"a side had more than {self.max} {UNITS[self.unit]}"
+        if self.ratio is not None and max(left, right) > self.ratio * min(left, right):
+            return f"one side had more than {self.ratio:g} times the {UNITS[self.unit]} of the other"
+        return None
+
+
+def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
+    """The filters of ``clean`` on sentences, or those on pieces; a ``UserError`` if they cannot be read."""
+    found = []
+    for unit, settings in description.clean.items():
+        if unit not in UNITS:
+            raise description.error(
+                "clean", f"clean: there is no filter {unit!r}; there are {', '.join(UNITS)}"
+            )
+        if not isinstance(settings, dict) or not settings.keys() <= {"min", "max", "ratio"}:
+            raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
+        for key, value in settings.items():
+            if not _is_limit(key, value):
+                raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be positive")
+        if (unit == "pieces") == pieces:
+            found.append(Limits(unit, **settings))
+    return tuple(found)
+
+
+def _is_limit(key: str, value: Any) -> bool:
+    kinds = (int, float) if key == "ratio" else (int,)
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 1
+
+
+def clean(
+    pairs: Iterable[Pair], languages: tuple[str, str], limits: tuple[Limits, ...]
+) -> tuple[list[Pair], Counter]:
+    """The pairs that pass every filter, in order, and for each reason the number of pairs it dropped.
+
+    A pair is counted under the first filter that drops it. One with an empty side never passes.
+    """
+    kept, dropped = [], Counter()
+    for pair in pairs:
+        reason = _reason(pair, languages, limits)
+        if reason is None:
+            kept.append(pair)
+        else:
+            dropped[reason] += 1
+    return kept, dropped
+
+
+def _reason(pair: Pair, languages: tuple[str, str], limits: tuple[Limits, ...]) -> str | None:
+    if not (pair[0].strip() and pair[1].strip()):
+        return EMPTY
+    for each in limits:
+        left, right = (_counter(each.unit, language)(side) for language, side in zip(languages, pair))
+        reason = each.complaint(left, right)
+        if reason is not None:
+            return reason
+    return None
+
+
+@cache
+def _counter(unit: str, language: str) -> Callable[[str], int]:
+    if unit != "moses_tokens":
+        return lambda text: len(text.split())
+    from sacremoses import MosesTokenizer
+
+    tokenize = MosesTokenizer(language).tokenize
+    return lambda text: len(tokenize(text, escape=False))

@@ -1,0 +1,60 @@
+"""What is done to text before it is cut into pieces: sacremoses, the Moses scripts in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from .description import Description
+
+
+def _punctuation(language: str) -> Callable[[str], str]:
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer(language).normalize
+
+
+def _non_printing(language: str) -> Callable[[str], str]:
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer(language).remove_control_chars
+
+
+def _lower_case(language: str) -> Callable[[str], str]:
+    return str.lower
+
+
+STEPS = {"punctuation": _punctuation, "non_printing": _non_printing, "lower_case": _lower_case}
+EVERY = "every"  # the key of the steps for all splits
+
+
+def check(description: Description) -> None:
+    """Raise a ``UserError`` unless ``normalise`` maps splits, or ``every``, to lists of known steps."""
+    for split, steps in description.normalise.items():
+        if split != EVERY and split not in description.splits:
+            known = ", ".join([EVERY, *description.splits])
+            raise description.error("normalise", f"normalise: there is no split {split!r}; there are {known}")
+        for step in steps if isinstance(steps, list) else [steps]:
+            if not isinstance(steps, list) or step not in STEPS:
+                raise description.error(
+                    "normalise",
+                    f"normalise: {split} is {steps!r}, but must be a list of {', '.join(STEPS)}",
+                )
+
+
+def steps_of(description: Description, split: str) -> tuple[str, ...]:
+    """The steps for a split, in order; none for most corpora."""
+    return tuple(description.normalise.get(split, description.normalise.get(EVERY, ())))
+
+
+def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
+    """Each line after all steps."""
+    for step in steps:
+        function = _function(step, language)
+        lines = [function(line) for line in lines]
+    return lines
+
+
+@cache
+def _function(step: str, language: str) -> Callable[[str], str]:
+    return STEPS[step](language)

@@ -1,0 +1,139 @@
+"""The family of corpora published as parallel text: plain, TMX, SGM or XML files, perhaps in archives.
+
+A corpus of this family gives, for each split, the names of its files (``sources``). A file inside an archive
+is named as if the archive were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import UserError
+from . import stamps
+from .archives import extract, is_archive, split_name
+from .checksums import checksums, difference
+from .corpus import Corpus
+from .download import download
+from .readers import read_pairs
+from .sources import HeldOut, file_names, sources_of
+
+logger = logging.getLogger(__name__)
+
+
+def check(corpus: Corpus) -> None:
+    """Raise a ``UserError`` unless the files of every split can be told from ``corpus.yaml``."""
+    file_names(corpus.description)
+    if corpus.description.options:
+        given = ", ".join(map(str, corpus.description.options))
+        raise corpus.description.error("options", f"the family parallel_text has no options, but got {given}")
+
+
+def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
+    """Raw file → sha256 of its content, for all files; those not yet in ``corpus.raw`` are downloaded.
+
+    Files in a folder ``raw`` of the user's are taken as they are: another content than the published one is
+    only warned of, a missing one is an error.
+    """
+    folder = raw or corpus.raw
+    digests = {}
+    for name in _raw_files(corpus):
+        published = corpus.description.downloads.get(name)
+        path = find(corpus, name, folder)
+        if path is None:
+            if raw is not None or published is None:
+                raise _absent(name, folder)
+            # Text may be published packed or plain; its name says which of the two it is to be here.
+            packed = published.urls[0].endswith(".gz") and not is_archive(name) and not name.endswith(".gz")
+            path = download(published, folder / (f"{name}.gz" if packed else name))
+        known = published.checksums if published is not None else {}
+        found = checksums(path, dict.fromkeys(["sha256", *known]))
+        digests[name] = found["sha256"]
+        wrong = difference(found, published) if published is not None else None
+        if wrong:
+            logger.warning("warning: %s is not the published file (%s); going on with yours", path, wrong)
+    return digests
+
+
+def available(corpus: Corpus) -> bool:
+    """Whether all files are in ``corpus.raw``, so that ``inputs`` has nothing to download."""
+    return all(find(corpus, name, corpus.raw) for name in _raw_files(corpus))
+
+
+def extract_members(corpus: Corpus, raw: Path | None, digests: dict[str, str], force: bool) -> None:
+    """Raw archives → ``extracted/ARCHIVE/MEMBER``, of the members that some split is read from."""
+    wanted: dict[str, list[str]] = {}
+    for name in file_names(corpus.description):
+        archive, member = split_name(name)
+        if member is not None:
+            wanted.setdefault(archive, []).append(member)
+    for archive, members in wanted.items():
+        stamp = corpus.extracted / archive / "stamp.json"
+        made_from = {"sha256": digests[archive], "members": sorted(members)}
+        if stamps.is_whole(stamp, made_from) and not force:
+            logger.info("extract %s: already there", archive)
+            continue
+        with stamps.building(stamp, made_from) as build:
+            extract(_require(corpus, archive, raw or corpus.raw), members, build.folder)
+
+
+def held_out(corpus: Corpus) -> int | None:
+    """Every how many-th pair of the training text is for validation; None if that has its own files."""
+    sources = sources_of(corpus.description, "valid")
+    return sources.every if isinstance(sources, HeldOut) else None
+
+
+def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]]:
+    """The sentence pairs of a split; files that do not match raise a ``UserError`` with both counts."""
+    for source in sources_of(corpus.description, split):
+        yield from _read(corpus, source.names, source.form, raw)
+
+
+def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]] | None:
+    """The pairs to score a split against, where they are not the split's own; else None."""
+    sources = sources_of(corpus.description, split)
+    if isinstance(sources, HeldOut) or not any(source.references for source in sources):
+        return None
+    sides = ((source.references or source.names, source.form) for source in sources)
+    return (pair for names, form in sides for pair in _read(corpus, names, form, raw))
+
+
+def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
+    """``folder/name``, or by its last name alone where that is no other file's too; each also as ``.gz``."""
+    names = [name]
+    last = name.rsplit("/", 1)[-1]
+    if [each.rsplit("/", 1)[-1] for each in _raw_files(corpus)].count(last) == 1:
+        names.append(last)
+    paths = (folder / f"{each}{ending}" for each in names for ending in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read(corpus: Corpus, names: dict[str, str], form: str, raw: Path | None) -> Iterator[tuple[str, str]]:
+    source, target = (_path(corpus, names[language], raw) for language in corpus.languages)
+    return read_pairs(source, target, corpus.languages, form)
+
+
+def _path(corpus: Corpus, name: str, raw: Path | None) -> Path:
+    archive, member = split_name(name)
+    return (
+        _require(corpus, name, raw or corpus.raw) if member is None else corpus.extracted / archive / member
+    )
+
+
+def _raw_files(corpus: Corpus) -> list[str]:
+    """Archives and files of their own, each once."""
+    return list(dict.fromkeys(split_name(name)[0] for name in file_names(corpus.description)))
+
+
+def _require(corpus: Corpus, name: str, folder: Path) -> Path:
+    path = find(corpus, name, folder)
+    if path is None:
+        raise _absent(name, folder)
+    return path
+
+
+def _absent(name: str, folder: Path) -> UserError:
+    if is_archive(name):
+        return UserError(f"{folder} does not hold {name}; put it there")
+    return UserError(f"{folder} holds neither {name} nor {name}.gz; put one of them there")

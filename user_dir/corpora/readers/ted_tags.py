@@ -1,0 +1,20 @@
+"""``train.tags.*`` of IWSLT: lines of text between lines of metadata in tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .lines import read_lines
+
+# As in fairseq's recipes for IWSLT: talks are described in these lines, which are no translations.
+METADATA = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<translator", "<doc", "</doc>")
+KEPT = re.compile(r"</?(title|description)>")
+
+
+def read_ted_tags(path: Path) -> Iterator[str]:
+    """The text lines, and the text of ``<title>`` and ``<description>``, all stripped."""
+    for line in read_lines(path):
+        if not any(tag in line for tag in METADATA):
+            yield KEPT.sub("", line).strip()

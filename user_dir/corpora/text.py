@@ -1,0 +1,166 @@
+"""The stages from raw files to text: read, clean, normalise."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..errors import UserError
+from . import cleaning, normalising, stamps
+from .corpus import Corpus
+from .readers import read_lines
+from .workers import map_batches
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 2  # raised when a stage comes to write something else for the same inputs
+Pair = tuple[str, str]
+
+
+def make_text(corpus: Corpus, family: Any, raw: Path | None, workers: int, force: bool) -> None:
+    """Raw files → ``text/SUBSET.LANGUAGE``, as released but for the training pairs that cleaning drops."""
+    stamp = corpus.folder / "text" / "stamp.json"
+    limits = cleaning.limits_of(corpus.description, pieces=False)
+    settings = {
+        "format": FORMAT,
+        "family": corpus.description.family,
+        "languages": corpus.languages,
+        "splits": corpus.description.splits,
+        "options": corpus.description.options,
+        "clean": [vars(each) for each in limits],
+    }
+    # Text made from files that are no longer here, or were in another --raw, needs no new download.
+    if raw is None and not force and not family.available(corpus):
+        made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
+        if stamps.is_whole(stamp, {**settings, "raw": made_from}):
+            return logger.info("text: already there")
+    inputs = {**settings, "raw": family.inputs(corpus, raw)}
+    if stamps.is_whole(stamp, inputs) and not force:
+        return logger.info("text: already there")
+    family.extract_members(corpus, raw, inputs["raw"], force)
+    with stamps.building(stamp, inputs) as build:
+        held_out = family.held_out(corpus)
+        pairs = family.pairs(corpus, "train", raw)
+        build.report = write_training(corpus, pairs, build.folder, limits, held_out, workers)
+        for split, subset in corpus.subsets.items():
+            if subset not in build.report:
+                pairs = _shown(family.pairs(corpus, split, raw), f"text {split}")
+                count = write_pairs(corpus, pairs, build.folder, subset)
+                build.report[subset] = {"pairs": count, "dropped": {}}
+            _write_references(corpus, family.references(corpus, split, raw), build, subset)
+        for subset, counts in build.report.items():
+            if not counts["pairs"]:
+                raise UserError(
+                    f"the split {corpus.split(subset)} of {corpus.name} has no sentence pair; "
+                    "look at its raw files, then run again"
+                )
+    return None
+
+
+def write_training(
+    corpus: Corpus,
+    pairs: Iterable[Pair],
+    folder: Path,
+    limits: tuple[cleaning.Limits, ...],
+    held_out: int | None,
+    workers: int,
+) -> dict[str, dict]:
+    """Clean and write ``train``, and ``valid`` where it is held out of it; returns the report on them."""
+    dropped: Counter = Counter()
+    counts = {"train": 0, "valid": 0}
+    function = partial(cleaning.clean, languages=corpus.languages, limits=limits)
+    with ExitStack() as stack:
+        outputs = {
+            subset: stack.enter_context(_pair_files(corpus, folder, subset))
+            for subset in (("train", "valid") if held_out else ("train",))
+        }
+        for kept, reasons in map_batches(function, _shown(pairs, "text train"), workers):
+            dropped += reasons
+            for pair in kept:
+                number = counts["train"] + counts["valid"] + 1
+                subset = "valid" if held_out and number % held_out == 0 else "train"
+                outputs[subset](pair)
+                counts[subset] += 1
+    report = {"train": {"pairs": counts["train"], "dropped": dict(dropped)}}
+    if held_out:
+        report["valid"] = {"pairs": counts["valid"], "dropped": {}}
+    return report
+
+
+def write_pairs(corpus: Corpus, pairs: Iterable[Pair], folder: Path, subset: str) -> int:
+    """Write the two files of a subset; returns the number of pairs."""
+    count = 0
+    with _pair_files(corpus, folder, subset) as write:
+        for pair in pairs:
+            write(pair)
+            count += 1
+    return count
+
+
+def _write_references(corpus: Corpus, pairs: Iterable[Pair] | None, build: stamps.Build, subset: str) -> None:
+    if pairs is None:
+        return
+    folder = build.folder / "reference"
+    folder.mkdir(exist_ok=True)
+    count = write_pairs(corpus, pairs, folder, subset)
+    if count != build.report[subset]["pairs"]:
+        raise UserError(
+            f"the split {corpus.split(subset)} of {corpus.name} has {build.report[subset]['pairs']:,} pairs, "
+            f"but {count:,} references; look at corpus.yaml and the raw files"
+        )
+
+
+@contextmanager
+def _pair_files(corpus: Corpus, folder: Path, subset: str):
+    """A function that writes a pair into the two files of a subset."""
+    with ExitStack() as stack:
+        left, right = (
+            stack.enter_context((folder / f"{subset}.{language}").open("w", encoding="utf-8", newline="\n"))
+            for language in corpus.languages
+        )
+
+        def write(pair: Pair) -> None:
+            left.write(pair[0] + "\n")
+            right.write(pair[1] + "\n")
+
+        yield write
+
+
+def make_normalised(corpus: Corpus, workers: int, force: bool) -> None:
+    """``text/SUBSET.LANGUAGE`` → ``text/normalised/SUBSET.LANGUAGE``, where the corpus has steps for it."""
+    if not corpus.description.normalise:
+        return None
+    stamp = corpus.folder / "text" / "normalised" / "stamp.json"
+    steps = {split: normalising.steps_of(corpus.description, split) for split in corpus.subsets}
+    inputs = {"text": stamps.fingerprint(corpus.folder / "text" / "stamp.json"), "steps": steps}
+    if stamps.is_whole(stamp, inputs) and not force:
+        return logger.info("normalised text: already there")
+    with stamps.building(stamp, inputs) as build:
+        for split, subset in corpus.subsets.items():
+            for language in corpus.languages if steps[split] else ():
+                text = corpus.text(subset, language)
+                function = partial(normalising.normalise, language=language, steps=steps[split])
+                lines = _shown(read_lines(text), f"normalise {text.name}", " lines")
+                with (build.folder / text.name).open("w", encoding="utf-8", newline="\n") as file:
+                    for batch in map_batches(function, lines, workers):
+                        file.writelines(line + "\n" for line in batch)
+    return None
+
+
+def text_fingerprint(corpus: Corpus) -> str:
+    """What the text that is cut into pieces was made from."""
+    folder = corpus.folder / "text"
+    if corpus.description.normalise:
+        folder = folder / "normalised"
+    return stamps.fingerprint(folder / "stamp.json")
+
+
+def _shown(items: Iterable, name: str, unit: str = " pairs") -> Iterator:
+    yield from tqdm(items, desc=name, unit=unit, unit_scale=True, disable=None)

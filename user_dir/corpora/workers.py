@@ -1,0 +1,76 @@
+"""Work on batches in several processes, in order, with few batches in memory at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
+from typing import TypeVar
+
+from ..errors import UserError
+
+BATCH = 10_000  # lines, or pairs of lines
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def available_cores() -> int:
+    """Number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
+    """The items in lists of ``size``, the last one perhaps shorter."""
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def map_batches(
+    function: Callable[[list[Item]], Result], items: Iterable[Item], workers: int
+) -> Iterator[Result]:
+    """``function`` of each batch, in order. What fits one batch, or one worker, is done in this process."""
+    waiting = batches(items)
+    first = list(islice(waiting, 2))
+    waiting = chain(first, waiting)
+    if workers == 1 or len(first) < 2:
+        yield from map(function, waiting)
+        return
+    # Forked where that can be: this process has loaded fairseq, which takes a new one seconds.
+    method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    context = multiprocessing.get_context(method)
+    with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(os.getpid(),)) as pool:
+        running: deque = deque()
+        try:
+            for batch in waiting:
+                running.append(pool.submit(function, batch))
+                if len(running) > workers:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a process was killed from outside, perhaps for want of memory; give fewer --workers"
+            ) from None
+        finally:
+            for each in running:
+                each.cancel()
+
+
+def _begin(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end when it has been killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
