@@ -61,8 +61,12 @@ def main(argv=None) -> None:
             tokenize=args.tokenize,
         )
         print(f"{test_set}  {result['direction']}  {result['sentences']} sentences")
+        print(f"  references: {result['references']}")
         print(f"  BLEU {result['bleu']:.2f}  {result['bleu_signature']}")
         print(f"  chrF {result['chrf']:.2f}  {result['chrf_signature']}")
+        if "tokenized_bleu" in result:
+            print(f"  tokenized BLEU {result['tokenized_bleu']:.2f}  {result['tokenized_bleu_signature']}")
+            print(f"    on tokens of {result['tokenized_bleu_tokens']}: not to be compared with BLEU above")
         print(f"  {output / test_set}.json")
 
 

@@ -9,11 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import sacrebleu
-
+from . import scoring
 from .checkpoints import load_checkpoint, model_name, task_settings
-from .corpora import Corpus
+from .corpora import Corpus, normalising
 from .corpora.binarise import SPECIAL
+from .corpora.readers import read_lines
 from .errors import UserError
 from .files import make_folder, write_text
 
@@ -44,7 +44,8 @@ def evaluate(
         tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
 
     Returns:
-        The scores with their sacrebleu signatures, as they are also written to ``TEST_SET.json``.
+        The scores with their sacrebleu signatures, as they are also written to ``TEST_SET.json``. References
+        are sacrebleu's own where the corpus names a test set of its and sacrebleu has it on this machine.
 
     Raises:
         UserError: checkpoint and corpus do not fit, or fairseq-generate fails.
@@ -57,7 +58,8 @@ def evaluate(
         )
     state = load_checkpoint(checkpoint)
     source, target = translation_direction(state, checkpoint, corpus)
-    bleu = make_bleu(target, tokenize)
+    lower_case = "lower_case" in normalising.steps_of(corpus.description, test_set)
+    bleu = scoring.make_bleu(target, tokenize, lower_case)
     subset = corpus.test_sets[test_set]
     command = [str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
     command += ["--source-lang", source, "--target-lang", target, "--remove-bpe", "sentencepiece"]
@@ -66,32 +68,51 @@ def evaluate(
     command += ["--required-batch-size-multiple", "1"]
     generated = run_generate(command, subset, output)
 
-    hypotheses = read_translations(generated)
-    references = corpus.text(subset, target).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    if len(hypotheses) != len(references):
+    translations = read_translations(generated)
+    if corpus.description.byte_fallback:
+        translations = [scoring.join_bytes(line) for line in translations]
+    own = scoring.own_references(corpus, subset, target)
+    if len(translations) != len(own):
         raise UserError(
-            f"{generated} has {len(hypotheses)} translations for the {len(references)} sentences of "
+            f"{generated} has {len(translations)} translations for the {len(own)} sentences of "
             f"{test_set}; was {corpus.name} prepared anew meanwhile?"
         )
+    hypotheses = translations
+    if corpus.description.tokenised:
+        write_text(output / f"{test_set}.tok.{target}", "".join(line + "\n" for line in translations))
+        hypotheses = list(map(scoring.detokenizer(target), translations))
     write_text(output / f"{test_set}.{target}", "".join(line + "\n" for line in hypotheses))
-    chrf = sacrebleu.metrics.CHRF()
+    theirs = scoring.sacrebleu_references(corpus, test_set, source, target)
+    name = corpus.description.sacrebleu.get(test_set)
     result = {
         "checkpoint": str(checkpoint),
         "model": model_name(state),
         "corpus": corpus.name,
         "test_set": test_set,
         "direction": f"{source}-{target}",
-        "sentences": len(references),
+        "sentences": len(hypotheses),
         "beam": beam,
         "length_penalty": length_penalty,
         "command": shlex.join(["fairseq-generate", *command]),
-        "bleu": round(bleu.corpus_score(hypotheses, [references]).score, 2),
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": round(chrf.corpus_score(hypotheses, [references]).score, 2),
-        "chrf_signature": str(chrf.get_signature()),
+        "references": f"sacrebleu's {name}" if theirs else str(corpus.reference(subset, target)),
+        **scoring.scores(hypotheses, theirs or [own], bleu, lower_case),
+        **_tokenized(corpus, subset, target, translations, own, lower_case),
     }
     write_text(output / f"{test_set}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     return result
+
+
+def _tokenized(
+    corpus: Corpus, subset: str, target: str, translations: list[str], references: list[str], lower_case: bool
+) -> dict:
+    """BLEU on the tokens of the release, or else on Moses'; nothing for a language that has neither."""
+    if corpus.description.tokenised:
+        references = list(read_lines(corpus.text(subset, target)))
+        return scoring.tokenized_bleu(translations, references, lower_case, "the release")
+    if target in scoring.UNSPACED:
+        return {}
+    both = (scoring.moses_tokens(lines, target) for lines in (translations, references))
+    return scoring.tokenized_bleu(*both, lower_case, scoring.moses_name())
 
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
@@ -143,17 +164,3 @@ def read_translations(path: Path) -> list[str]:
                 number, _, text = line.rstrip("\n").split("\t", 2)
                 translations.setdefault(int(number[2:]), text)
     return [translations[number] for number in sorted(translations)]
-
-
-def make_bleu(language: str, tokenize: str | None = None) -> sacrebleu.metrics.BLEU:
-    """sacrebleu's BLEU for text in ``language``; a tokenizer it does not have is refused."""
-    if tokenize is not None and tokenize not in sacrebleu.metrics.BLEU.TOKENIZERS:
-        known = ", ".join(sacrebleu.metrics.BLEU.TOKENIZERS)
-        raise UserError(f"sacrebleu has no tokenizer {tokenize!r}; it has {known}")
-    try:
-        return sacrebleu.metrics.BLEU(tokenize=tokenize, trg_lang=language)
-    except RuntimeError as error:  # that of Japanese and Korean is a package of its own
-        raise UserError(
-            f"sacrebleu cannot tokenize {language!r} here ({' '.join(str(error).split())}); "
-            "install what it names, or give --tokenize char"
-        ) from None

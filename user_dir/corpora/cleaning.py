@@ -51,7 +51,8 @@ def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
             raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
         for key, value in settings.items():
             if not _is_limit(key, value):
-                raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be positive")
+                kind = "a number of 1 or more" if key == "ratio" else "a whole number above 0"
+                raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be {kind}")
         if (unit == "pieces") == pieces:
             found.append(Limits(unit, **settings))
     return tuple(found)

@@ -25,6 +25,11 @@ logger = logging.getLogger(__name__)
 def check(corpus: Corpus) -> None:
     """Raise a ``UserError`` unless the files of every split can be told from ``corpus.yaml``."""
     file_names(corpus.description)
+    for split in corpus.test_sets if corpus.description.tokenised else ():
+        if not all(source.references for source in sources_of(corpus.description, split)):
+            raise corpus.description.error(
+                "tokenised", f"tokenised: {split} needs a reference, the natural text to score against"
+            )
     if corpus.description.options:
         given = ", ".join(map(str, corpus.description.options))
         raise corpus.description.error("options", f"the family parallel_text has no options, but got {given}")

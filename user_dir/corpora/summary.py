@@ -35,11 +35,9 @@ def summary(corpus: Corpus) -> str:
 def _config(corpus: Corpus) -> str:
     root = Path(__file__).resolve().parents[2]
     existing = sorted(root.glob(f"configs/{corpus.name}*/alpha_entmax.yaml"))
-    return (
-        str(existing[0].relative_to(root))
-        if existing
-        else f"configs/{corpus.name}-{'-'.join(corpus.languages)}/alpha_entmax.yaml"
-    )
+    if existing:
+        return str(existing[0].relative_to(root))
+    return f"configs/{corpus.name}/alpha_entmax.yaml, after the example of those in configs"
 
 
 def _short(path: Path) -> str:

@@ -53,9 +53,8 @@ def _line_pairs(source: Path, target: Path, read) -> Iterator[tuple[str, str]]:
     if counts[0] != counts[1]:
         if not blank:
             raise _unequal(source, target, counts, "lines")
-        logger.warning(
-            "warning: of %s and %s, one has blank lines beyond the end of the other", source, target
-        )
+        longer = source if counts[0] > counts[1] else target
+        logger.warning("warning: %s has blank lines beyond the end of the other side", longer)
 
 
 def _segment_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:

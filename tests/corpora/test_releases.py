@@ -1,0 +1,280 @@
+"""Each corpus of the paper from a miniature of its release to pieces. Nothing here runs fairseq."""
+
+import logging
+import os
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+import releases
+from releases import EMPTY, ODD, RELEASES, TEST, TRAIN, UNLIKE, VALID, columns
+
+from user_dir.corpora import load_corpus, workers
+from user_dir.corpora import prepare as module
+from user_dir.corpora.prepare import prepare
+from user_dir.corpora.stamps import read_stamp
+from user_dir.corpora.summary import summary
+from user_dir.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def _no_fairseq(monkeypatch):
+    monkeypatch.setattr(module, "preprocess", lambda *_: None)
+
+
+def prepared(name, tmp_path, build=None, **options):
+    raw = tmp_path / "raw"
+    raw.mkdir(exist_ok=True)
+    (build or RELEASES[name])(raw)
+    corpus = load_corpus(name, tmp_path / "data")
+    prepare(corpus, raw, releases.vocabulary_size(name), workers=1, **options)
+    return corpus
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def dropped(corpus) -> dict[str, int]:
+    text, pieces = (
+        read_stamp(path / "stamp.json")["report"]["train"]
+        for path in (corpus.folder / "text", corpus.segmented)
+    )
+    return {**text["dropped"], **pieces["dropped"]}
+
+
+def pieces_joined(corpus, subset: str, language: str) -> list[str]:
+    rows = lines(corpus.segmented / f"{subset}.{language}")
+    return ["".join(row.split(" ")).replace("▁", " ").strip() for row in rows]
+
+
+def test_iwslt17(tmp_path):
+    corpus = prepared("iwslt17-de-en", tmp_path)
+    told = releases.described(TRAIN + len(ODD) + len(EMPTY) + 1)
+    assert dropped(corpus) == {"a side was empty": 3, "a side had more than 250 pieces": 1}
+    train = lines(corpus.text("train", "de"))
+    assert len(train) == TRAIN + len(ODD) + 1 + told
+    assert train[:3] == [
+        "Talk 0",
+        "TED Talk Subtitles and Transcript: Of this & that.",
+        releases.german(TRAIN, 1)[0][0],
+    ]
+    for source, target in ODD:  # as released, to the letter
+        at = train.index(source)
+        assert lines(corpus.text("train", "en"))[at] == target
+    assert len(lines(corpus.segmented / "train.de")) == TRAIN + len(ODD) + told
+    assert "Käse für alle." in pieces_joined(corpus, "train", "de")  # one form, whichever it was
+    assert lines(corpus.text("valid", "en")) == columns(releases.german(VALID, 2))[1]
+    assert list(corpus.test_sets)[:3] == ["tst2017", "tst2016", "tst2015"]
+    assert len(corpus.test_sets) == 8
+    for year in (2016, 2017):
+        assert lines(corpus.text(f"tst{year}", "de"))[-1] == 'Zu R&D & "mehr".'
+        assert lines(corpus.reference(f"tst{year}", "en"))[:TEST] == columns(releases.german(TEST, year))[1]
+    assert not corpus.description.normalise
+
+
+def test_iwslt14(tmp_path):
+    corpus = prepared("iwslt14-de-en", tmp_path)
+    total = TRAIN + len(ODD) + releases.described(TRAIN + len(ODD) + len(EMPTY) + 2)
+    report = dropped(corpus)
+    unlike = report.pop("one side had more than 1.5 times the Moses tokens of the other")
+    assert report == {"a side was empty": 3, "a side had more than 175 Moses tokens": 1}
+    train, valid = (lines(corpus.text(subset, "en")) for subset in ("train", "valid"))
+    assert 1 <= unlike < 10 and UNLIKE[1] not in train
+    assert len(train) + len(valid) == total - (unlike - 1)
+    assert len(valid) == (len(train) + len(valid)) // 23
+    assert lines(corpus.normalised("train", "en")) == [line.lower() for line in train]
+    assert lines(corpus.text("test", "de")) == [
+        row[0] for i in range(5) for row in releases.german(TEST, 20 + i)
+    ]
+    assert all(row == row.lower() for row in pieces_joined(corpus, "test", "de"))
+
+
+def test_every_23rd_pair_that_cleaning_left_is_for_validation(tmp_path):
+    corpus = prepared("iwslt14-de-en", tmp_path)
+    train, valid = (
+        list(zip(*(lines(corpus.text(s, each)) for each in ("de", "en")))) for s in ("train", "valid")
+    )
+    joined = list(train)
+    for i, pair in enumerate(valid, start=1):
+        joined.insert(23 * i - 1, pair)
+    held_out = load_corpus("iwslt14-de-en", tmp_path / "data")
+    family = module.FAMILIES["parallel_text"]
+    pairs = [pair for pair in family.pairs(held_out, "train", tmp_path / "raw") if pair in set(joined)]
+    assert joined == pairs
+
+
+def test_kftt(tmp_path):
+    corpus = prepared("kftt-ja-en", tmp_path)
+    assert dropped(corpus) == {}
+    assert len(lines(corpus.text("train", "ja"))) == TRAIN
+    assert lines(corpus.text("test", "en"))[0] == "The temple of Kyoto was built in 4000 ."
+    assert lines(corpus.reference("test", "en"))[0] == "The temple of Kyoto was built in 4000."
+    assert lines(corpus.reference("valid", "ja"))[0] == "京都の寺は3000年に建てられた。"
+    assert corpus.reference("train", "ja") == corpus.text("train", "ja")
+    assert pieces_joined(corpus, "test", "ja")[0] == "京都 の 寺 は 4000 年 に 建て られ た 。"
+
+
+def test_wmt16(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        corpus = prepared("wmt16-ro-en", tmp_path)
+    assert "SETIMES.en-ro.ro has blank lines beyond the end" in caplog.text
+    report = dropped(corpus)
+    assert report["a side was empty"] == 3 and report["a side had more than 250 pieces"] == 1
+    assert UNLIKE[0] in lines(corpus.text("train", "ro"))  # dropped later, by its pieces
+    assert "This is a translation" not in "".join(pieces_joined(corpus, "train", "en"))
+    assert 'Câinele 1 vede pisica și "casa" mare.' in lines(corpus.normalised("train", "ro"))
+    assert "\"So,\" he said - and 'left'..." in lines(corpus.normalised("train", "en"))
+    test = columns(releases.romanian(TEST, 2000))
+    assert (
+        lines(corpus.text("newstest2016", "ro")) == lines(corpus.normalised("newstest2016", "ro")) == test[0]
+    )
+    assert lines(corpus.text("valid", "en")) == columns(releases.romanian(VALID, 1000))[1]
+
+
+def test_wmt14(tmp_path):
+    corpus = prepared("wmt14-en-de", tmp_path)
+    assert corpus.languages == ("en", "de")
+    report = dropped(corpus)
+    assert report["a side was empty"] == 3 and report["a side had more than 250 pieces"] == 1
+    first, second = (releases.german(TRAIN, 1)[start::3] for start in (0, 1))
+    train = lines(corpus.text("train", "de"))
+    assert train[: TRAIN // 3 + len(ODD)] == [pair[0] for pair in first + ODD]
+    assert train[TRAIN // 3 + len(ODD)] == second[0][0]
+    assert lines(corpus.text("newstest2014", "de"))[-1] == "R&D & „mehr“"
+    told = summary(corpus)
+    assert re.search(r"train +\d+ pairs\n +3 dropped: a side was empty\n", told)
+    assert "dropped: one side had more than 1.5 times the pieces of the other" in told
+    assert "next: python scripts/train.py configs/wmt14-en-de/alpha_entmax.yaml" in told
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_second_run_does_nothing(name, tmp_path):
+    corpus = prepared(name, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in corpus.folder.rglob("*") if path.is_file()}
+    prepare(corpus, tmp_path / "raw")
+    shutil.rmtree(corpus.extracted)
+    shutil.rmtree(tmp_path / "raw")
+    prepare(corpus)  # from here on, nothing is wanted of the release
+    after = {path: path.stat().st_mtime_ns for path in corpus.folder.rglob("*") if path.is_file()}
+    assert after == {path: time for path, time in before.items() if corpus.extracted not in path.parents}
+
+
+def test_several_processes_make_the_same(tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    one = prepared("iwslt14-de-en", tmp_path / "one")
+    monkeypatch.setattr(workers.batches, "__defaults__", (10,))
+    (tmp_path / "two").mkdir()
+    raw = tmp_path / "one" / "raw"
+    two = load_corpus("iwslt14-de-en", tmp_path / "two" / "data")
+    prepare(two, raw, releases.vocabulary_size("iwslt14-de-en"), workers=3)
+    for path in (one.folder / "text").rglob("*.??"):
+        assert path.read_bytes() == (two.folder / path.relative_to(one.folder)).read_bytes(), path
+
+
+def rewrite(path: Path, change) -> None:
+    """Change the members of an archive; ``change`` gets and returns name → content."""
+    with tarfile.open(path) as archive:
+        members = {each.name: archive.extractfile(each).read() for each in archive if each.isreg()}
+    releases.tgz(path, change(members))
+
+
+EUROPARL = "training-parallel-europarl-v7.tgz"
+GERMAN = "training/europarl-v7.de-en.de"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (lambda raw: (raw / EUROPARL).unlink(), f"does not hold {EUROPARL}"),
+        (
+            lambda raw: rewrite(raw / EUROPARL, lambda m: {**m, GERMAN: m[GERMAN] + b"noch eine\n"}),
+            r"europarl-v7\.de-en\.en has \d+ lines, but .*europarl-v7\.de-en\.de has \d+",
+        ),
+        (
+            lambda raw: rewrite(raw / EUROPARL, lambda m: {k: v for k, v in m.items() if k != GERMAN}),
+            f"has no member {GERMAN}",
+        ),
+        (
+            lambda raw: (raw / EUROPARL).write_bytes((raw / EUROPARL).read_bytes()[:-500]),
+            "is not a whole archive",
+        ),
+        (
+            lambda raw: rewrite(raw / EUROPARL, lambda m: {**m, GERMAN: b"gut\nb\xf6se\n" + m[GERMAN]}),
+            r"europarl-v7\.de-en\.de, line 2: byte 0xf6 is not UTF-8",
+        ),
+        (
+            lambda raw: rewrite(raw / EUROPARL, lambda m: {"../evil": b"x", **m}),
+            r"europarl-v7\.tgz holds '\.\..*', a name that leads out",
+        ),
+        (
+            lambda raw: rewrite(
+                raw / "test-full.tgz",
+                lambda m: {
+                    k: v.replace(b'<seg id="2">', b"", 1).replace(b"</seg>", b"", 1) if "ref" in k else v
+                    for k, v in m.items()
+                },
+            ),
+            r"src\.en\.sgm has 12 segments, but .*newstest2014-deen-ref\.de\.sgm has 11",
+        ),
+    ],
+)
+def test_bad_releases(tmp_path, spoil, complaint):
+    def build(raw):
+        RELEASES["wmt14-en-de"](raw)
+        spoil(raw)
+
+    with pytest.raises(UserError, match=complaint) as caught:
+        prepared("wmt14-en-de", tmp_path, build)
+    assert "\n" not in str(caught.value)
+    folder = tmp_path / "data" / "wmt14-en-de"
+    assert not (folder / "text" / "stamp.json").exists()
+    assert not list(folder.rglob("*.part*"))
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_a_mended_release_goes_on(tmp_path):
+    """What was extracted from the sound archives is not extracted again."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    RELEASES["wmt14-en-de"](raw)
+    whole = (raw / "test-full.tgz").read_bytes()
+    (raw / "test-full.tgz").write_bytes(whole[:-200])
+    corpus = load_corpus("wmt14-en-de", tmp_path / "data")
+    with pytest.raises(UserError, match="not a whole archive"):
+        prepare(corpus, raw, 300, workers=1)
+    first = corpus.extracted / EUROPARL / GERMAN
+    before = first.stat().st_mtime_ns
+    (raw / "test-full.tgz").write_bytes(whole)
+    prepare(corpus, raw, 300, workers=1)
+    assert first.stat().st_mtime_ns == before
+    assert corpus.require_prepared()
+
+
+SHARED = Path(os.environ.get("CORPORA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+
+def test_iwslt17_with_the_official_test_archives(tmp_path, caplog):
+    tests = SHARED / "iwslt17" / "2017-01-ted-test"
+    if not tests.is_dir():
+        pytest.skip(f"no copy of the IWSLT 2017 tests in {SHARED}; set CORPORA to a folder with one")
+
+    def build(raw):
+        releases.iwslt17(raw, tests=False)
+        shutil.copytree(tests, raw / "2017-01-ted-test")
+
+    with caplog.at_level(logging.WARNING):
+        corpus = prepared("iwslt17-de-en", tmp_path, build)
+    assert (
+        "2017-01-trnted" in caplog.text and "2017-01-ted-test" not in caplog.text
+    )  # theirs are as published
+    for year, number in ((2016, 1133), (2017, 1138)):
+        for language, other in (("de", "en"), ("en", "de")):
+            with tarfile.open(tests / "texts" / language / other / f"{language}-{other}.tgz") as archive:
+                member = f"{language}-{other}/IWSLT17.TED.tst{year}.{language}-{other}.{language}.xml"
+                content = archive.extractfile(member).read()
+            found = lines(corpus.text(f"tst{year}", language))
+            assert len(found) == number == content.count(b"<seg id=")
+            assert found[0] in content.decode()

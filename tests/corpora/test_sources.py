@@ -1,0 +1,69 @@
+import pytest
+from tiny import DESCRIPTION
+
+from user_dir.corpora.description import read_description
+from user_dir.corpora.sources import HeldOut, Source, file_names, sources_of
+from user_dir.errors import UserError
+
+NAMES = {"de": "t.de", "en": "t.en"}
+
+
+def described(tmp_path, train="t.{language}", valid="v.{language}"):
+    path = tmp_path / "corpus.yaml"
+    text = DESCRIPTION.replace("train: train.{language}", f"train: {train}")
+    path.write_text(text.replace('valid: ["dev.{language}"]', f"valid: {valid}"), encoding="utf-8")
+    return read_description(path)
+
+
+@pytest.mark.parametrize(
+    ("train", "sources"),
+    [
+        ("t.{language}", [Source(NAMES, "lines")]),
+        ("{de: a.sgm, en: b.sgm}", [Source({"de": "a.sgm", "en": "b.sgm"}, "segments")]),
+        ("{file: 't.{language}', format: ted_tags}", [Source(NAMES, "ted_tags")]),
+        ("a.tmx", [Source({"de": "a.tmx", "en": "a.tmx"}, "tmx")]),
+        (
+            "['t.{language}', a.tmx.gz]",
+            [Source(NAMES, "lines"), Source(dict.fromkeys(NAMES, "a.tmx.gz"), "tmx")],
+        ),
+    ],
+)
+def test_what_a_split_is_read_from(tmp_path, train, sources):
+    assert sources_of(described(tmp_path, train), "train") == sources
+
+
+def test_held_out_and_references(tmp_path):
+    assert sources_of(described(tmp_path, valid="{held_out: 23}"), "valid") == HeldOut(23)
+    found = described(tmp_path, valid="{file: 't.{language}', reference: 'o.{language}'}")
+    assert sources_of(found, "valid") == [Source(NAMES, "lines", {"de": "o.de", "en": "o.en"})]
+    assert file_names(found)[:4] == ["t.de", "t.en", "o.de", "o.en"]
+
+
+@pytest.mark.parametrize(
+    ("train", "complaint"),
+    [
+        ("t", "train is 't', but must have {language} in it"),
+        ("3", "train is 3, but must be a file name with {language} in it"),
+        ("[]", "train is empty"),
+        ("{de: a}", "but must be a file name with {language} in it, or a name for each language"),
+        ("{de: a, en: b, fr: c}", "with an unknown 'fr'"),
+        ("{file: 't.{language}', form: tmx}", "with an unknown 'form'"),
+        (
+            "{file: 't.{language}', format: csv}",
+            "with the format 'csv'; there are lines, ted_tags, segments, tmx",
+        ),
+        ("{file: 't.{language}', reference: 'o.{language}'}", "train has none"),
+        ("'{language}.tmx'", "but must be one file, as TMX is"),
+        ("{held_out: 23}", "only valid can be held_out"),
+    ],
+)
+def test_what_cannot_be_understood(tmp_path, train, complaint):
+    with pytest.raises(UserError) as caught:
+        sources_of(described(tmp_path, train), "train")
+    assert complaint in str(caught.value) and "line 3: splits" in str(caught.value)
+
+
+@pytest.mark.parametrize("every", ["1", "0", "x", "true"])
+def test_bad_held_out(tmp_path, every):
+    with pytest.raises(UserError, match="only valid can be held_out, every 2nd pair or rarer"):
+        sources_of(described(tmp_path, valid=f"{{held_out: {every}}}"), "valid")

@@ -1,0 +1,169 @@
+"""The corpora of the paper by their commands: from miniatures of them to binarised sets, training, scores."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from commands import ROOT, read_alpha_log, run, script
+
+sys.path.insert(0, str(ROOT / "tests" / "corpora"))
+
+import releases
+
+from user_dir.checkpoints import load_checkpoint
+from user_dir.corpora import load_corpus
+
+pytestmark = pytest.mark.slow
+
+VARIANTS = ("softmax", "entmax15", "alpha_entmax")
+SMALL = [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "dataset.max_tokens=100",
+    "dataset.num_workers=0",
+]
+SMALL += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
+SMALL += [f"model.{side}_ffn_embed_dim=16" for side in ("encoder", "decoder")]
+SMALL += [f"model.{side}_attention_heads=2" for side in ("encoder", "decoder")]
+BRIEF = [
+    "optimization.max_update=200",
+    "checkpoint.save_interval_updates=200",
+    "dataset.disable_validation=true",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A data folder with the five corpora, prepared from miniatures; NAME.out is what a command said."""
+    folder = tmp_path_factory.mktemp("paper")
+    for name, build in releases.RELEASES.items():
+        raw = folder / "raw" / name
+        raw.mkdir(parents=True)
+        build(raw)
+        done = script(
+            "prepare", name, "--raw", raw, "--data", folder, "--vocab-size", releases.vocabulary_size(name)
+        )
+        (folder / f"{name}.out").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory) -> Path:
+    """A folder with CORPUS/VARIANT, each the outcome of 200 updates by that config on the miniature data."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    configs = [
+        ROOT / "configs" / name / f"{variant}.yaml" for name in releases.RELEASES for variant in VARIANTS
+    ]
+    overrides = [f"task.data={data}/{{corpus}}/bin", f"checkpoint.save_dir={folder}/{{corpus}}/{{variant}}"]
+    driver = ROOT / "tests" / "end_to_end" / "train_configs.py"
+    done = run(sys.executable, driver, folder, *configs, "--", *overrides, *SMALL, *BRIEF)
+    statuses = [line.split(" ", 1) for line in done.stdout.splitlines() if re.match(r"-?\d+ /", line)]
+    failed = [path for status, path in statuses if status != "0"]
+    assert len(statuses) == len(configs) and not failed, (
+        failed,
+        (folder / "iwslt17-de-en-softmax.log").read_text(),
+    )
+    return folder
+
+
+@pytest.mark.parametrize("name", releases.RELEASES)
+def test_the_command_runs_to_a_binarised_set(data, name):
+    from fairseq.data import Dictionary, data_utils
+
+    corpus = load_corpus(name, data).require_prepared()
+    source, target = corpus.languages
+    dictionary = Dictionary.load(str(corpus.bin / f"dict.{source}.txt"))
+    for subset in corpus.subsets.values():
+        sizes = {
+            len(
+                data_utils.load_indexed_dataset(
+                    str(corpus.bin / f"{subset}.{source}-{target}.{each}"), dictionary
+                )
+            )
+            for each in corpus.languages
+        }
+        assert sizes == {corpus.segmented.joinpath(f"{subset}.{target}").read_bytes().count(b"\n")}
+    said = (data / f"{name}.out").read_text()
+    assert f"next: python scripts/train.py configs/{name}/alpha_entmax.yaml" in said
+    if name != "kftt-ja-en":
+        assert "3 dropped: a side was empty" in said
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", releases.RELEASES)
+def test_a_training_starts_from_every_config(trained, name, variant):
+    folder = trained / name / variant
+    state = load_checkpoint(folder / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 200
+    settings = state["cfg"]["model"]
+    assert settings.attention_normalizer == {"alpha_entmax": "entmax"}.get(variant, variant)
+    log = folder / "alpha.jsonl"
+    assert log.exists() == (variant == "alpha_entmax")
+    if log.exists():
+        assert [line["update"] for line in read_alpha_log(log)] == [0, 100, 200]
+
+
+@pytest.mark.parametrize("name", releases.RELEASES)
+def test_the_configs_say_what_the_paper_says(name):
+    """Base model, 8192 tokens a batch, 20,000 updates of warm-up; the variants differ in attention alone."""
+    import yaml
+
+    found = []
+    for variant in VARIANTS:
+        config = yaml.safe_load((ROOT / "configs" / name / f"{variant}.yaml").read_text())
+        assert config["model"]["_name"] == "adaptively_sparse_transformer"
+        assert config["dataset"]["max_tokens"] * config["optimization"]["update_freq"][0] == 8192
+        assert config["lr_scheduler"]["_name"] == "inverse_sqrt"
+        assert config["lr_scheduler"]["warmup_updates"] == 20000
+        assert config["task"]["data"] == f"data/{name}/bin"
+        assert config["checkpoint"].pop("save_dir") == f"checkpoints/{name}/{variant}"
+        corpus = load_corpus(name)
+        assert (config["task"]["source_lang"], config["task"]["target_lang"]) == corpus.languages
+        for key in ("attention_normalizer", "alpha_log", "alpha_log_interval"):
+            config["model"].pop(key, None)
+        found.append(config)
+    assert found[0] == found[1] == found[2]
+
+
+def evaluated(data, trained, name, output) -> dict:
+    checkpoint = trained / name / "alpha_entmax" / "checkpoint_last.pt"
+    where = ["--path", checkpoint, "--corpus", name, "--data", data, "--output", output]
+    done = script(
+        "evaluate", *where, "--test-set", next(iter(load_corpus(name, data).test_sets)), "--beam", "2"
+    )
+    (output / "said").write_text(done.stdout)
+    return json.loads(next(output.glob("*.json")).read_text())
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_text_released_in_tokens_is_scored_on_natural_text(data, trained, tmp_path):
+    result = evaluated(data, trained, "kftt-ja-en", tmp_path)
+    corpus = load_corpus("kftt-ja-en", data)
+    natural, tokens = lines(tmp_path / "test.en"), lines(tmp_path / "test.tok.en")
+    assert result["references"].endswith("text/reference/test.en")
+    assert result["bleu"] == round(
+        sacrebleu.corpus_bleu(natural, [lines(corpus.reference("test", "en"))]).score, 2
+    )
+    theirs = sacrebleu.corpus_bleu(tokens, [lines(corpus.text("test", "en"))], tokenize="none", force=True)
+    assert result["tokenized_bleu"] == round(theirs.score, 2)
+    assert (
+        result["tokenized_bleu_tokens"] == "the release" and "tok:none" in result["tokenized_bleu_signature"]
+    )
+    said = (tmp_path / "said").read_text()
+    assert f"tokenized BLEU {result['tokenized_bleu']:.2f}" in said and "on tokens of the release" in said
+
+
+def test_lower_cased_text_is_scored_so(data, trained, tmp_path):
+    result = evaluated(data, trained, "iwslt14-de-en", tmp_path)
+    assert "case:lc" in result["bleu_signature"] and "tok:13a" in result["bleu_signature"]
+    assert "case:lc" in result["chrf_signature"]
+    assert result["tokenized_bleu_tokens"].startswith("Moses (sacremoses ")
+    assert result["sentences"] == 5 * releases.TEST

@@ -1,0 +1,128 @@
+import pytest
+import sacrebleu
+from sacrebleu.dataset import DATASETS
+
+from user_dir import scoring
+from user_dir.corpora import load_corpus
+from user_dir.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("<0xE2><0x98><0x83> melts", "☃ melts"),
+        ("a<0xE4><0xBA><0xAC>b<0xC3><0xA9>", "a京bé"),
+        ("torn <0xE2><0x98>", "torn \ufffd"),
+        ("<0xZZ> <tag>", "<0xZZ> <tag>"),
+    ],
+)
+def test_byte_pieces_become_characters(line, text):
+    assert scoring.join_bytes(line) == text
+
+
+def test_byte_pieces_of_a_real_model(tmp_path):
+    """What fairseq makes of the pieces, their join, is mended to what sentencepiece itself would say."""
+    import sentencepiece
+
+    from user_dir.corpora.segment import segment, train_model
+
+    model = tmp_path / "spm.model"
+    train_model(["Der Hund schläft.", "The dog sleeps."] * 20, model, 300, byte_fallback=True)
+    text = "Der ☃ sleeps 京都."
+    pieces = next(segment([text], model, 1))
+    joined = pieces.replace(" ", "").replace("▁", " ").strip()
+    assert "<0x" in joined and scoring.join_bytes(joined) == text
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    assert processor.decode(pieces.split(" ")) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "tokens", "text"),
+    [
+        ("en", "The dog 's bone , said he ( loudly ) .", "The dog's bone, said he (loudly)."),
+        ("de", "Das ist gut , nicht wahr ?", "Das ist gut, nicht wahr?"),
+        ("ja", "京都 の 寺 は 1001 年 に Kyoto Station で 。", "京都の寺は1001年にKyoto Stationで。"),
+    ],
+)
+def test_detokenised(language, tokens, text):
+    assert scoring.detokenizer(language)(tokens) == text
+
+
+def test_tokenized_bleu_is_on_tokens_and_cased_as_told():
+    hypotheses, references = ["The dog sleeps , he said ."], ["the dog sleeps , he said ."]
+    assert scoring.tokenized_bleu(hypotheses, references, True, "x")["tokenized_bleu"] == 100.0
+    found = scoring.tokenized_bleu(hypotheses, references, False, "x")
+    assert found["tokenized_bleu"] < 100 and "tok:none" in found["tokenized_bleu_signature"]
+    assert scoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
+
+
+def test_a_tokenizer_sacrebleu_has_not():
+    with pytest.raises(UserError, match="sacrebleu has no tokenizer 'foo'; it has "):
+        scoring.make_bleu("en", "foo")
+
+
+@pytest.fixture
+def newstest(tmp_path, monkeypatch):
+    """wmt16-ro-en with three sentences, and a function that installs sacrebleu's newstest2016 beside it."""
+    corpus = load_corpus("wmt16-ro-en", tmp_path / "data")
+    texts = {
+        "ro": ["Una & două.", "Trei  spații.", "Patru."],
+        "en": ["One & two.", "Three  spaces.", "Four."],
+    }
+    for language, rows in texts.items():
+        corpus.text("newstest2016", language).parent.mkdir(parents=True, exist_ok=True)
+        corpus.text("newstest2016", language).write_text(
+            "".join(row + "\n" for row in rows), encoding="utf-8"
+        )
+    dataset = DATASETS["wmt16"]
+    monkeypatch.setattr(dataset, "_outdir", str(tmp_path / "sacrebleu"))
+    monkeypatch.setattr(dataset, "maybe_download", lambda: pytest.fail("would download"))
+    (tmp_path / "sacrebleu").mkdir()
+
+    def install(source, reference):
+        for field in dataset.fieldnames("ro-en"):
+            rows = {"src": source, "ref": reference}.get(field, ["x"] * len(source))
+            path = tmp_path / "sacrebleu" / f"wmt16.ro-en.{field}"
+            path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
+
+    return corpus, install
+
+
+SOURCE = [
+    "Una &amp; două.",
+    "Trei spații.",
+    "Patru.",
+]  # as sacrebleu has it: entities stay, spaces are joined
+
+
+def test_sacrebleus_own_reference_where_it_is_installed(newstest):
+    corpus, install = newstest
+    assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
+    install(SOURCE, ["One &amp; two.", "Three spaces.", "Four."])
+    found = scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en")
+    assert found == [["One &amp; two.", "Three spaces.", "Four."]]
+    bleu = scoring.make_bleu("en")
+    assert scoring.scores(["One & two.", "Three spaces.", "Four."], found, bleu, False)["bleu"] == 100.0
+
+
+def test_sacrebleus_reference_of_other_sentences_is_not_ours(newstest, caplog):
+    corpus, install = newstest
+    install(SOURCE[::-1], ["Four.", "Three spaces.", "One &amp; two."])
+    assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
+    assert "wmt16 ro-en has other sentences" in caplog.text
+
+
+def test_sacrebleu_knows_every_test_set_we_name():
+    for name in ("iwslt17-de-en", "wmt16-ro-en", "wmt14-en-de"):
+        corpus = load_corpus(name)
+        assert corpus.description.sacrebleu
+        for dataset in corpus.description.sacrebleu.values():
+            assert "-".join(corpus.languages) in DATASETS[dataset].langpairs
+
+
+def test_scores_are_sacrebleus():
+    hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
+    found = scoring.scores(hypotheses, [references], scoring.make_bleu("en"), False)
+    assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
+    assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
+    assert "tok:13a" in found["bleu_signature"]
