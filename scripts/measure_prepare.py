@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what preparing a corpus takes: time of each stage, and memory of all its processes together.
+"""Measure what preparing a corpus takes: processor time of each stage, memory of all its processes together.
 
 The release is made on the spot: archives with the members that corpus.yaml names, of random words as
 frequent as words are, in sentences as long as sentences are. Nothing is downloaded. Memory is read from
@@ -9,7 +9,8 @@ frequent as words are, in sentences as long as sentences are. Nothing is downloa
 from __future__ import annotations
 
 import argparse
-import io
+import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -106,15 +107,21 @@ def memory(process: int) -> tuple[int, int]:
     while waiting:
         each = waiting.pop()
         try:
-            rows = io.StringIO(Path(f"/proc/{each}/smaps_rollup").read_text())
-            sizes = {row.split()[0]: int(row.split()[1]) * 1024 for row in rows if "kB" in row}
+            rows = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+            sizes = {row.split()[0]: int(row.split()[1]) * 1024 for row in rows if row.endswith("kB")}
             for task in Path(f"/proc/{each}/task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
-        except (OSError, ValueError, IndexError):
+        except (OSError, ValueError):
             continue  # it has ended
         total += sizes.get("Pss:", 0)
         largest = max(largest, sizes.get("Rss:", 0))
     return total, largest
+
+
+def cpu_seconds(process: int) -> float:
+    """What a process has used of the processors, with those of its children that have ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -137,21 +144,24 @@ def main() -> None:
         make_release(corpus, arguments.pairs, raw, arguments.seed)
         command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), arguments.corpus, "--raw", str(raw)]
         command += ["--data", str(data), "--workers", str(arguments.workers)]
-        begun = time.time()
         process = subprocess.Popen(command)
-        peaks = (0, 0)
+        peaks, used = (0, 0), {}
         while process.poll() is None:
             peaks = tuple(map(max, peaks, memory(process.pid)))
+            for stage, stamp in STAMPS.items():
+                if stage not in used and (corpus.folder / stamp).is_file():
+                    used[stage] = cpu_seconds(process.pid)
             time.sleep(0.2)
         if process.returncode:
             sys.exit(process.returncode)
-        print(f"{arguments.pairs:,} pairs, {arguments.workers} worker(s)")
-        for stage, stamp in STAMPS.items():
-            if (corpus.folder / stamp).is_file():
-                ended = (corpus.folder / stamp).stat().st_mtime
-                rate = arguments.pairs / (ended - begun) * 60
-                print(f"  {stage:<32}{ended - begun:>8.0f} s {rate:>12,.0f} pairs a minute")
-                begun = ended
+        whole = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.setdefault("binarise", whole.ru_utime + whole.ru_stime)
+        print(f"{arguments.pairs:,} pairs, {arguments.workers} worker(s), in seconds of one core:")
+        before = 0.0
+        for stage, seconds in used.items():
+            rate = arguments.pairs / max(seconds - before, 0.01) * 60
+            print(f"  {stage:<32}{seconds - before:>8.0f} s {rate:>12,.0f} pairs a minute")
+            before = seconds
         print(
             f"  peak memory of all processes   {peaks[0] / 2**30:.2f} GiB, of one {peaks[1] / 2**30:.2f} GiB"
         )

@@ -18,7 +18,7 @@ TRAINING += ["--seed", "3", "--no-progress-bar", "--log-interval", "2", "--num-w
 PLUGIN = ["--user-dir", str(ROOT / "user_dir")]
 
 
-def run(*command, check=True, stdin=None, cwd=ROOT) -> subprocess.CompletedProcess:
+def run(*command, check=True, stdin=None, cwd=ROOT, timeout=600) -> subprocess.CompletedProcess:
     """Run a command on one thread; with ``check``, show what it said where it fails."""
     done = subprocess.run(
         [str(word) for word in command],
@@ -27,7 +27,7 @@ def run(*command, check=True, stdin=None, cwd=ROOT) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=600,
+        timeout=timeout,
     )
     if check:
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]

@@ -61,7 +61,7 @@ def trained(data, tmp_path_factory) -> Path:
     ]
     overrides = [f"task.data={data}/{{corpus}}/bin", f"checkpoint.save_dir={folder}/{{corpus}}/{{variant}}"]
     driver = ROOT / "tests" / "end_to_end" / "train_configs.py"
-    done = run(sys.executable, driver, folder, *configs, "--", *overrides, *SMALL, *BRIEF)
+    done = run(sys.executable, driver, folder, *configs, "--", *overrides, *SMALL, *BRIEF, timeout=1800)
     statuses = [line.split(" ", 1) for line in done.stdout.splitlines() if re.match(r"-?\d+ /", line)]
     failed = [path for status, path in statuses if status != "0"]
     assert len(statuses) == len(configs) and not failed, (

@@ -1,7 +1,8 @@
 """Train by each config given, as scripts/train.py does, but load fairseq once: each runs in a fork.
 
 usage: train_configs.py OUTPUT CONFIG… -- OVERRIDE…
-{corpus} and {variant} in an override become the config's; OUTPUT gets a log of each training. Prints a line a config: its exit status, and its path.
+{corpus} and {variant} in an override become the config's; OUTPUT gets a log of each training. Prints a line a
+config: its exit status, and its path.
 """
 
 import os
