@@ -4,6 +4,8 @@ from tiny import DESCRIPTION
 from user_dir.corpora.description import read_description
 from user_dir.errors import UserError
 
+PAPER = ("iwslt17-de-en", "iwslt14-de-en", "kftt-ja-en", "wmt16-ro-en", "wmt14-en-de")
+
 
 def described(tmp_path, text):
     path = tmp_path / "corpus.yaml"
@@ -22,13 +24,25 @@ def test_a_good_description(tmp_path):
 def test_every_corpus_of_the_repository_is_well_described():
     from user_dir.corpora import known_corpora, load_corpus
 
-    assert {"toy", "multi30k", "tanaka"} <= set(known_corpora())
+    assert set(PAPER) | {"toy", "multi30k", "tanaka"} <= set(known_corpora())
     for name in known_corpora():
         corpus = load_corpus(name)
         assert corpus.description.licence and corpus.description.citation
         for download in corpus.description.downloads.values():
-            assert all(url.startswith("https://") for url in download.urls)
+            # An address anyone on the way could answer for needs a checksum.
+            assert all(url.startswith("https://") for url in download.urls) or download.checksums
     assert load_corpus("multi30k").test_sets == {"test_2016_flickr": "test", "test_2017_flickr": "test1"}
+
+
+def test_everything_a_corpus_reads_is_published_somewhere():
+    from user_dir.corpora import load_corpus
+    from user_dir.corpora.archives import split_name
+    from user_dir.corpora.sources import file_names
+
+    for name in PAPER:
+        description = load_corpus(name).description
+        assert {split_name(each)[0] for each in file_names(description)} == set(description.downloads)
+        assert description.vocabulary_size == (10_000 if name == "iwslt14-de-en" else 32_000)
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,61 @@ def test_files_of_a_split_follow_one_another(data, raw):
     assert lines(corpus.text("train", "de")) == GERMAN * 10 + GERMAN[:2]
 
 
+def test_a_translation_memory_beside_plain_files(data, raw):
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>{en}</seg></tuv><tuv xml:lang="de"><seg>{de}</seg></tuv></tu>\n'
+        for de, en in [*zip(GERMAN, ENGLISH), ("", "Only English.")]
+    )
+    (raw / "memory.tmx").write_text(f'<tmx version="1.4"><body>\n{units}</body></tmx>\n', encoding="utf-8")
+    text = DESCRIPTION.replace("train: train.{language}", 'train: ["train.{language}", memory.tmx]')
+    (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
+    corpus = load_corpus("tiny", data)
+    prepare(corpus, raw)
+    assert lines(corpus.text("train", "de")) == GERMAN * 11
+    assert lines(corpus.text("train", "en")) == ENGLISH * 11
+    assert "1 dropped: a side was empty" in summary(corpus)
+
+
+def test_the_example_in_the_readme(tmp_path):
+    """A user's two files, described as data/README.md describes them."""
+    readme = (Path(__file__).resolve().parents[2] / "data" / "README.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)[1]
+    folder = tmp_path / "data" / "talks" / "raw"
+    folder.mkdir(parents=True)
+    (folder.parent / "corpus.yaml").write_text(example, encoding="utf-8")
+    for language, text in (("sl", GERMAN), ("en", ENGLISH)):
+        write(folder / f"talks.{language}", text * 20)
+        write(folder / f"valid.{language}", text[:2])
+        write(folder / f"test.{language}", text[2:])
+    corpus = load_corpus("talks", tmp_path / "data")
+    prepare(corpus, vocabulary_size=60)
+    assert lines(corpus.text("held_back", "sl")) == GERMAN[2:]
+    held_out = example.replace("valid: valid.{language}", "valid: {held_out: 50}")
+    (folder.parent / "corpus.yaml").write_text(held_out, encoding="utf-8")
+    prepare(load_corpus("talks", tmp_path / "data"))
+    assert lines(corpus.text("valid", "sl")) == [GERMAN[49 % 4]]
+    assert len(lines(corpus.text("train", "sl"))) == 79
+
+
+def test_tokens_need_natural_text_to_be_scored_against(data, raw):
+    text = DESCRIPTION + "tokenised: true\n"
+    (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="line 11: tokenised: big_test needs a reference"):
+        prepare(load_corpus("tiny", data), raw)
+
+
+def test_references_are_as_many_as_the_pairs(data, raw):
+    write(raw / "natural.de", GERMAN)
+    write(raw / "natural.en", ENGLISH)
+    old, new = (
+        "big_test: first.{language}",
+        "big_test: {file: 'first.{language}', reference: 'natural.{language}'}",
+    )
+    (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match="big_test of tiny has 3 pairs, but 4 references"):
+        prepare(load_corpus("tiny", data), raw)
+
+
 def test_line_separators_inside_sentences_keep_the_sides_aligned(data, raw):
     write(raw / "first.de", ["Der\u2028Hund.", "Die\x85Katze.", "Das\rKind."])
     corpus = load_corpus("tiny", data)

@@ -1,0 +1,124 @@
+"""From addresses to prepared text: a corpus of archives, fetched from a server on this machine."""
+
+import hashlib
+import logging
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import releases
+import yaml
+from server import serving
+
+from user_dir.corpora import archives, load_corpus
+from user_dir.corpora import prepare as module
+from user_dir.corpora.corpus import DATA
+from user_dir.corpora.prepare import prepare
+from user_dir.errors import UserError
+
+NAME = "iwslt17-de-en"  # its archives are in folders, and two have the same last name
+
+
+@pytest.fixture(autouse=True)
+def _no_fairseq(monkeypatch):
+    monkeypatch.setattr(module, "preprocess", lambda *_: None)
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Name → content of the archives of a miniature release."""
+    raw = tmp_path / "release"
+    raw.mkdir()
+    releases.RELEASES[NAME](raw)
+    return {str(path.relative_to(raw)): path.read_bytes() for path in raw.rglob("*.tgz")}
+
+
+def described(tmp_path, published, *mirrors) -> None:
+    """The corpus with other addresses: ``MIRROR/NAME`` for each mirror."""
+    description = yaml.safe_load((DATA / NAME / "corpus.yaml").read_text(encoding="utf-8"))
+    description["downloads"] = {
+        name: {
+            "url": [f"{mirror}/{name}" for mirror in mirrors],
+            "size": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        for name, content in published.items()
+    }
+    folder = tmp_path / "data" / NAME
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "corpus.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
+
+
+def prepared(tmp_path):
+    corpus = load_corpus(NAME, tmp_path / "data")
+    prepare(corpus, vocabulary_size=releases.vocabulary_size(NAME), workers=1)
+    return corpus
+
+
+def test_through_bad_mirrors_to_text(tmp_path, published, caplog):
+    requests = []
+    with serving(published, requests) as url, caplog.at_level(logging.WARNING):
+        described(tmp_path, published, f"{url}/missing", f"{url}/wrong", f"{url}/half", f"{url}/moved")
+        corpus = prepared(tmp_path)
+        asked = len(requests)
+        prepared(tmp_path)
+        assert len(requests) == asked  # what is there is not fetched again
+    assert {
+        str(path.relative_to(corpus.raw)): path.read_bytes() for path in corpus.raw.rglob("*.*z")
+    } == published
+    assert not list(corpus.folder.rglob("*.part*"))
+    assert "is not the published file" not in caplog.text
+    resumed = {path: begin for path, begin in requests if path.startswith("/good/") and begin}
+    assert resumed == {f"/good/{name}": f"bytes={len(content) // 2}-" for name, content in published.items()}
+
+
+def test_a_broken_download_is_taken_up_by_the_next_run(tmp_path, published):
+    requests = []
+    with serving(published, requests) as url:
+        described(tmp_path, published, f"{url}/half")
+        with pytest.raises(UserError, match=r"broke after [\d,]+ of [\d,]+ bytes; run again"):
+            prepared(tmp_path)
+        folder = tmp_path / "data" / NAME
+        assert [path.name for path in folder.rglob("*.part")] == ["de-en.tgz.part"]
+        assert not (folder / "text").exists()
+        described(tmp_path, published, f"{url}/good")
+        assert prepared(tmp_path).require_prepared()
+        assert [begin for path, begin in requests if path.startswith("/good")].count(None) == 2
+
+
+def test_a_wrong_archive_is_never_used(tmp_path, published):
+    with serving(published) as url:
+        described(tmp_path, published, f"{url}/wrong")
+        with pytest.raises(UserError, match=r"is not the file expected: sha256 \w+ instead of \w+; .* --raw"):
+            prepared(tmp_path)
+    assert not [path for path in (tmp_path / "data" / NAME).rglob("*") if path.is_file()][1:]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_run_killed_while_extracting_goes_on(tmp_path, published, monkeypatch, count):
+    raw = tmp_path / "release"
+    whole = load_corpus(NAME, tmp_path / "undisturbed")
+    prepare(whole, raw, releases.vocabulary_size(NAME), workers=1)
+    corpus = load_corpus(NAME, tmp_path / "data")
+    calls = []
+
+    def copy_then_die(*arguments, copy=archives._copy):
+        copy(*arguments)
+        calls.append(1)
+        if len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "_copy", copy_then_die)
+        child = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, raw))
+        child.start()
+        child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    prepare(corpus, raw, releases.vocabulary_size(NAME), workers=1)
+    assert contents(corpus.folder) == contents(whole.folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
