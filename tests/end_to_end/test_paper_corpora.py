@@ -101,7 +101,7 @@ def test_a_training_starts_from_every_config(trained, name, variant):
     state = load_checkpoint(folder / "checkpoint_last.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 200
     settings = state["cfg"]["model"]
-    assert settings.attention_normalizer == {"alpha_entmax": "entmax"}.get(variant, variant)
+    assert settings["attention_normalizer"] == {"alpha_entmax": "entmax"}.get(variant, variant)
     log = folder / "alpha.jsonl"
     assert log.exists() == (variant == "alpha_entmax")
     if log.exists():

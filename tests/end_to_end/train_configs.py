@@ -37,7 +37,7 @@ def main() -> None:
             check_config(config, overrides, ROOT)
             sys.argv = ["train", "--config-dir", str(config.parent), "--config-name", config.stem, *overrides]
             cli_main()
-            os._exit(0)
+            sys.exit()  # and not os._exit: the α log writes its last line at the exit
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), name, flush=True)
 
 

@@ -42,7 +42,7 @@ class Description:
     character_coverage: float = 1.0
     byte_fallback: bool = False
     normalization: str = "nmt_nfkc"
-    learn_from: int = 2_000_000
+    learn_from: int = 1_000_000
     clean: dict[str, Any] = field(default_factory=dict)
     normalise: dict[str, Any] = field(default_factory=dict)
     tokenised: bool = False

@@ -20,7 +20,7 @@ def train_model(
     character_coverage: float = 1.0,
     normalization: str = "nmt_nfkc",
     byte_fallback: bool = False,
-    learn_from: int = 2_000_000,
+    learn_from: int = 1_000_000,
 ) -> None:
     """Train a BPE model on the sentences; write ``model`` and beside it the same name with ``.vocab``.
 
