@@ -1,0 +1,170 @@
+"""Attention maps: written, read, refused where broken, and taken by bertviz."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+
+from user_dir.analysis.maps import Maps, SentenceMaps, bertviz_arguments, maps_writer
+from user_dir.attention.alpha import ATTENTION_TYPES
+from user_dir.errors import UserError
+
+
+def sentence(source=5, target=4, layers=2, heads=3, seed=0, **more) -> SentenceMaps:
+    """Maps with rows that sum to 1 and exact zeros in them."""
+    random = np.random.default_rng(seed)
+    sizes = {"encoder_self": (source, source), "decoder_self": (target, target)}
+    sizes["decoder_context"] = (target, source)
+    weights = {}
+    for name, (queries, keys) in sizes.items():
+        raw = random.random((layers, heads, queries, keys)) - 0.5
+        raw[..., 0] = 1
+        if name == "decoder_self":
+            raw = np.tril(raw)
+        raw = raw.clip(min=0)
+        weights[name] = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+    words = [f"▁wört{i}" for i in range(max(source, target))]
+    return SentenceMaps(
+        weights=weights,
+        source=[*words[: source - 1], "</s>"],
+        target_input=["</s>", *words[: target - 1]],
+        target=[*words[: target - 1], "</s>"],
+        **more,
+    )
+
+
+def same(one: SentenceMaps, other: SentenceMaps) -> bool:
+    tokens = all(
+        getattr(one, name) == getattr(other, name) for name in ("source", "target", "target_input", "text")
+    )
+    return tokens and all(np.array_equal(one.weights[name], other.weights[name]) for name in ATTENTION_TYPES)
+
+
+def test_what_is_written_is_read(tmp_path):
+    sentences = [sentence(5, 4, seed=1), sentence(2, 7, seed=2, text="Ein </script> „Satz“.")]
+    with maps_writer(tmp_path / "new" / "maps.npz") as writer:
+        for each in sentences:
+            writer.write(each)
+    maps = Maps(tmp_path / "new" / "maps.npz")
+    assert len(maps) == 2
+    assert all(same(one, other) for one, other in zip(maps, sentences))
+    assert maps[1].weights["decoder_context"].dtype == np.float32
+
+
+def test_the_same_maps_give_the_same_bytes(tmp_path):
+    for name in ("a.npz", "b.npz"):
+        with maps_writer(tmp_path / name) as writer:
+            writer.write(sentence())
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_numpy_alone_reads_it(tmp_path):
+    with maps_writer(tmp_path / "maps.npz") as writer:
+        writer.write(sentence())
+    arrays = np.load(tmp_path / "maps.npz", allow_pickle=False)
+    assert sorted(arrays.files) == sorted(
+        f"0/{name}" for name in (*ATTENTION_TYPES, "source", "target_input", "target")
+    )
+    assert arrays["0/decoder_context"].shape == (2, 3, 4, 5)
+    assert arrays["0/source"].tolist()[-1] == "</s>"
+
+
+def test_memory_does_not_grow_with_the_sentences(tmp_path):
+    """Sixty sentences of 0.3 MB: were they kept, it would show."""
+    each = sentence(40, 40, 4, 4)
+    size = sum(weights.nbytes for weights in each.weights.values())
+    tracemalloc.start()
+    try:
+        with maps_writer(tmp_path / "maps.npz") as writer:
+            for _ in range(60):
+                writer.write(each)
+        written = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        assert sum(len(each.source) for each in Maps(tmp_path / "maps.npz")) == 2400
+        read = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(written, read) < 8 * size
+
+
+def test_a_failure_leaves_no_file(tmp_path):
+    with pytest.raises(KeyError), maps_writer(tmp_path / "maps.npz") as writer:
+        writer.write(sentence())
+        raise KeyError
+    assert not list(tmp_path.iterdir())
+
+
+def test_tokens_and_weights_must_fit():
+    good = sentence()
+    with pytest.raises(ValueError, match=r"encoder_self has shape \(2, 3, 5, 5\), not \(L, H, 1, 1\)"):
+        SentenceMaps(good.weights, ["a"], good.target_input, good.target)
+    with pytest.raises(ValueError, match="4 tokens read, but 1 predicted"):
+        SentenceMaps(good.weights, good.source, good.target_input, ["a"])
+
+
+def test_numbers_out_of_range_are_named(tmp_path):
+    with maps_writer(tmp_path / "maps.npz") as writer:
+        writer.write(sentence())
+    maps = Maps(tmp_path / "maps.npz")
+    with pytest.raises(UserError, match=r"maps\.npz has no sentence 1: it has sentences 0 to 0"):
+        maps[1]
+    with pytest.raises(UserError, match="no layer 0, head 3: layers are 0 to 1 and heads 0 to 2"):
+        maps[0].head("encoder_self", 0, 3)
+    with pytest.raises(UserError, match="no context; they have encoder_self"):
+        maps[0].head("context", 0, 0)
+
+
+def test_what_is_no_map_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"no attention maps .*none\.npz"):
+        Maps(tmp_path / "none.npz")
+    with maps_writer(tmp_path / "maps.npz") as writer:
+        writer.write(sentence())
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "maps.npz").read_bytes()[:-100])
+    (tmp_path / "text.npz").write_text("text")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "array.npy", np.zeros(2))
+    for name in ("cut.npz", "text.npz", "empty.npz", "array.npy"):
+        with pytest.raises(UserError, match=f"{re.escape(name)} is not an NPZ"):
+            Maps(tmp_path / name)
+    np.savez(tmp_path / "other.npz", weights=np.zeros(2))
+    with pytest.raises(UserError, match=r"other\.npz holds no attention maps"):
+        Maps(tmp_path / "other.npz")
+
+
+def test_a_pickle_inside_is_not_run(tmp_path):
+    np.savez(tmp_path / "objects.npz", **{"0/source": np.array([{}], dtype=object)})
+    with pytest.raises(UserError, match=r"objects\.npz is broken at sentence 0"):
+        Maps(tmp_path / "objects.npz")[0]
+
+
+def test_a_missing_array_is_named(tmp_path):
+    with maps_writer(tmp_path / "maps.npz") as writer:
+        writer.write(sentence())
+    with zipfile.ZipFile(tmp_path / "maps.npz") as old, zipfile.ZipFile(tmp_path / "less.npz", "w") as new:
+        for name in old.namelist():
+            if name != "0/target.npy":
+                new.writestr(name, old.read(name))
+    with pytest.raises(UserError, match=r"less\.npz has a sentence 0, but no array 0/target"):
+        Maps(tmp_path / "less.npz")[0]
+
+
+def test_bertviz_takes_them_as_they_are():
+    """bertviz 1.4 builds its encoder-decoder views from them, with our numbers in them."""
+    bertviz = pytest.importorskip("bertviz", reason="bertviz is not installed")
+    maps = sentence(5, 4)
+    for view in (bertviz.model_view, bertviz.head_view):
+        html = view(**bertviz_arguments(maps), html_action="return").data
+        start = html.index("const params = ") + len("const params = ")
+        shown = json.JSONDecoder().raw_decode(html[start:])[0]["attention"]
+        assert [each["name"] for each in shown] == ["Encoder", "Decoder", "Cross"]
+        for each, name in zip(shown, ATTENTION_TYPES):
+            assert np.allclose(each["attn"], maps.weights[name], atol=1e-7)
+            assert [token.strip() for token in each["left_text"]] == [
+                token.replace("▁", "") for token in maps.queries(name)
+            ]
+            assert len(each["right_text"]) == len(maps.keys(name))

@@ -1,0 +1,176 @@
+"""Attention maps of whole sentences, in an NPZ file: written and read one sentence at a time.
+
+Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self``, ``{i}/decoder_context``,
+float32 (L, H, T, S) without padding; ``{i}/source``, its source tokens; ``{i}/target_input``, what the
+decoder read and its queries stand for (``</s>``, then the target but for its last token); ``{i}/target``,
+what it predicted there; and, where known, ``{i}/text``, the source before it was cut in pieces.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..attention.alpha import ATTENTION_TYPES
+from ..errors import UserError
+from ..files import written_beside
+
+_TOKENS = ("source", "target_input", "target")
+
+
+@dataclass(frozen=True)
+class SentenceMaps:
+    """The attention of every head on one sentence pair.
+
+    Attributes:
+        weights: by attention type, (L, H, T, S) float32; a type that the model lacks is left out.
+        source: the S source tokens.
+        target_input: the T tokens that the decoder read.
+        target: the T tokens that it predicted.
+        text: the source sentence as text, if known.
+    """
+
+    weights: dict[str, np.ndarray]
+    source: list[str]
+    target_input: list[str]
+    target: list[str]
+    text: str | None = None
+
+    def __post_init__(self):
+        """Raises ValueError where tokens and weights do not fit."""
+        if len(self.target) != len(self.target_input):
+            raise ValueError(f"{len(self.target_input)} tokens read, but {len(self.target)} predicted")
+        for name, weights in self.weights.items():
+            if name not in ATTENTION_TYPES:
+                raise ValueError(f"no attention type {name!r}")
+            pairs = len(self.queries(name)), len(self.keys(name))
+            if weights.ndim != 4 or weights.shape[2:] != pairs:
+                raise ValueError(f"{name} has shape {weights.shape}, not (L, H, {pairs[0]}, {pairs[1]})")
+
+    def queries(self, attention_type: str) -> list[str]:
+        """The T tokens that attend."""
+        return self.source if attention_type == "encoder_self" else self.target_input
+
+    def keys(self, attention_type: str) -> list[str]:
+        """The S tokens that are attended to."""
+        return self.target_input if attention_type == "decoder_self" else self.source
+
+    def head(self, attention_type: str, layer: int, head: int) -> np.ndarray:
+        """Weights (T, S) of one head; raises UserError if there is none of that number."""
+        if attention_type not in self.weights:
+            raise UserError(f"the maps have no {attention_type}; they have {', '.join(self.weights)}")
+        weights = self.weights[attention_type]
+        layers, heads = weights.shape[:2]
+        if not (0 <= layer < layers and 0 <= head < heads):
+            raise UserError(
+                f"{attention_type} has no layer {layer}, head {head}: "
+                f"layers are 0 to {layers - 1} and heads 0 to {heads - 1}"
+            )
+        return weights[layer, head]
+
+
+class MapsWriter:
+    """Appends sentences to an NPZ file; got from :func:`maps_writer`."""
+
+    def __init__(self, archive: zipfile.ZipFile):
+        self._archive = archive
+        self.sentences = 0
+
+    def write(self, sentence: SentenceMaps) -> None:
+        """Append one sentence."""
+        for name, weights in sentence.weights.items():
+            self._member(name, np.asarray(weights, dtype=np.float32))
+        for name in _TOKENS:
+            self._member(name, np.array(getattr(sentence, name), dtype=np.str_))
+        if sentence.text is not None:
+            self._member("text", np.array(sentence.text, dtype=np.str_))
+        self.sentences += 1
+
+    def _member(self, name: str, array: np.ndarray) -> None:
+        with self._archive.open(f"{self.sentences}/{name}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+@contextmanager
+def maps_writer(path: str | Path) -> Iterator[MapsWriter]:
+    """Open an NPZ of attention maps to write sentence after sentence; one sentence is in memory at a time.
+
+    (Besides, the ZIP format keeps a table of contents: some hundred bytes for each array.) The file takes its
+    place only if the body succeeds.
+    """
+    deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
+    with written_beside(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
+        yield MapsWriter(archive)
+
+
+class Maps:
+    """The sentences of an NPZ of attention maps, each read when asked for: ``maps[3]``, ``len(maps)``."""
+
+    def __init__(self, path: str | Path):
+        """Raises UserError if the file is not there or holds no maps."""
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise UserError(f"no attention maps {path}; head_stats.py --dump-attention writes them")
+        try:
+            self._archive = np.load(self.path, allow_pickle=False)
+            names = self._archive.files
+        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
+            raise UserError(f"{path} is not an NPZ of attention maps, or is cut short") from None
+        numbers = {int(found.group(1)) for name in names if (found := re.match(r"(\d+)/", name))}
+        if not numbers or numbers != set(range(len(numbers))):
+            raise UserError(f"{path} holds no attention maps: no arrays 0/source, 0/encoder_self and so on")
+        self._names = frozenset(names)
+        self._sentences = len(numbers)
+
+    def __len__(self) -> int:
+        return self._sentences
+
+    def __iter__(self) -> Iterator[SentenceMaps]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int) -> SentenceMaps:
+        """Read sentence ``number``; raises UserError if it is out of range or broken."""
+        if not 0 <= number < len(self):
+            raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
+        try:
+            text = f"{number}/text"
+            return SentenceMaps(
+                weights={
+                    name: self._archive[f"{number}/{name}"]
+                    for name in ATTENTION_TYPES
+                    if f"{number}/{name}" in self._names
+                },
+                text=str(self._archive[text]) if text in self._names else None,
+                **{name: self._archive[f"{number}/{name}"].tolist() for name in _TOKENS},
+            )
+        except KeyError as error:
+            raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"{self.path} is broken at sentence {number}: {error}") from None
+
+
+def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[str]]:
+    """What ``bertviz.model_view(**…)`` and ``bertviz.head_view(**…)`` take for an encoder and decoder.
+
+    For each attention type a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of
+    decoder tokens: those that the decoder read. It wants as many layers in the decoder as in the encoder.
+    """
+    named = {
+        "encoder_self": "encoder_attention",
+        "decoder_self": "decoder_attention",
+        "decoder_context": "cross_attention",
+    }
+    attention = {
+        named[name]: [torch.from_numpy(layer)[None] for layer in weights]
+        for name, weights in sentence.weights.items()
+    }
+    return {**attention, "encoder_tokens": sentence.source, "decoder_tokens": sentence.target_input}
