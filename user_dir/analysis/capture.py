@@ -1,45 +1,135 @@
-"""The seam between models and analysis: attention weights and α's out, nothing else known of the model."""
+"""The seam between models and analysis: weights, α's and losses out, heads masked, nothing else known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ..checkpoints import load_checkpoint, model_name
+from ..checkpoints import from_stock, load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
 from ..errors import UserError
 from ..evaluation import translation_direction
 
+Head = tuple[str, int, int]
+"""A head: attention type, layer and head, both from 0."""
 
-def load_model(checkpoint: str | Path, corpus: Corpus):
-    """The model of a checkpoint, to evaluate and on a GPU if there is one, and its task over ``corpus``."""
+
+def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
+    """The model of a checkpoint, in eval mode, and its task over ``corpus``.
+
+    It is on a GPU if there is one and not ``cpu``. A stock ``transformer`` comes as the same model with
+    α = 1 in every head, which is softmax.
+
+    Raises:
+        UserError: no such checkpoint, or one of another model or corpus.
+    """
     state = load_checkpoint(checkpoint)
-    translation_direction(state, checkpoint, corpus)
+    translation_direction(state, Path(checkpoint), corpus)
     name = model_name(state)
-    if not name.startswith("adaptively_sparse_transformer"):
-        raise UserError(f"{checkpoint} is of a {name}, not of an adaptively_sparse_transformer")
+    family = ARCH_MODEL_NAME_REGISTRY.get(name)
+    if family == "transformer":
+        with tempfile.TemporaryDirectory() as folder:
+            converted = Path(folder) / "softmax.pt"
+            save_checkpoint({**from_stock(state, 1.0), "last_optimizer_state": None}, converted)
+            model, task = _load(converted, corpus)
+    elif family == "adaptively_sparse_transformer":
+        model, task = _load(checkpoint, corpus)
+    else:
+        raise UserError(
+            f"{checkpoint} is of a {name}, neither of an adaptively_sparse_transformer nor of fairseq's "
+            "stock transformer"
+        )
+    return model.cuda() if torch.cuda.is_available() and not cpu else model, task
+
+
+def _load(checkpoint: str | Path, corpus: Corpus):
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
     )
-    model = models[0].eval()
-    return model.cuda() if torch.cuda.is_available() else model, task
+    return models[0].eval(), task
 
 
-def batches(task, subset: str, max_tokens: int = 4096) -> Iterator[dict]:
-    """The batches of a data subset, with teacher forcing, in fairseq's form; shows a progress bar."""
-    task.load_dataset(subset)
-    iterator = task.get_batch_iterator(
-        task.dataset(subset), max_tokens=max_tokens, max_positions=(1024, 1024), ignore_invalid_inputs=True
-    ).next_epoch_itr(shuffle=False)
-    for sample in tqdm(iterator, desc=subset, unit="batch", disable=None):
-        if sample:
-            yield utils.move_to_cuda(sample) if torch.cuda.is_available() else sample
+def batches(
+    model,
+    task,
+    subset: str,
+    *,
+    max_tokens: int = 4096,
+    sentences: int | None = None,
+    in_order: bool = False,
+    description: str | None = None,
+) -> Iterator[dict]:
+    """The batches of a data subset in fairseq's form, on the model's device; shows a progress bar.
+
+    Args:
+        model: what they are for.
+        task: its task.
+        subset: fairseq's name of the split.
+        max_tokens: greatest size of a batch, in tokens of one side, padding included.
+        sentences: only the first so many of the split; None for all.
+        in_order: in the order of the corpus, not by length, which wastes less on padding.
+        description: what the progress bar says; None for the subset's name.
+
+    Raises:
+        UserError: a sentence is longer than the model or ``max_tokens`` allows.
+    """
+    dataset = _dataset(task, subset)
+    lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
+    _check_lengths(dataset, lengths, subset, max_tokens, model.max_positions())
+    order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
+    device = next(model.parameters()).device
+    with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
+        for members in _parted(order, lengths, max_tokens):
+            sample = dataset.collater([dataset[int(i)] for i in members])
+            yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
+            progress.update(len(members))
+
+
+def _dataset(task, subset: str):
+    if subset not in task.datasets:
+        task.load_dataset(subset)
+    return task.dataset(subset)
+
+
+def _check_lengths(dataset, lengths, subset: str, max_tokens: int, max_positions) -> None:
+    if not len(lengths):
+        raise UserError(f"the subset {subset} has no sentences")
+    longest = int(lengths.argmax())
+    if lengths[longest] > max_tokens:
+        raise UserError(
+            f"--max-tokens {max_tokens} has no room for line {longest + 1} of {subset}, which has "
+            f"{lengths[longest]} tokens"
+        )
+    for side, sizes, limit in zip(
+        ("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), max_positions
+    ):
+        longest = int(sizes[: len(lengths)].argmax())
+        if sizes[longest] > limit:
+            raise UserError(
+                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model takes "
+                f"{limit} at most (its --max-{side}-positions)"
+            )
+
+
+def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
+    """Runs of ``order`` of at most ``max_tokens`` once each is padded to its longest."""
+    members, longest = [], 0
+    for i in order:
+        longest = max(longest, int(lengths[i]))
+        if longest * (len(members) + 1) > max_tokens:
+            yield members
+            members, longest = [], int(lengths[i])
+        members.append(int(i))
+    yield members
 
 
 @contextmanager
@@ -70,6 +160,82 @@ def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
+    """While open, the output of each of ``heads`` is zero where it enters the output projection.
+
+    The projection's bias stays. Nothing of the model is changed.
+
+    Raises:
+        UserError: the model has no such head.
+    """
+    attentions = model.attentions()
+    by_layer: dict[tuple[str, int], list[int]] = {}
+    for attention_type, layer, head in heads:
+        layers = attentions.get(attention_type, [])
+        if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
+            raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
+        by_layer.setdefault((attention_type, layer), []).append(head)
+
+    def zero(masked: list[int], num_heads: int):
+        def hook(module: nn.Module, args):
+            outputs = args[0].unflatten(-1, (num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
+            outputs[..., masked, :] = 0
+            return (outputs.flatten(-2), *args[1:])
+
+        return hook
+
+    handles = []
+    for (attention_type, layer), masked in by_layer.items():
+        attention = attentions[attention_type][layer]
+        handles.append(attention.out_proj.register_forward_pre_hook(zero(masked, attention.num_heads)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def all_heads(model) -> list[Head]:
+    """Every head of ``model``, by attention type, layer and head."""
+    return [
+        (attention_type, layer, head)
+        for attention_type, attentions in model.attentions().items()
+        for layer, attention in enumerate(attentions)
+        for head in range(attention.num_heads)
+    ]
+
+
+def output_norms(model) -> dict[str, list[Tensor]]:
+    """By attention type and layer, (H,): the L2 norm of each head's slice of the output projection.
+
+    The norm over all entries of the D columns of W^O that read the head (Frobenius). Correia et al. 2019,
+    section 5; point 3 of the statistics.
+    """
+    return {
+        attention_type: [
+            attention.out_proj.weight.detach()
+            .double()
+            .unflatten(1, (attention.num_heads, -1))  # (C, H, D)
+            .pow(2)
+            .sum((0, 2))
+            .sqrt()
+            for attention in attentions
+        ]
+        for attention_type, attentions in model.attentions().items()
+    }
+
+
+def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:
+    """The summed −log p of the target tokens of a batch, ``</s>`` included, in nats, and their number."""
+    output = model(**sample["net_input"])
+    log_p = model.get_normalized_probs(output, log_probs=True, sample=sample)  # (B, T, V)
+    target = sample["target"]
+    chosen = log_p.gather(-1, target[..., None])[..., 0]
+    real = target.ne(padding)
+    return -chosen[real].double().sum().item(), int(real.sum())
 
 
 def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:

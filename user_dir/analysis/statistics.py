@@ -1,77 +1,219 @@
-"""Statistics of the heads (Correia et al. 2019, section 5), streamed over a data split."""
+"""Statistics of the heads, streamed over a data split: what is kept does not grow with it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from .capture import batches, captured_attention, possible_pairs
+from . import measures
+from .capture import captured_attention, output_norms, possible_pairs
+from .words import Pieces, Side
+
+BINS = 20
+
+COLUMNS = {
+    "alpha": "α of the head",
+    "density": "share of the possible pairs of query and key with a weight above 0, mean over sentences",
+    "density_std": "standard deviation of density over sentences",
+    "density_histogram": f"sentences by density, in {BINS} equal bins over [0, 1]",
+    "output_norm": "L2 norm of the head's slice of the output projection",
+    "entropy": "entropy of a query's attention in nats, mean over queries",
+    "confidence_previous": "weight on the previous position, mean over the queries that have one",
+    "confidence_current": "weight on the current position, mean over the queries that have one",
+    "confidence_next": "weight on the next position, mean over the queries that have one",
+    "subword_merging": "largest weight of a word's pieces on its other pieces (self-weight for a word of one "
+    "piece), mean over words",
+    "subword_merging_split": "the same over the words of several pieces",
+    "subword_merging_confidence": "weight inside the query's own word, mean over the tokens of words",
+    "interrogation": "weight of interrogative words on question marks, mean over their pieces",
+    "interrogation_declarative": "weight of the same words, in sentences without a question mark, on the "
+    "punctuation that ends the sentence",
+    "eos": "weight on </s>, mean over queries",
+    "punctuation": "weight on punctuation, mean over queries",
+}
+LAYER_COLUMNS = {
+    "diversity": "Jensen-Shannon divergence of the heads over log(heads), from 0 to 1, mean over queries",
+    "union_density": "density of the union of the heads' supports, mean over sentences",
+    "sorted_densities": "the densities of the heads, ascending",
+}
 
 
-def density(weights: Tensor, possible: Tensor) -> Tensor:
-    """Share of the possible pairs that a head attends to at all, per sentence.
+class Mean:
+    """Mean of each head over what a measure is defined for, added up in float64 batch by batch."""
+
+    def __init__(self):
+        self.total: Tensor | float = 0.0
+        self.count = 0
+
+    def add(self, values: Tensor, where: Tensor) -> None:
+        """Take in values (B, H, N), for the ``where`` (B, N) that count."""
+        self.total = self.total + (values.double() * where[:, None]).sum((0, 2))
+        self.count += int(where.sum())
+
+    def of(self, head: int) -> float | None:
+        """The mean of one head, or None where nothing has counted."""
+        return float(self.total[head]) / self.count if self.count else None
+
+
+class LayerStatistics:
+    """Running statistics of the heads of one attention of one layer.
 
     Args:
-        weights: attention weights, (B, H, T, S).
-        possible: which pairs of query and key there are, (B, T, S).
-
-    Returns:
-        (B, H): number of weights above 0, exactly and with no tolerance, over the number of pairs.
+        num_heads: H.
+        within: queries and keys are the same tokens (self-attention), so that words of pieces can be measured.
     """
-    attended = (weights > 0) & possible[:, None]
-    return attended.sum((2, 3)) / possible.sum((1, 2))[:, None]
+
+    def __init__(self, num_heads: int, within: bool):
+        self.num_heads = num_heads
+        self.within = within
+        self.sentences = 0
+        self.density: Tensor | float = 0.0
+        self.density_squared: Tensor | float = 0.0
+        self.histogram = torch.zeros(num_heads, BINS, dtype=torch.long)
+        self.union = 0.0
+        self.diversity = Mean()
+        names = [name for name in COLUMNS if name != "alpha" and "density" not in name]
+        self.means = {name: Mean() for name in names if name != "output_norm"}
+
+    def add(self, weights: Tensor, possible: Tensor, query: Side, key: Side) -> None:
+        """Take in a batch: weights (B, H, T, S), possible pairs (B, T, S), and what its tokens are."""
+        weights = weights.double().masked_fill(~possible[:, None], 0.0)
+        queries = possible.any(-1)  # (B, T)
+        self._add_density(weights, possible)
+        self.diversity.add(measures.diversity(weights)[:, None], queries)
+        self.means["entropy"].add(measures.entropy(weights), queries)
+        for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
+            at = measures.weight_at_offset(weights, query.position, key.position, possible, offset)
+            self.means[f"confidence_{name}"].add(*at)
+        self.means["eos"].add(measures.mass(weights, key.eos), queries)
+        self.means["punctuation"].add(measures.mass(weights, key.punctuation), queries)
+        if self.within:
+            merging, pieces = measures.subword_merging(weights, query.word)
+            self.means["subword_merging"].add(merging, pieces > 0)
+            self.means["subword_merging_split"].add(merging, pieces > 1)
+            self.means["subword_merging_confidence"].add(*measures.mass_in_word(weights, query.word))
+        if query.interrogative is not None:
+            for name, keys in (
+                ("interrogation", key.question),
+                ("interrogation_declarative", key.final_stop),
+            ):
+                seen = query.interrogative & (possible & keys[:, None, :]).any(-1)
+                self.means[name].add(measures.mass(weights, keys), seen)
+
+    def _add_density(self, weights: Tensor, possible: Tensor) -> None:
+        attended, pairs = measures.support(weights, possible)
+        density = attended.double() / pairs[:, None]
+        self.sentences += weights.size(0)
+        self.density = self.density + density.sum(0)
+        self.density_squared = self.density_squared + density.pow(2).sum(0)
+        bins = (attended * BINS // pairs[:, None]).clamp(max=BINS - 1).cpu()  # whole numbers: no rounding
+        for head in range(self.num_heads):
+            self.histogram[head] += torch.bincount(bins[:, head], minlength=BINS)
+        attended, pairs = measures.support(weights.amax(1, keepdim=True), possible)
+        self.union += float((attended[:, 0].double() / pairs).sum())
+
+    def head(self, head: int) -> dict:
+        """The columns of one head that come from its weights."""
+        mean = float(self.density[head]) / self.sentences
+        variance = float(self.density_squared[head]) / self.sentences - mean**2
+        return {
+            "density": mean,
+            "density_std": max(variance, 0.0) ** 0.5,
+            "density_histogram": self.histogram[head].tolist(),
+            **{name: values.of(head) for name, values in self.means.items()},
+        }
+
+    def layer(self) -> dict:
+        """The columns of the layer; diversity is None for a single head."""
+        return {
+            "diversity": self.diversity.of(0) if self.num_heads > 1 else None,
+            "union_density": self.union / self.sentences,
+            "sorted_densities": sorted(float(total) / self.sentences for total in self.density),
+        }
 
 
-@torch.no_grad()
-def head_statistics(model, task, subset: str) -> dict:
-    """α and density of every head of ``model``, the mean over the sentences of ``subset``.
+class Statistics:
+    """Running statistics of every head of a model, a batch at a time.
 
-    Returns:
-        ``{"sentences": N, "heads": [{"attention": …, "layer": …, "head": …, "alpha": …, "density": …}, …]}``;
-        layers and heads count from 0.
+    Args:
+        model: what :func:`~.capture.load_model` gives.
+        source: the pieces of the source language.
+        target: those of the target language.
+        padding: the padding symbol of both.
     """
-    totals: dict[str, list[Tensor]] = {}
-    sentences = 0
-    with captured_attention(model) as captured:
-        for sample in batches(task, subset):
-            model(**sample["net_input"])
-            sentences += sample["nsentences"]
-            pairs = possible_pairs(sample, task.source_dictionary.pad())
-            for attention_type, layers in captured.items():
-                sums = [density(weights, pairs[attention_type]).sum(0).double() for weights in layers]
-                before = totals.get(attention_type, [0] * len(sums))
-                totals[attention_type] = [old + new for old, new in zip(before, sums)]
-    heads = []
-    for attention_type, layers in model.alphas().items():
-        for layer, alphas in enumerate(layers):
-            for head, alpha in enumerate(alphas.tolist()):
-                heads.append(
-                    {
+
+    def __init__(self, model, source: Pieces, target: Pieces, padding: int):
+        self.model, self.source, self.target, self.padding = model, source, target, padding
+        self.sentences = 0
+        self.layers = {
+            attention_type: [
+                LayerStatistics(len(alphas), attention_type != "decoder_context") for alphas in layers
+            ]
+            for attention_type, layers in model.alphas().items()
+        }
+
+    def add(self, sample: dict, captured: dict[str, list[Tensor]]) -> None:
+        """Take in a batch, and what ``captured_attention`` left of its forward."""
+        source = self.source.side(sample["net_input"]["src_tokens"])
+        target = self.target.side(sample["net_input"]["prev_output_tokens"])
+        sides = {
+            "encoder_self": (source, source),
+            "decoder_self": (target, target),
+            "decoder_context": (target, source),
+        }
+        pairs = possible_pairs(sample, self.padding)
+        self.sentences += len(sample["id"])
+        for attention_type, layers in captured.items():
+            for running, weights in zip(self.layers[attention_type], layers):
+                running.add(weights, pairs[attention_type], *sides[attention_type])
+
+    def result(self) -> dict:
+        """``{"sentences": N, "heads": [a row each, see COLUMNS], "layers": [a row each, see LAYER_COLUMNS]}``.
+
+        Layers and heads count from 0; what is not defined for a head is None.
+        """
+        heads, rows = [], []
+        alphas, norms = self.model.alphas(), output_norms(self.model)
+        for attention_type, layers in self.layers.items():
+            for layer, running in enumerate(layers):
+                rows.append({"attention": attention_type, "layer": layer, **running.layer()})
+                for head in range(running.num_heads):
+                    row = {
                         "attention": attention_type,
                         "layer": layer,
                         "head": head,
-                        "alpha": round(alpha, 6),
-                        "density": round(totals[attention_type][layer][head].item() / sentences, 6),
+                        "alpha": float(alphas[attention_type][layer][head]),
+                        "output_norm": float(norms[attention_type][layer][head]),
+                        **running.head(head),
                     }
-                )
-    return {"sentences": sentences, "heads": heads}
+                    heads.append({name: row[name] for name in ("attention", "layer", "head", *COLUMNS)})
+        return {"sentences": self.sentences, "heads": heads, "layers": rows}
 
 
-def head_table(heads: list[dict]) -> str:
-    """α and density of every head as text: a block per attention type, a line per layer."""
-    lines = []
-    for attention_type in dict.fromkeys(row["attention"] for row in heads):
-        rows = [row for row in heads if row["attention"] == attention_type]
-        width = max(row["head"] for row in rows) + 1
-        alpha, dense = (sum(row[name] for row in rows) / len(rows) for name in ("alpha", "density"))
-        lines.append(f"{attention_type}: mean alpha {alpha:.3f}, mean density {dense:.3f}")
-        columns = "".join(f"  head {head:<2}" for head in range(width))
-        lines.append(f"  {'alpha':<8}{columns}    {'density':<8}{columns}")
-        for layer in dict.fromkeys(row["layer"] for row in rows):
-            cells = {
-                name: "".join(f"  {row[name]:7.3f}" for row in rows if row["layer"] == layer)
-                for name in ("alpha", "density")
-            }
-            lines.append(f"  layer {layer:<2}{cells['alpha']}    layer {layer:<2}{cells['density']}")
-        lines.append("")
-    return "\n".join(lines)
+@torch.no_grad()
+def head_statistics(
+    model, samples: Iterable[dict], source: Pieces, target: Pieces, padding: int, each=None
+) -> dict:
+    """Every statistic of every head of ``model`` over batches in fairseq's form.
+
+    Args:
+        model: what :func:`~.capture.load_model` gives.
+        samples: for instance :func:`~.capture.batches`.
+        source: the pieces of the source language.
+        target: those of the target language.
+        padding: the padding symbol of both.
+        each: called with each batch and its captured attention, for instance to write the maps.
+
+    Returns:
+        As :meth:`Statistics.result`.
+    """
+    statistics = Statistics(model, source, target, padding)
+    with captured_attention(model) as captured:
+        for sample in samples:
+            model(**sample["net_input"])
+            statistics.add(sample, captured)
+            if each is not None:
+                each(sample, captured)
+    return statistics.result()

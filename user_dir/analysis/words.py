@@ -1,0 +1,209 @@
+"""From subword pieces to what the measures ask of a token: its word, its place, what kind of token it is."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from ..errors import UserError
+
+SCHEMES = ("sentencepiece", "subword_nmt", "none")
+"""How pieces make words, by fairseq's names: ``▁`` begins a word, ``@@`` ends a piece that goes on, or each
+token is a word."""
+
+_BEGIN, _GOES_ON = "▁", "@@"
+_QUESTION_MARKS = {"?", "？"}
+_UNSPACED = {"ja", "th", "zh"}
+_LISTS = Path(__file__).parent / "interrogatives"
+
+
+def detect_scheme(dictionary: Dictionary) -> str:
+    """The scheme of :data:`SCHEMES` by which a dictionary's symbols were cut: the one whose mark is there."""
+    begins = sum(symbol.startswith(_BEGIN) for symbol in dictionary.symbols)
+    goes_on = sum(symbol.endswith(_GOES_ON) for symbol in dictionary.symbols)
+    if begins == goes_on == 0:
+        return "none"
+    return "sentencepiece" if begins >= goes_on else "subword_nmt"
+
+
+def read_interrogatives(path: str | Path) -> frozenset[str]:
+    """The words of a file, one a line, in any case; ``#`` begins a comment.
+
+    Raises:
+        UserError: no such file, not UTF-8, a line of several words, or no word at all.
+    """
+    words = set()
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"cannot read the interrogative words of {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text of interrogative words, one a line") from None
+    for number, line in enumerate(lines, start=1):
+        content = line.partition("#")[0].split()
+        if len(content) > 1:
+            raise UserError(f"{path}, line {number}: {' '.join(content)!r} is several words; give one a line")
+        words.update(word.casefold() for word in content)
+    if not words:
+        raise UserError(f"{path} holds no interrogative word; give one a line")
+    return frozenset(words)
+
+
+def known_interrogatives(language: str) -> frozenset[str] | None:
+    """The interrogative words of a language that we have a list for: de, en, ja, ro; else None."""
+    path = _LISTS / f"{language}.txt"
+    return read_interrogatives(path) if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the measures know of the tokens of one side of a batch. All tensors are (B, T).
+
+    Attributes:
+        position: place of a token within its sentence from 0, whichever side is padded; −1 for padding.
+        word: number of the token's word within its sentence; −1 for padding, ``</s>`` and ``<s>``.
+        eos: true for ``</s>``: the last token of a source, the first that a decoder reads.
+        punctuation: true for a piece of punctuation alone.
+        question: true for a question mark.
+        interrogative: true for each piece of an interrogative word; None without a list of them.
+        final_stop: in a sentence without a question mark, true for its last piece if that is punctuation.
+    """
+
+    position: Tensor
+    word: Tensor
+    eos: Tensor
+    punctuation: Tensor
+    question: Tensor
+    interrogative: Tensor | None
+    final_stop: Tensor
+
+
+class Pieces:
+    """The symbols of a dictionary as the pieces of words.
+
+    Under ``sentencepiece`` a word begins at ``▁``, and at the beginning of a sentence. Since this text is not
+    tokenised, a piece of punctuation alone is a word of its own and parts what is around it: ``▁Sofa`` and
+    ``.`` are two words. Under ``subword_nmt`` a word ends with a piece without ``@@``, or where the sentence
+    ends. ``</s>`` belongs to no word. ``<unk>`` is a piece without a mark.
+
+    Args:
+        dictionary: of the language.
+        language: its code, to find its interrogative words.
+        scheme: of :data:`SCHEMES`; None detects it.
+        interrogatives: words in the place of the language's list.
+    """
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        language: str,
+        scheme: str | None = None,
+        interrogatives: frozenset[str] | None = None,
+    ):
+        self.scheme = scheme or detect_scheme(dictionary)
+        if self.scheme not in SCHEMES:
+            raise UserError(f"--bpe {self.scheme!r} is unknown: choose from {', '.join(SCHEMES)}")
+        self.interrogatives = interrogatives or known_interrogatives(language)
+        # Where words are not parted by spaces, a word of our list is often one piece of what ▁ begins.
+        self._match_pieces = language in _UNSPACED
+        self._padding, self._eos = dictionary.pad(), dictionary.eos()
+        symbols = dictionary.symbols
+        special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
+        self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]
+        marked = [
+            symbol.startswith(_BEGIN) if self.scheme == "sentencepiece" else symbol.endswith(_GOES_ON)
+            for symbol in symbols
+        ]
+        self._tables = {
+            "special": torch.tensor([i in special for i in range(len(symbols))]),
+            "marked": torch.tensor(marked),
+            "bare": torch.tensor([text == "" for text in self._texts]),
+            "punctuation": torch.tensor([_is_punctuation(text) for text in self._texts]),
+            "question": torch.tensor([text in _QUESTION_MARKS for text in self._texts]),
+        }
+
+    def _text(self, symbol: str) -> str:
+        if self.scheme == "sentencepiece":
+            return symbol.removeprefix(_BEGIN)
+        return symbol.removesuffix(_GOES_ON) if self.scheme == "subword_nmt" else symbol
+
+    def _look_up(self, table: str, tokens: Tensor) -> Tensor:
+        if self._tables[table].device != tokens.device:
+            self._tables = {name: values.to(tokens.device) for name, values in self._tables.items()}
+        return self._tables[table][tokens]
+
+    def words(self, tokens: Tensor, *, part_punctuation: bool = True) -> Tensor:
+        """Number of each token's word within its sentence, from 0; −1 for what belongs to none.
+
+        Args:
+            tokens: (B, T), padded on either side.
+            part_punctuation: as the class says; False for words as spaces part them in the text.
+
+        Returns:
+            (B, T).
+        """
+        special = self._look_up("special", tokens)
+        first = _shifted(special, True)
+        if self.scheme == "sentencepiece":
+            begins = first | self._look_up("marked", tokens)
+            if part_punctuation:
+                punctuation = self._look_up("punctuation", tokens)
+                bare = self._look_up("bare", tokens) & ~special
+                begins |= _shifted(punctuation, False) | (punctuation & ~_shifted(bare, False))
+        elif self.scheme == "subword_nmt":
+            begins = first | ~_shifted(self._look_up("marked", tokens), False)
+        else:
+            begins = torch.ones_like(special)
+        numbers = (begins & ~special).cumsum(1) - 1
+        return numbers.masked_fill(special, -1)
+
+    def side(self, tokens: Tensor) -> Side:
+        """All that the measures ask of tokens (B, T), padded on either side."""
+        real = tokens.ne(self._padding)
+        word = self.words(tokens)
+        punctuation, question = self._look_up("punctuation", tokens), self._look_up("question", tokens)
+        column = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
+        is_last = column == column.masked_fill(word < 0, -1).amax(1, keepdim=True)
+        return Side(
+            position=(real.cumsum(1) - 1).masked_fill(~real, -1),
+            word=word,
+            eos=tokens.eq(self._eos),
+            punctuation=punctuation,
+            question=question,
+            interrogative=None if self.interrogatives is None else self._interrogative(tokens, word),
+            final_stop=is_last & punctuation & ~question.any(1, keepdim=True),
+        )
+
+    def _interrogative(self, tokens: Tensor, words: Tensor) -> Tensor:
+        rows = []
+        for row, numbers in zip(tokens.tolist(), words.tolist()):
+            texts: dict[int, str] = {}
+            for token, number in zip(row, numbers):
+                texts[number] = texts.get(number, "") + self._texts[token]
+            found = {number for number, text in texts.items() if text.casefold() in self.interrogatives}
+            rows.append(
+                [
+                    number >= 0
+                    and (
+                        number in found
+                        or (self._match_pieces and self._texts[token].casefold() in self.interrogatives)
+                    )
+                    for token, number in zip(row, numbers)
+                ]
+            )
+        return torch.tensor(rows, device=tokens.device)
+
+
+def _shifted(flags: Tensor, first: bool) -> Tensor:
+    """Each token's predecessor's flag, (B, T); ``first`` where there is none."""
+    return torch.cat([torch.full_like(flags[:, :1], first), flags[:, :-1]], dim=1)
+
+
+def _is_punctuation(text: str) -> bool:
+    """Whether a piece consists of characters of Unicode's punctuation categories (P…), at least one."""
+    return text != "" and all(unicodedata.category(letter).startswith("P") for letter in text)
