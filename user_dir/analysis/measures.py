@@ -1,6 +1,6 @@
 """What is measured of attention weights: one pure function for each definition.
 
-Shapes: weights are (B, H, T, S), of B sentences, H heads, T queries and S keys, and 0 where either is padding.
+Shapes: weights are (B, H, T, S), of B sentences, H heads, T queries and S keys, 0 where either is padding.
 A measure of queries is (B, H, T), with a mask (B, T) of the queries it is defined for; the caller averages
 over those. Weights in float64 are measured in float64.
 

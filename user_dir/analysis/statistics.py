@@ -62,7 +62,7 @@ class LayerStatistics:
 
     Args:
         num_heads: H.
-        within: queries and keys are the same tokens (self-attention), so that words of pieces can be measured.
+        within: queries and keys are the same tokens (self-attention): a word's pieces can attend to another.
     """
 
     def __init__(self, num_heads: int, within: bool):
@@ -170,7 +170,7 @@ class Statistics:
                 running.add(weights, pairs[attention_type], *sides[attention_type])
 
     def result(self) -> dict:
-        """``{"sentences": N, "heads": [a row each, see COLUMNS], "layers": [a row each, see LAYER_COLUMNS]}``.
+        """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …]}``: see COLUMNS and LAYER_COLUMNS.
 
         Layers and heads count from 0; what is not defined for a head is None.
         """

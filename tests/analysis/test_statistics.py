@@ -1,0 +1,122 @@
+"""Every statistic against loops over sentences, heads, queries and keys; and that memory stays as it is."""
+
+from __future__ import annotations
+
+import resource
+
+import head_oracle
+import pytest
+import torch
+from helpers import build
+from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
+
+from user_dir.analysis.statistics import COLUMNS, Mean, Statistics, head_statistics
+from user_dir.analysis.words import Pieces
+
+WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
+
+
+def statistics_of(model, words) -> Statistics:
+    source, target = (
+        Pieces(words, "en", interrogatives=frozenset(WORDS[side])) for side in ("source", "target_input")
+    )
+    return Statistics(model, source, target, words.pad())
+
+
+@pytest.mark.parametrize("left_pad_source", [True, False])
+def test_every_column_agrees_with_the_oracle(left_pad_source):
+    words = dictionary()
+    model = build("--encoder-attention-heads 2 --decoder-attention-heads 2")
+    statistics = statistics_of(model, words)
+    sentences = []
+    for pairs in (PAIRS[:4], PAIRS[4:], PAIRS[2:3]):
+        sample = as_batch(words, pairs, left_pad_source)
+        captured = random_attention(words, sample, layers=2, heads=2)
+        sentences += without_padding(words, sample, captured)
+        statistics.add(sample, captured)
+    result = statistics.result()
+    assert result["sentences"] == len(PAIRS) + 1
+    assert len(result["heads"]) == 12
+    for row in result["heads"]:
+        where = row["attention"], row["layer"], row["head"]
+        expected = head_oracle.head(sentences, *where, WORDS)
+        assert set(expected) | {"attention", "layer", "head", "alpha", "output_norm"} == set(row)
+        head_oracle.assert_agree(row, expected, str(where), 1e-7)
+        alpha = model.alphas()[where[0]][where[1]][where[2]]
+        assert row["alpha"] == pytest.approx(float(alpha))
+    for row in result["layers"]:
+        expected = head_oracle.layer(sentences, row["attention"], row["layer"])
+        head_oracle.assert_agree(row, expected, f"{row['attention']} {row['layer']}", 1e-9)
+    defined = [row for row in result["heads"] if row["attention"] == "encoder_self"]
+    assert all(row[name] is not None for row in defined for name in COLUMNS), "the sentences lack a case"
+
+
+def test_what_is_not_defined_is_none():
+    words = dictionary()
+    statistics = Statistics(
+        build("--encoder-attention-heads 1"), Pieces(words, "xx"), Pieces(words, "xx"), words.pad()
+    )
+    sample = as_batch(words, [("", "")], True)
+    captured = random_attention(words, sample, layers=2, heads=2)
+    captured["encoder_self"] = [weights[:, :1] for weights in captured["encoder_self"]]
+    statistics.add(sample, captured)
+    result = statistics.result()
+    undefined = ["confidence_previous", "confidence_next", "subword_merging", "subword_merging_split"]
+    undefined += ["subword_merging_confidence", "interrogation", "interrogation_declarative"]
+    assert {name for name, value in result["heads"][0].items() if value is None} == set(undefined)
+    assert result["heads"][0]["confidence_current"] == 1
+    diversities = {row["attention"]: row["diversity"] for row in result["layers"]}
+    assert diversities["encoder_self"] is None, "a single head has nothing to differ from"
+    assert diversities["decoder_self"] == 0
+
+
+def test_output_norm_is_of_the_columns_that_read_the_head():
+    model = build()
+    projection = model.decoder.layers[1].encoder_attn.out_proj
+    with torch.no_grad():
+        projection.weight.zero_()
+        projection.weight[3, 8:] = 2.0  # d 16 and two heads: the second head is columns 8 to 15
+    words = dictionary()
+    statistics = statistics_of(model, words)
+    sample = as_batch(words, PAIRS, True)
+    captured = random_attention(words, sample, layers=2, heads=2)
+    captured["encoder_self"] = [torch.cat([weights] * 2, 1) for weights in captured["encoder_self"]]
+    statistics.add(sample, captured)
+    norms = {
+        row["head"]: row["output_norm"]
+        for row in statistics.result()["heads"]
+        if (row["attention"], row["layer"]) == ("decoder_context", 1)
+    }
+    assert norms == {0: 0.0, 1: pytest.approx((8 * 4) ** 0.5)}
+
+
+def test_mean_of_nothing_is_none():
+    values = Mean()
+    values.add(torch.ones(2, 3, 4), torch.zeros(2, 4, dtype=torch.bool))
+    assert values.of(1) is None
+
+
+def test_memory_does_not_grow_with_the_split():
+    """60 batches leave the peak where 20 left it; to keep their weights would take 100 MB and more."""
+    words = dictionary()
+    model = build("--attention-normalizer softmax").float()
+    pieces = Pieces(words, "en")
+    line = " ".join(["▁the ▁wa s ▁la ke"] * 16)
+    sample = as_batch(words, [(line, line)] * 8, True)
+    size = 0
+
+    def repeated(times: int):
+        for _ in range(times):
+            yield sample
+
+    def look(_, captured):
+        nonlocal size
+        size += sum(w.numel() * w.element_size() for layers in captured.values() for w in layers)
+
+    head_statistics(model, repeated(20), pieces, pieces, words.pad(), look)
+    before, size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 0
+    result = head_statistics(model, repeated(60), pieces, pieces, words.pad(), look)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert result["sentences"] == 480
+    assert size > 100e6
+    assert grown < 30e6, f"{grown / 1e6:.0f} MB more"

@@ -1,0 +1,135 @@
+"""Words of pieces, kinds of tokens, lists of interrogatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from user_dir.analysis.words import Pieces, detect_scheme, known_interrogatives, read_interrogatives
+from user_dir.errors import UserError
+
+
+def dictionary(pieces: str) -> Dictionary:
+    words = Dictionary()
+    for piece in pieces.split():
+        words.add_symbol(piece)
+    return words
+
+
+def batch(words: Dictionary, text: str, left: int = 0, right: int = 0) -> torch.Tensor:
+    tokens = [words.index(piece) for piece in text.split()]
+    return torch.tensor([[words.pad()] * left + tokens + [words.pad()] * right])
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (2, 0), (0, 2)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("▁the ▁Bau m ▁Bau m </s>", [0, 1, 1, 2, 2, -1]),  # </s> is not glued to the word before it
+        ("</s> m ▁the", [-1, 0, 1]),  # what follows </s> begins a word, with its mark or without
+        ("▁Bau m . ▁the", [0, 0, 1, 2]),  # punctuation is a word of its own
+        ("▁Bau - m ' s </s>", [0, 1, 2, 3, 4, -1]),  # and parts what is around it
+        ("▁ m . ▁ . ▁the", [0, 0, 1, 2, 2, 3]),  # a bare mark belongs to what follows it
+        ("<unk> m <unk> ▁the <unk>", [0, 0, 0, 1, 1]),  # <unk> is a piece without a mark
+        ("</s>", [-1]),
+    ],
+)
+def test_words_of_sentencepiece(text, expected, left, right):
+    words = dictionary("▁the ▁Bau m . - ' s ▁")
+    pieces = Pieces(words, "xx")
+    assert pieces.scheme == "sentencepiece"
+    found = pieces.words(batch(words, text, left, right))
+    assert found.tolist() == [[-1] * left + expected + [-1] * right]
+
+
+def test_words_as_spaces_part_them():
+    words = dictionary("▁the ▁Bau m .")
+    tokens = batch(words, "▁Bau m . ▁the . </s>")
+    assert Pieces(words, "xx").words(tokens, part_punctuation=False).tolist() == [[0, 0, 0, 1, 1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the Bau@@ m . </s>", [0, 1, 1, 2, -1]),
+        ("the Bau@@ </s>", [0, 1, -1]),  # a word cut off by the end of its line
+        ("</s> m Bau@@ Bau@@ m the", [-1, 0, 1, 1, 1, 2]),
+    ],
+)
+def test_words_of_subword_nmt(text, expected):
+    words = dictionary("the Bau@@ m .")
+    pieces = Pieces(words, "xx")
+    assert pieces.scheme == "subword_nmt"
+    assert pieces.words(batch(words, text)).tolist() == [expected]
+
+
+def test_scheme_is_detected_or_given():
+    assert detect_scheme(dictionary("a b c")) == "none"
+    assert detect_scheme(dictionary("▁a b ▁c @@")) == "sentencepiece"
+    words = dictionary("▁a b")
+    assert Pieces(words, "xx", "none").words(batch(words, "▁a b </s>")).tolist() == [[0, 1, -1]]
+    with pytest.raises(UserError, match=r"--bpe 'bert' is unknown: choose from sentencepiece"):
+        Pieces(words, "xx", "bert")
+
+
+def test_kinds_of_tokens():
+    words = dictionary("▁Wer ▁w er ? ▁? ... ▁, ▁ $ ▁kommt")
+    side = Pieces(words, "de").side(batch(words, "▁w er ▁kommt ▁, ... $ ▁ ▁Wer ? </s>", left=1))
+    assert side.position.tolist() == [[-1, *range(10)]]
+    assert side.eos.nonzero()[:, 1].tolist() == [10]
+    assert side.punctuation.nonzero()[:, 1].tolist() == [4, 5, 9]  # $ is a symbol, and ▁ is nothing
+    assert side.question.nonzero()[:, 1].tolist() == [9]
+    assert side.interrogative.nonzero()[:, 1].tolist() == [1, 2, 8]
+    assert not side.final_stop.any(), "it ends with a question mark"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("▁kommt ▁, ▁er . </s>", [3]),
+        ("</s> ▁kommt .", [2]),  # as the decoder reads it
+        ("▁kommt . ▁er </s>", []),
+        ("▁er ? ▁er . </s>", []),
+        ("</s>", []),
+    ],
+)
+def test_final_stop(text, expected):
+    words = dictionary("▁er . ▁, ? ▁kommt")
+    assert Pieces(words, "de").side(batch(words, text, left=1)).final_stop.nonzero()[:, 1].tolist() == [
+        place + 1 for place in expected
+    ]
+
+
+def test_japanese_interrogatives_are_found_within_what_no_spaces_part():
+    words = dictionary("▁これ は 何 です か")
+    text = "▁これ は 何 です か </s>"
+    assert Pieces(words, "ja").side(batch(words, text)).interrogative.nonzero()[:, 1].tolist() == [2]
+    given = frozenset({"何"})
+    assert not Pieces(words, "de", interrogatives=given).side(batch(words, text)).interrogative.any()
+
+
+def test_every_list_reads_and_other_languages_have_none():
+    examples = {"de": "wohin", "en": "where", "ja": "どこ", "ro": "unde"}
+    for language, word in examples.items():
+        assert word in known_interrogatives(language)
+    assert known_interrogatives("fr") is None
+    words = dictionary("▁où")
+    assert Pieces(words, "fr").side(batch(words, "▁où </s>")).interrogative is None
+
+
+def test_interrogatives_of_a_file(tmp_path):
+    file = tmp_path / "words.txt"
+    file.write_text("# French\nQui\noù  # where\n\n", encoding="utf-8-sig")
+    assert read_interrogatives(file) == {"qui", "où"}
+    file.write_text("qui\nest ce que\n")
+    with pytest.raises(UserError, match=r"words\.txt, line 2: 'est ce que' is several words"):
+        read_interrogatives(file)
+    file.write_text("# none\n")
+    with pytest.raises(UserError, match=r"words\.txt holds no interrogative word"):
+        read_interrogatives(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"words\.txt is not UTF-8"):
+        read_interrogatives(file)
+    with pytest.raises(UserError, match=r"cannot read .*none\.txt"):
+        read_interrogatives(tmp_path / "none.txt")
