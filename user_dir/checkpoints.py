@@ -18,8 +18,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
+from .attention import Alpha
 from .errors import UserError
 from .files import written_beside
+from .models.flags import alpha_configs
 
 
 def allow_checkpoint_types() -> None:
@@ -99,6 +101,39 @@ def task_settings(state: dict) -> dict:
 
 def _as_dict(settings) -> dict:
     return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings)
+
+
+def num_updates(state: dict) -> int:
+    """How many updates a checkpoint's training had made."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
+    """α of each layer and head of a checkpoint of ours, by attention type, without building the model.
+
+    Raises:
+        UserError: the checkpoint is of another model, whose heads have no α.
+    """
+    name = model_name(state)
+    if not name.startswith("adaptively_sparse_transformer"):
+        raise UserError(f"it is of a {name}, whose heads have no α; convert_checkpoint.py gives it one")
+    settings = argparse.Namespace(**model_settings(state))
+    ARCH_CONFIG_REGISTRY[name](settings)
+    parameters, alphas = state["model"], {}
+    for attention_type, config in alpha_configs(settings).items():
+        side = attention_type.split("_")[0]
+        attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
+        shape = Alpha(getattr(settings, f"{side}_attention_heads"), config)
+        shape.set_num_updates(num_updates(state))
+        layers = []
+        while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in parameters:
+            if shape.a is not None:
+                shape.a.data = parameters[f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
+            layers.append(shape().detach().flatten().expand(shape.num_heads).tolist())
+        if layers:
+            alphas[attention_type] = layers
+    return alphas
 
 
 def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:

@@ -9,33 +9,11 @@ import zipfile
 
 import numpy as np
 import pytest
+from examples import sentence
 
 from user_dir.analysis.maps import Maps, SentenceMaps, bertviz_arguments, maps_writer
-from user_dir.attention.alpha import ATTENTION_TYPES
+from user_dir.attention import ATTENTION_TYPES
 from user_dir.errors import UserError
-
-
-def sentence(source=5, target=4, layers=2, heads=3, seed=0, **more) -> SentenceMaps:
-    """Maps with rows that sum to 1 and exact zeros in them."""
-    random = np.random.default_rng(seed)
-    sizes = {"encoder_self": (source, source), "decoder_self": (target, target)}
-    sizes["decoder_context"] = (target, source)
-    weights = {}
-    for name, (queries, keys) in sizes.items():
-        raw = random.random((layers, heads, queries, keys)) - 0.5
-        raw[..., 0] = 1
-        if name == "decoder_self":
-            raw = np.tril(raw)
-        raw = raw.clip(min=0)
-        weights[name] = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
-    words = [f"▁wört{i}" for i in range(max(source, target))]
-    return SentenceMaps(
-        weights=weights,
-        source=[*words[: source - 1], "</s>"],
-        target_input=["</s>", *words[: target - 1]],
-        target=[*words[: target - 1], "</s>"],
-        **more,
-    )
 
 
 def same(one: SentenceMaps, other: SentenceMaps) -> bool:

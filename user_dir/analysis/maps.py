@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..attention.alpha import ATTENTION_TYPES
+from ..attention import ATTENTION_TYPES
 from ..errors import UserError
 from ..files import written_beside
 

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Figures of what the heads of one or several models learned, for papers.
+
+From statistics that head_stats.py wrote: histograms of α and of density, densities of the heads by layer, and
+the heads' diversity. With an α log for each model, also α over training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main(argv=None) -> None:
+    """Read the command line, draw, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("statistics", type=Path, nargs="+", metavar="MODEL.heads.json")
+    parser.add_argument("--name", action="append", help="of each model, in their order (default: its path)")
+    parser.add_argument(
+        "--alpha-log", type=Path, action="append", metavar="FILE", help="of each model, in their order"
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("figures"), metavar="DIR", help="folder (default: figures)"
+    )
+    parser.add_argument("--format", choices=("svg", "pdf", "png"), default="svg", help="default: svg")
+    args = parser.parse_args(argv)
+    if args.alpha_log and len(args.alpha_log) != len(args.statistics):
+        parser.error(
+            f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"
+        )
+
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.analysis import plots
+    from user_dir.analysis.sources import model_names, read_statistics
+    from user_dir.analysis.trajectories import read_trajectories
+
+    names = model_names(args.statistics, args.name)
+    models = {name: read_statistics(path) for name, path in zip(names, args.statistics)}
+    figures = {
+        "alpha_histograms": plots.alpha_histograms(
+            {name: plots.alphas_of_heads(statistics) for name, statistics in models.items()}
+        ),
+        "density_histograms": plots.density_histograms(models),
+        "sorted_densities": plots.sorted_densities(models),
+        "diversity": plots.diversity(models),
+    }
+    for number, log in enumerate(args.alpha_log or []):
+        suffix = f"_{number}" if len(names) > 1 else ""
+        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(read_trajectories(log))
+    for stem, figure in figures.items():
+        path = args.output / f"{stem}.{args.format}"
+        plots.save(figure, path)
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Made-up results of analysis, in the formats of the real ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from user_dir.analysis.maps import SentenceMaps, maps_writer
+from user_dir.attention import ATTENTION_TYPES
+
+ROLES = ("previous position", "next position", "current", "subword merging", "interrogation", "</s> sink")
+COLUMNS = (
+    "confidence_previous",
+    "confidence_next",
+    "confidence_current",
+    "subword_merging",
+    "interrogation",
+    "eos",
+)
+
+
+def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) -> SentenceMaps:
+    """Maps with rows that sum to 1 and exact zeros in them."""
+    random = np.random.default_rng(seed)
+    sizes = {"encoder_self": (source, source), "decoder_self": (target, target)}
+    sizes["decoder_context"] = (target, source)
+    weights = {}
+    for name, (queries, keys) in sizes.items():
+        raw = random.random((layers, heads, queries, keys)) - np.linspace(0, 0.9, layers * heads).reshape(
+            layers, heads, 1, 1
+        )
+        raw[..., 0] = 1
+        raw = (np.tril(raw) if name == "decoder_self" else raw).clip(min=0)
+        weights[name] = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+    words = words or [f"▁wört{i}" for i in range(max(source, target))]
+    return SentenceMaps(
+        weights=weights,
+        source=[*words[: source - 1], "</s>"],
+        target_input=["</s>", *words[: target - 1]],
+        target=[*words[: target - 1], "</s>"],
+        **more,
+    )
+
+
+def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
+    """What head_stats.py writes."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for attention_type in ATTENTION_TYPES:
+        for layer in range(layers):
+            for head in range(heads):
+                row = {"attention": attention_type, "layer": layer, "head": head}
+                row["alpha"] = round(float(1 + random.beta(2, 2)), 6)
+                densities = random.beta(4, 1 + 6 * (row["alpha"] - 1), 50)
+                row["density"], row["density_std"] = float(densities.mean()), float(densities.std())
+                row["density_histogram"] = np.histogram(densities, 20, (0, 1))[0].tolist()
+                row["output_norm"], row["entropy"] = float(random.random()), float(random.random() * 3)
+                for column in (*COLUMNS, "subword_merging_confidence", "punctuation"):
+                    row[column] = float(random.random())
+                if attention_type != "encoder_self":
+                    row["interrogation"] = None
+                row["roles"] = [role for role, c in zip(ROLES, COLUMNS) if (row[c] or 0) > 0.8]
+                rows.append(row)
+    layer_rows = [
+        {
+            "attention": name,
+            "layer": layer,
+            "diversity": float(random.random() / 2),
+            "union_density": float(0.9 + random.random() / 10),
+        }
+        for name in ATTENTION_TYPES
+        for layer in range(layers)
+    ]
+    roles = {}
+    for role, column in zip(ROLES, COLUMNS):
+        ranked = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])
+        roles[role] = {
+            "measure": column,
+            "threshold": 0.8,
+            "heads": [
+                {**{key: row[key] for key in ("attention", "layer", "head")}, "value": row[column]}
+                for row in ranked
+            ],
+        }
+    about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
+    about.update(source_lang="de", target_lang="en")
+    return {**about, "heads": rows, "layers": layer_rows, "roles": roles}
+
+
+def write_statistics(path: Path, **options) -> Path:
+    path.write_text(json.dumps(statistics(name=path.stem, **options)), encoding="utf-8")
+    return path
+
+
+def write_maps(path: Path, sentences) -> Path:
+    with maps_writer(path) as writer:
+        for each in sentences:
+            writer.write(each)
+    return path
+
+
+def alpha_lines(layers=2, heads=3, updates=range(0, 500, 100), seed=0) -> list[str]:
+    """Lines of an α log."""
+    random = np.random.default_rng(seed)
+    alphas = {name: 1.2 + 0.6 * random.random((layers, heads)) for name in ATTENTION_TYPES}
+    lines = []
+    for update in updates:
+        values = {name: np.round(each, 6).tolist() for name, each in alphas.items()}
+        lines.append(json.dumps({"update": update, **values}))
+        alphas = {
+            name: (each + random.normal(0, 0.03, each.shape)).clip(1.01, 2) for name, each in alphas.items()
+        }
+    return lines
+
+
+def write_alpha_log(path: Path, **options) -> Path:
+    path.write_text("".join(line + "\n" for line in alpha_lines(**options)), encoding="utf-8")
+    return path

@@ -1,0 +1,156 @@
+"""Figures: that they show the data, are labelled, can be told apart in grey, and are saved whole."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import numpy as np
+import pytest
+from examples import sentence, statistics, write_alpha_log
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from user_dir.analysis import plots
+from user_dir.analysis.trajectories import read_trajectories
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.errors import UserError
+
+MODELS = {"sparse": statistics(seed=1), "dense": statistics(seed=2)}
+
+
+def panels(figure: Figure) -> list:
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def lightness(colour) -> float:
+    """Relative luminance (WCAG 2)."""
+    channels = np.array(to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.fixture
+def trajectories(tmp_path):
+    return read_trajectories(write_alpha_log(tmp_path / "alpha.jsonl", layers=3, heads=2))
+
+
+def test_trajectories_show_every_head(trajectories):
+    figure = plots.alpha_trajectories(trajectories)
+    assert [axes.get_title() for axes in panels(figure)] == [plots.TITLES[name] for name in ATTENTION_TYPES]
+    for axes, name in zip(panels(figure), ATTENTION_TYPES):
+        drawn = [tuple(line.get_ydata()) for line in axes.lines]
+        expected = [tuple(alphas) for each, _, _, alphas in trajectories.heads() if each == name]
+        assert sorted(drawn) == sorted(expected)
+        assert axes.get_xlabel() == "updates"
+        low, high = axes.get_ylim()
+        assert low <= min(map(min, drawn))
+        assert high >= max(map(max, drawn))
+    assert panels(figure)[0].get_ylabel() == "α"
+    assert [text.get_text() for text in figure.legends[0].texts] == ["layer 0", "layer 1", "layer 2"]
+    shades = [lightness(line.get_color()) for line in panels(figure)[0].lines][::2]
+    assert shades == sorted(shades), "layers do not get lighter one by one in grey"
+    assert np.diff(shades).min() > 0.05
+
+
+def test_alpha_histograms_count_every_head():
+    models = {"ours": {"encoder_self": np.array([[1.0, 1.26], [1.49, 2.0]]), "decoder_self": [1.5, 1.5, 1.5]}}
+    figure = plots.alpha_histograms({**models, "wide": {"encoder_self": [2.32]}})
+    first, second, third, fourth = panels(figure)
+    heights = {round(bar.get_x(), 2): bar.get_height() for bar in first.patches}
+    assert {left for left, height in heights.items() if height} == {1.0, 1.25, 1.45, 2.0}
+    assert sum(bar.get_height() for bar in second.patches) == 3
+    assert sum(bar.get_height() for bar in third.patches) == 1
+    assert sum(bar.get_height() for bar in fourth.patches) == 0
+    assert third.get_xlabel() == "α"
+    assert third.get_ylabel() == "wide\nheads"
+
+
+def test_greatest_alpha_of_the_default_is_in_the_last_bin():
+    figure = plots.alpha_histograms({"sparsemax": {"encoder_self": [2.0, 2.0]}})
+    assert [bar.get_height() for bar in panels(figure)[0].patches][-1] == 2
+
+
+def test_density_histograms_are_shares():
+    figure = plots.density_histograms(MODELS)
+    for axes, name in zip(panels(figure), ATTENTION_TYPES):
+        assert axes.get_xlabel().startswith("density")
+        outlines = [patch for patch in axes.patches if not patch.get_fill()]
+        assert [patch.get_label() for patch in outlines] == ["sparse", "dense"]
+        for patch, model in zip(outlines, MODELS.values()):
+            rows = [row["density_histogram"] for row in model["heads"] if row["attention"] == name]
+            expected = [sum(column) / (50 * len(rows)) for column in zip(*rows)]
+            assert np.allclose(patch.get_data().values, expected)
+
+
+def test_sorted_densities_join_the_kth_densest():
+    figure = plots.sorted_densities(MODELS)
+    axes = panels(figure)[0]
+    rows = [row for row in MODELS["sparse"]["heads"] if row["attention"] == "encoder_self"]
+    layers = [sorted((r["density"] for r in rows if r["layer"] == layer), reverse=True) for layer in (0, 1)]
+    lines = [list(line.get_ydata()) for line in axes.lines]
+    assert lines[:3] == [list(pair) for pair in zip(*layers)]
+    union = [row["union_density"] for row in MODELS["sparse"]["layers"] if row["attention"] == "encoder_self"]
+    assert lines[3] == union
+    assert len(panels(figure)) == 6
+
+
+def test_diversity_of_each_model():
+    figure = plots.diversity(MODELS)
+    axes = panels(figure)[2]
+    for line, model in zip(axes.lines, MODELS.values()):
+        assert list(line.get_ydata()) == [
+            row["diversity"] for row in model["layers"] if row["attention"] == "decoder_context"
+        ]
+    assert axes.get_xlabel() == "layer"
+    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon divergence / log H"
+
+
+def test_models_differ_without_colour():
+    lines = panels(plots.diversity({str(i): statistics(seed=i) for i in range(6)}))[0].lines
+    assert len({line.get_marker() for line in lines}) == 6
+    shades = [lightness(line.get_color()) for line in lines]
+    assert np.abs(np.diff(shades)).min() > 0.1, "two models that follow each other look alike in grey"
+
+
+def test_head_maps_leave_exact_zeros_empty():
+    maps = sentence()
+    shown = [
+        (name, maps.head(name, 1, 2), maps.queries(name), maps.keys(name))
+        for name in ("decoder_context", "decoder_self")
+    ]
+    figure = plots.head_maps(shown)
+    for axes, (title, weights, queries, keys) in zip(panels(figure), shown):
+        drawn = axes.images[0].get_array()
+        assert (np.ma.getmaskarray(drawn) == (weights == 0)).all()
+        assert np.allclose(drawn.filled(0), weights)
+        assert axes.get_title() == title
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == [key.replace("▁", "_") for key in keys]
+        assert len(axes.get_yticklabels()) == len(queries)
+    colours = plots.weight_colours()
+    assert tuple(colours.get_bad())[:3] == (1, 1, 1)
+    shades = [lightness(colours(weight)[:3]) for weight in np.linspace(0, 1, 50)]
+    assert shades[0] < 0.8, "the least weight above 0 hardly differs from empty paper"
+    assert shades == sorted(shades, reverse=True)
+
+
+def test_saved_whole_and_the_same_each_time(tmp_path):
+    for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
+        for name in ("one", "two"):
+            plots.save(plots.diversity(MODELS), tmp_path / f"{name}.{kind}")
+        assert (tmp_path / f"one.{kind}").read_bytes().startswith(start)
+        assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"two.{kind}").read_bytes()
+    assert re.search(r"<text[^>]*>layer</text>", (tmp_path / "one.svg").read_text()), "text became paths"
+    with pytest.raises(UserError, match=r"figure.jpg must end in \.svg, \.pdf, \.png"):
+        plots.save(plots.diversity(MODELS), tmp_path / "figure.jpg")
+
+
+def test_characters_that_no_font_has_are_told_of_once(tmp_path, caplog):
+    private = chr(0xE123)  # of the private use area: no font has it
+    figure = plots.head_maps([("$x_1", np.eye(2), [private, "$"], ["a_$b$", private])])
+    with caplog.at_level(logging.WARNING):
+        plots.save(figure, tmp_path / "maps.png")
+    assert caplog.text.count("in no installed font") == 1
+    caplog.clear()
+    plots.save(figure, tmp_path / "maps.svg")
+    assert not caplog.text

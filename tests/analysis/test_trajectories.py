@@ -1,0 +1,180 @@
+"""α over training, from logs and checkpoints: what is read, written, and refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+import re
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from examples import alpha_lines, write_alpha_log
+from helpers import build, parse
+
+from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.checkpoints import save_checkpoint
+from user_dir.errors import UserError
+
+
+def write_checkpoint(path, flags="", update=7, seed=1, arch="adaptively_sparse_transformer"):
+    """A checkpoint of a small model as fairseq writes it; returns the model."""
+    model = build(flags, arch, seed)
+    settings = parse(
+        "--encoder-embed-dim 16 --encoder-attention-heads 4 --decoder-embed-dim 16 "
+        f"--decoder-attention-heads 2 --encoder-layers 2 --decoder-layers 2 {flags}",
+        arch,
+    )
+    settings._name = arch
+    cfg = {"model": settings, "task": Namespace(source_lang="de", target_lang="en")}
+    state = {"model": model.state_dict(), "cfg": cfg, "optimizer_history": [{"num_updates": update}]}
+    save_checkpoint(state, path)
+    return model
+
+
+def test_log_is_read(tmp_path):
+    log = write_alpha_log(tmp_path / "alpha.jsonl", layers=2, heads=3)
+    trajectories = read_trajectories(log)
+    assert trajectories.updates == [0, 100, 200, 300, 400]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for name in ATTENTION_TYPES:
+        assert trajectories.alphas[name].shape == (5, 2, 3)
+        assert trajectories.alphas[name].tolist() == [line[name] for line in lines]
+
+
+def test_json_and_csv_say_what_the_log_says(tmp_path):
+    log = write_alpha_log(tmp_path / "alpha.jsonl")
+    lines = {line["update"]: line for line in map(json.loads, log.read_text().splitlines())}
+    trajectories = read_trajectories(log)
+    report = json.loads(to_json(trajectories, "alpha.jsonl"))
+    assert report["source"] == "alpha.jsonl"
+    assert len(report["heads"]) == 18
+    for head in report["heads"]:
+        for update, alpha in zip(report["updates"], head["alpha"]):
+            assert alpha == lines[update][head["attention"]][head["layer"]][head["head"]]
+    rows = list(csv.DictReader(io.StringIO(to_csv(trajectories))))
+    assert len(rows) == 5 * 18
+    for row in rows:
+        alpha = lines[int(row["update"])][row["attention"]][int(row["layer"])][int(row["head"])]
+        assert float(row["alpha"]) == alpha
+
+
+def test_table_shows_the_last_values(tmp_path):
+    log = write_alpha_log(tmp_path / "alpha.jsonl", layers=2, heads=3)
+    last = json.loads(log.read_text().splitlines()[-1])
+    table = alpha_table(read_trajectories(log))
+    assert "alpha at update 400" in table
+    block = table.split("decoder_self")[1].split("decoder_context")[0]
+    for layer, alphas in enumerate(last["decoder_self"]):
+        line = re.search(rf"layer {layer}(.*)", block).group(1)
+        assert [float(word) for word in line.split()] == [round(alpha, 3) for alpha in alphas]
+
+
+def test_a_last_line_cut_short_is_left_out_and_named(tmp_path, caplog):
+    lines = alpha_lines()
+    log = tmp_path / "alpha.jsonl"
+    log.write_text("\n".join(lines)[:-9], encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        assert read_trajectories(log).updates == [0, 100, 200, 300]
+    assert f"{log}, line 5 is cut short" in caplog.text
+    log.write_text("\n".join(lines), encoding="utf-8")  # whole, though its newline is missing
+    assert len(read_trajectories(log).updates) == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"update": 100', "line 2 is not of an α log: it is not JSON"),
+        ("[1]", 'line 2 .* no whole number "update"'),
+        ('{"update": 100, "loss": 2}', "line 2 .* none of encoder_self"),
+        ('{"update": 100, "encoder_self": [[1.5, 1.2], [1.5]]}', "line 2 .* not α's by layer and head"),
+        ('{"update": 100, "encoder_self": [[0.5]]}', "line 2 .* an α of 0.5"),
+        ('{"update": 100, "encoder_self": [[NaN]]}', "line 2 .* an α of nan"),
+        ('{"update": 100, "encoder_self": [[1.5]]}', r"line 2: layers and heads are .*\(1, 1\)"),
+        (alpha_lines()[0], "line 2: update 0 comes after update 0"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, line, reason):
+    lines = alpha_lines()
+    (tmp_path / "alpha.jsonl").write_text("\n".join([lines[0], line, *lines[2:]]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=rf"alpha\.jsonl, {reason}"):
+        read_trajectories(tmp_path / "alpha.jsonl")
+
+
+def test_no_log_and_an_empty_one(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read the α log .*none\.jsonl: No such file"):
+        read_trajectories(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(UserError, match=r"empty\.jsonl has no complete line"):
+        read_trajectories(tmp_path / "empty.jsonl")
+    (tmp_path / "bytes.jsonl").write_bytes(bytes(range(128, 256)))
+    with pytest.raises(UserError, match="not text"):
+        read_trajectories(tmp_path / "bytes.jsonl")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        "--alpha-tying layer",
+        "--alpha-tying model",
+        "--alpha-lr-multiplier 3 --alpha-max 2.5",
+        "--attention-normalizer softmax",
+        "--fixed-alpha 1.7",
+        "--alpha-schedule linear --alpha-schedule-updates 10 --alpha-schedule-then learned",
+        "--decoder-context-attention-normalizer sparsemax",
+        "--no-cross-attention",
+    ],
+)
+def test_a_checkpoint_has_the_alphas_of_its_model(tmp_path, flags):
+    model = write_checkpoint(tmp_path / "checkpoint.pt", flags, update=7)
+    model.set_num_updates(7)
+    trajectories = read_trajectories(tmp_path / "checkpoint.pt")
+    assert trajectories.updates == [7]
+    expected = model.alpha_values()
+    assert list(trajectories.alphas) == list(expected)
+    for name, alphas in trajectories.final().items():
+        assert np.allclose(alphas, expected[name], rtol=0, atol=1e-6), name
+
+
+def test_a_folder_is_ordered_by_update(tmp_path):
+    models = {}
+    for name, update in (("checkpoint2", 20), ("checkpoint10", 100), ("checkpoint_1_5", 5)):
+        models[update] = write_checkpoint(tmp_path / f"{name}.pt", update=update, seed=update)
+    (tmp_path / "checkpoint_last.pt").write_bytes((tmp_path / "checkpoint10.pt").read_bytes())
+    (tmp_path / "average.pt").write_bytes(b"not asked for")
+    trajectories = read_trajectories(tmp_path)
+    assert trajectories.updates == [5, 20, 100]
+    for index, update in enumerate(trajectories.updates):
+        for name, alphas in models[update].alpha_values().items():
+            assert np.allclose(trajectories.alphas[name][index], alphas, atol=1e-6)
+
+
+def test_checkpoints_without_alphas_are_named(tmp_path):
+    write_checkpoint(tmp_path / "checkpoint1.pt", arch="transformer")
+    with pytest.raises(UserError, match=r"checkpoint1\.pt has no α: it is of a transformer"):
+        read_trajectories(tmp_path / "checkpoint1.pt")
+    with pytest.raises(UserError, match=r"checkpoint1\.pt has no α"):
+        read_trajectories(tmp_path)
+    with pytest.raises(UserError, match=r"no checkpoint .*none\.pt"):
+        read_trajectories(tmp_path / "none.pt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="empty has no checkpoints"):
+        read_trajectories(tmp_path / "empty")
+
+
+def test_checkpoints_of_two_models_do_not_mix(tmp_path):
+    write_checkpoint(tmp_path / "checkpoint1.pt", update=1)
+    write_checkpoint(tmp_path / "checkpoint2.pt", "--no-cross-attention", update=2)
+    with pytest.raises(UserError, match=r"checkpoint2\.pt: layers and heads"):
+        read_trajectories(tmp_path)
+
+
+def test_weights_only_holds(tmp_path):
+    torch.save({"model": {}, "cfg": slice(1)}, tmp_path / "checkpoint1.pt")
+    with pytest.raises(UserError, match="refused"):
+        read_trajectories(tmp_path)

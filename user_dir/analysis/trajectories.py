@@ -1,0 +1,200 @@
+"""α of every head over training: from an α log, from a folder of checkpoints, or from one checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from ..attention import ATTENTION_TYPES
+from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates
+from ..errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """α of every head at some updates of training (Correia et al. 2019, figure 2).
+
+    Attributes:
+        updates: the U updates, rising.
+        alphas: by attention type, (U, L, H).
+    """
+
+    updates: list[int]
+    alphas: dict[str, np.ndarray]
+
+    def heads(self) -> Iterator[tuple[str, int, int, np.ndarray]]:
+        """Every head: attention type, layer, head, and its α at each update (U,)."""
+        for attention_type, values in self.alphas.items():
+            for layer, head in np.ndindex(values.shape[1:]):
+                yield attention_type, layer, head, values[:, layer, head]
+
+    def final(self) -> dict[str, np.ndarray]:
+        """α at the last update: by attention type, (L, H)."""
+        return {attention_type: values[-1] for attention_type, values in self.alphas.items()}
+
+
+def read_trajectories(source: str | Path) -> Trajectories:
+    """From a folder of checkpoints, from one checkpoint (``*.pt``), or else from an α log."""
+    source = Path(source)
+    if source.is_dir():
+        return trajectories_of_folder(source)
+    if source.suffix == ".pt":
+        return trajectories_of_checkpoint(source)
+    return read_alpha_log(source)
+
+
+def read_alpha_log(path: str | Path) -> Trajectories:
+    """Read what ``--alpha-log`` wrote.
+
+    A last line that was cut short, as killing a run can leave it, is left out with a warning.
+
+    Raises:
+        UserError: there is no such file, or a line of it is wrong; the message names the line.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"cannot read the α log {path}: {reason}") from None
+    points = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            point = _point(line)
+        except ValueError as error:
+            if number == len(lines) and not isinstance(error, UserError):  # the last, and without its newline
+                logger.warning("%s, line %d is cut short, as by a killed run; it is left out", path, number)
+                continue
+            reason = error if isinstance(error, UserError) else "it is not JSON"
+            raise UserError(f"{path}, line {number} is not of an α log: {reason}") from None
+        _check_follows(points, point, f"{path}, line {number}")
+        points.append(point)
+    if not points:
+        raise UserError(f"the α log {path} has no complete line")
+    return _join(points)
+
+
+def trajectories_of_checkpoint(path: str | Path) -> Trajectories:
+    """The one point of a checkpoint; raises UserError if it has no α."""
+    return _join([_point_of_checkpoint(Path(path))])
+
+
+def trajectories_of_folder(folder: str | Path) -> Trajectories:
+    """From the folder's checkpoints (``checkpoint*.pt``), a point for each update that any of them is of."""
+    folder = Path(folder)
+    paths = sorted(folder.glob("checkpoint*.pt"))
+    if not paths:
+        raise UserError(f"the folder {folder} has no checkpoints (checkpoint*.pt)")
+    found = {}
+    for path in tqdm(paths, desc="checkpoints", disable=None):
+        point = _point_of_checkpoint(path)
+        found.setdefault(point[0], (path, point))
+    points = []
+    for _, (path, point) in sorted(found.items()):
+        _check_follows(points, point, str(path))
+        points.append(point)
+    return _join(points)
+
+
+_Point = tuple  # of an update and {attention type: (L, H)}
+
+
+def _point_of_checkpoint(path: Path) -> _Point:
+    state = load_checkpoint(path)
+    try:
+        alphas = checkpoint_alphas(state)
+    except UserError as error:
+        raise UserError(f"{path} has no α: {error}") from None
+    return num_updates(state), {name: np.array(layers) for name, layers in alphas.items()}
+
+
+def _point(line: str) -> _Point:
+    """A line of an α log; raises ValueError if it is cut short, and UserError if it is whole but wrong."""
+    values = json.loads(line)
+    if not isinstance(values, dict) or not isinstance(values.get("update"), int):
+        raise UserError('it has no whole number "update"')
+    alphas = {}
+    for name in ATTENTION_TYPES:
+        if name not in values:
+            continue
+        try:
+            alphas[name] = np.array(values[name], dtype=float)
+        except (ValueError, TypeError):
+            raise UserError(f"{name} is not α's by layer and head") from None
+        if alphas[name].ndim != 2 or not alphas[name].size:
+            raise UserError(f"{name} is not α's by layer and head")
+        wrong = ~(np.isfinite(alphas[name]) & (alphas[name] >= 1))
+        if wrong.any():
+            raise UserError(f"{name} has an α of {alphas[name][wrong][0]:g}; α is at least 1 and finite")
+    if not alphas:
+        raise UserError(f"it has none of {', '.join(ATTENTION_TYPES)}")
+    return values["update"], alphas
+
+
+def _check_follows(points: list[_Point], point: _Point, where: str) -> None:
+    if not points:
+        return
+    if point[0] <= points[-1][0]:
+        raise UserError(
+            f"{where}: update {point[0]} comes after update {points[-1][0]}; were logs of two runs joined?"
+        )
+    shapes = [{name: values.shape for name, values in each[1].items()} for each in (points[-1], point)]
+    if shapes[0] != shapes[1]:
+        raise UserError(f"{where}: layers and heads are {shapes[1]}, but {shapes[0]} before; another model?")
+
+
+def _join(points: list[_Point]) -> Trajectories:
+    updates = [update for update, _ in points]
+    return Trajectories(
+        updates, {name: np.stack([alphas[name] for _, alphas in points]) for name in points[0][1]}
+    )
+
+
+def to_json(trajectories: Trajectories, source: str) -> str:
+    """``{"source", "updates": [U], "heads": [{"attention", "layer", "head", "alpha": [U]}, …]}``."""
+    heads = [
+        {
+            "attention": attention_type,
+            "layer": layer,
+            "head": head,
+            "alpha": [round(alpha, 6) for alpha in alphas.tolist()],
+        }
+        for attention_type, layer, head, alphas in trajectories.heads()
+    ]
+    report = {"source": source, "updates": trajectories.updates, "heads": heads}
+    return json.dumps(report, ensure_ascii=False) + "\n"
+
+
+def to_csv(trajectories: Trajectories) -> str:
+    """A row for each update and head: update, attention, layer, head, alpha."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["update", "attention", "layer", "head", "alpha"])
+    for index, update in enumerate(trajectories.updates):
+        for attention_type, layer, head, alphas in trajectories.heads():
+            writer.writerow([update, attention_type, layer, head, round(float(alphas[index]), 6)])
+    return table.getvalue()
+
+
+def alpha_table(trajectories: Trajectories) -> str:
+    """The final α of every head as text: for each attention type, a line per layer and a column per head."""
+    lines = [f"alpha at update {trajectories.updates[-1]}", ""]
+    for attention_type, alphas in trajectories.final().items():
+        lines.append(f"{attention_type}: mean alpha {alphas.mean():.3f}")
+        lines.append(" " * 10 + "".join(f"  head {head:<2}" for head in range(alphas.shape[1])))
+        for layer, row in enumerate(alphas):
+            lines.append(f"  layer {layer:<2}" + "".join(f"  {alpha:7.3f}" for alpha in row))
+        lines.append("")
+    return "\n".join(lines)
