@@ -49,8 +49,9 @@ def main(argv=None) -> None:
             )
 
     import user_dir  # noqa: F401  registers the model
-    from user_dir.analysis import plots
     from user_dir.analysis.maps import Maps
+    from user_dir.analysis.plots import TITLES, save
+    from user_dir.analysis.plots_maps import head_maps
     from user_dir.analysis.sources import model_names
 
     names = model_names(args.maps, args.name)
@@ -61,7 +62,7 @@ def main(argv=None) -> None:
         for chosen in args.head:
             for index, sentence in enumerate(sentences):
                 attention_type, layer, head = chosen[index % len(chosen)]
-                title = f"{plots.TITLES.get(attention_type)}\nlayer {layer}, head {head}"
+                title = f"{TITLES.get(attention_type)}\nlayer {layer}, head {head}"
                 if len(models) > 1:
                     title = f"{names[index]}\n{title}"
                 weights = sentence.head(attention_type, layer, head)
@@ -69,7 +70,7 @@ def main(argv=None) -> None:
                     (title, weights, sentence.queries(attention_type), sentence.keys(attention_type))
                 )
     columns = len(models) if len(models) > 1 else min(len(args.head), 4)
-    plots.save(plots.head_maps(panels, columns), args.output)
+    save(head_maps(panels, columns), args.output)
     print(f"{len(panels)} maps: {args.output}")
 
 

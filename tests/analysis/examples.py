@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from user_dir.analysis.maps import SentenceMaps, maps_writer
 from user_dir.attention import ATTENTION_TYPES
@@ -118,3 +120,14 @@ def alpha_lines(layers=2, heads=3, updates=range(0, 500, 100), seed=0) -> list[s
 def write_alpha_log(path: Path, **options) -> Path:
     path.write_text("".join(line + "\n" for line in alpha_lines(**options)), encoding="utf-8")
     return path
+
+
+def panels(figure: Figure) -> list:
+    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+
+
+def lightness(colour) -> float:
+    """Relative luminance (WCAG 2)."""
+    channels = np.array(to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 import numpy as np
 import pytest
-from examples import sentence, statistics, write_alpha_log
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
+from examples import lightness, panels, statistics, write_alpha_log
 
 from user_dir.analysis import plots
 from user_dir.analysis.trajectories import read_trajectories
@@ -17,17 +14,6 @@ from user_dir.attention import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 MODELS = {"sparse": statistics(seed=1), "dense": statistics(seed=2)}
-
-
-def panels(figure: Figure) -> list:
-    return [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
-
-
-def lightness(colour) -> float:
-    """Relative luminance (WCAG 2)."""
-    channels = np.array(to_rgb(colour))
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 @pytest.fixture
@@ -113,27 +99,6 @@ def test_models_differ_without_colour():
     assert np.abs(np.diff(shades)).min() > 0.1, "two models that follow each other look alike in grey"
 
 
-def test_head_maps_leave_exact_zeros_empty():
-    maps = sentence()
-    shown = [
-        (name, maps.head(name, 1, 2), maps.queries(name), maps.keys(name))
-        for name in ("decoder_context", "decoder_self")
-    ]
-    figure = plots.head_maps(shown)
-    for axes, (title, weights, queries, keys) in zip(panels(figure), shown):
-        drawn = axes.images[0].get_array()
-        assert (np.ma.getmaskarray(drawn) == (weights == 0)).all()
-        assert np.allclose(drawn.filled(0), weights)
-        assert axes.get_title() == title
-        assert [tick.get_text() for tick in axes.get_xticklabels()] == [key.replace("▁", "_") for key in keys]
-        assert len(axes.get_yticklabels()) == len(queries)
-    colours = plots.weight_colours()
-    assert tuple(colours.get_bad())[:3] == (1, 1, 1)
-    shades = [lightness(colours(weight)[:3]) for weight in np.linspace(0, 1, 50)]
-    assert shades[0] < 0.8, "the least weight above 0 hardly differs from empty paper"
-    assert shades == sorted(shades, reverse=True)
-
-
 def test_saved_whole_and_the_same_each_time(tmp_path):
     for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         for name in ("one", "two"):
@@ -143,14 +108,3 @@ def test_saved_whole_and_the_same_each_time(tmp_path):
     assert re.search(r"<text[^>]*>layer</text>", (tmp_path / "one.svg").read_text()), "text became paths"
     with pytest.raises(UserError, match=r"figure.jpg must end in \.svg, \.pdf, \.png"):
         plots.save(plots.diversity(MODELS), tmp_path / "figure.jpg")
-
-
-def test_characters_that_no_font_has_are_told_of_once(tmp_path, caplog):
-    private = chr(0xE123)  # of the private use area: no font has it
-    figure = plots.head_maps([("$x_1", np.eye(2), [private, "$"], ["a_$b$", private])])
-    with caplog.at_level(logging.WARNING):
-        plots.save(figure, tmp_path / "maps.png")
-    assert caplog.text.count("in no installed font") == 1
-    caplog.clear()
-    plots.save(figure, tmp_path / "maps.svg")
-    assert not caplog.text

@@ -16,7 +16,6 @@ import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -33,14 +32,14 @@ TITLES = {
     "decoder_context": "context attention",
 }
 FORMATS = ("svg", "pdf", "png")
-# Colour, line style, marker, hatch of each model; lightness falls, then rises.
-_STYLES = (
-    ("#0072B2", "-", "o", ""),
-    ("#E69F00", "--", "s", "///"),
-    ("#000000", ":", "^", "..."),
-    ("#CC79A7", "-.", "D", "\\\\\\"),
-    ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v", "xxx"),
-    ("#56B4E9", (0, (1, 3)), "P", "+++"),
+# Colour, line style and marker of each model; in grey, none is near the one before.
+STYLES = (
+    ("#0072B2", "-", "o"),
+    ("#E69F00", "--", "s"),
+    ("#000000", ":", "^"),
+    ("#CC79A7", "-.", "D"),
+    ("#56B4E9", (0, (1, 3)), "P"),
+    ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
 _PANEL = 2.4  # inches
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
@@ -55,16 +54,18 @@ def _settings() -> dict:
     return {**text, "svg.hashsalt": "heads"}
 
 
-def _styled(draw):
+def styled(draw):
+    """Make a function that draws use the settings of all our figures."""
+
     @wraps(draw)
-    def styled(*args, **kwargs):
+    def drawing(*args, **kwargs):
         with matplotlib.rc_context(_settings()):
             return draw(*args, **kwargs)
 
-    return styled
+    return drawing
 
 
-@_styled
+@styled
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format its name ends in (svg, pdf, png); the same figure gives the same file."""
     path = Path(path)
@@ -84,7 +85,7 @@ def save(figure: Figure, path: str | Path) -> None:
         )
 
 
-@_styled
+@styled
 def alpha_trajectories(trajectories: Trajectories) -> Figure:
     """α of every head over updates, a panel for each attention type; a head's shade is its layer.
 
@@ -108,7 +109,7 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
     """How many heads have which α, in bins of 0.05: a row for each model, a panel for each attention type.
 
@@ -120,7 +121,7 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
     values = [alphas for model in models.values() for alphas in model.values()]
     top = max(2.0, max(float(np.max(each)) for each in values))
     edges = 1 + 0.05 * np.arange(np.ceil((top - 1) / 0.05 - 1e-9) + 1)
-    for row, (name, model), style in zip(rows, models.items(), cycle(_STYLES)):
+    for row, (name, model), style in zip(rows, models.items(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             alphas = np.ravel(model.get(attention_type, []))
             # A bin holds its upper edge too: heads of the default's greatest α, 2, are in the last.
@@ -135,7 +136,7 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def density_histograms(models: dict[str, dict]) -> Figure:
     """Density of every head on every sentence, as a share of these: a panel for each attention type.
 
@@ -143,7 +144,7 @@ def density_histograms(models: dict[str, dict]) -> Figure:
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types))
-    for (name, statistics), style in zip(models.items(), cycle(_STYLES)):
+    for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
             heads = [row for row in statistics["heads"] if row["attention"] == attention_type]
             if not heads:
@@ -162,7 +163,7 @@ def density_histograms(models: dict[str, dict]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def sorted_densities(models: dict[str, dict]) -> Figure:
     """Mean density of the heads of each layer, sorted, and that of the union of their supports.
 
@@ -171,7 +172,7 @@ def sorted_densities(models: dict[str, dict]) -> Figure:
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(len(models), len(types), height=1.8)
-    for row, (name, statistics), style in zip(rows, models.items(), cycle(_STYLES)):
+    for row, (name, statistics), style in zip(rows, models.items(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             layers = by_layer(statistics["heads"], attention_type, "density")
             for line in zip(*(sorted(layer, reverse=True) for layer in layers)):
@@ -194,7 +195,7 @@ def sorted_densities(models: dict[str, dict]) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def diversity(models: dict[str, dict]) -> Figure:
     """Jensen–Shannon divergence between the heads of each layer, a panel for each attention type.
 
@@ -202,7 +203,7 @@ def diversity(models: dict[str, dict]) -> Figure:
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types))
-    for (name, statistics), style in zip(models.items(), cycle(_STYLES)):
+    for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
             values = [
                 each["diversity"] for each in statistics["layers"] if each["attention"] == attention_type
@@ -220,50 +221,6 @@ def diversity(models: dict[str, dict]) -> Figure:
     return figure
 
 
-@_styled
-def head_maps(maps: list[tuple[str, np.ndarray, list[str], list[str]]], columns: int | None = None) -> Figure:
-    """Heat maps side by side; where a weight is exactly zero, nothing is drawn.
-
-    Args:
-        maps: title, weights (T, S), the T queries and the S keys of each.
-        columns: how many beside each other; all, if not given.
-    """
-    columns = min(columns or len(maps), len(maps))
-    rows = -(-len(maps) // columns)
-    cell = 0.17  # inches; tokens stay legible
-    widths = [
-        max(1.0, *(cell * len(keys) for _, _, _, keys in maps[column::columns])) for column in range(columns)
-    ]
-    heights = [
-        max(1.0, *(cell * len(each[2]) for each in maps[row * columns : (row + 1) * columns]))
-        for row in range(rows)
-    ]
-    figure = Figure(
-        figsize=(sum(widths) + 0.9 * columns + 0.6, sum(heights) + 1.1 * rows), layout="constrained"
-    )
-    grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
-    colours = weight_colours()
-    for axes in grid.flat[len(maps) :]:
-        axes.remove()
-    image = None
-    for axes, (title, weights, queries, keys) in zip(grid.flat, maps):
-        image = axes.imshow(
-            np.ma.masked_equal(weights, 0), cmap=colours, vmin=0, vmax=1, interpolation="none"
-        )
-        axes.set_title(title, fontsize=8)
-        axes.set_xticks(range(len(keys)), _printable(keys), rotation=90, fontsize=7)
-        axes.set_yticks(range(len(queries)), _printable(queries), fontsize=7)
-        axes.set_xticks(np.arange(-0.5, len(keys)), minor=True)
-        axes.set_yticks(np.arange(-0.5, len(queries)), minor=True)
-        axes.grid(which="minor", color="0.9", linewidth=0.4)
-        axes.tick_params(which="both", length=0)
-        axes.set_xlabel("key")
-        axes.set_ylabel("query")
-    bar = figure.colorbar(image, ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
-    bar.set_label("attention weight (exactly 0: empty)")
-    return figure
-
-
 def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
     """α of the heads in a model's statistics, by attention type."""
     heads = statistics["heads"]
@@ -276,12 +233,6 @@ def by_layer(heads: list[dict], attention_type: str, column: str) -> list[list[f
     rows = [row for row in heads if row["attention"] == attention_type]
     layers = range(1 + max((row["layer"] for row in rows), default=-1))
     return [[row[column] for row in rows if row["layer"] == layer] for layer in layers]
-
-
-def weight_colours() -> Colormap:
-    """From a tint that stands out from empty paper, for the least weight above 0, to dark blue for 1."""
-    colours = LinearSegmentedColormap.from_list("weights", ["#cfe3f2", "#4a98c9", "#08306b"])
-    return colours.with_extremes(bad="white")
 
 
 def _panels(rows: int, columns: int, height: float = _PANEL) -> tuple[Figure, np.ndarray]:
@@ -340,8 +291,3 @@ def _types(models) -> list[str]:
 
 def _types_of_statistics(models: dict[str, dict]) -> list[str]:
     return _types([{row["attention"] for row in model["heads"]} for model in models.values()])
-
-
-def _printable(tokens: list[str]) -> list[str]:
-    """sentencepiece's ▁, which few fonts have, as an underscore; $ as itself, not as a formula's start."""
-    return [token.replace("▁", "_").replace("$", r"\$") for token in tokens]
