@@ -1,8 +1,9 @@
-"""The seam between models and analysis: weights, α's and losses out, heads masked, nothing else known."""
+"""The seam between models and analysis: what a model does comes out, heads are masked, no more is known."""
 
 from __future__ import annotations
 
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -236,6 +237,26 @@ def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, i
     chosen = log_p.gather(-1, target[..., None])[..., 0]
     real = target.ne(padding)
     return -chosen[real].double().sum().item(), int(real.sum())
+
+
+@torch.no_grad()
+def translations(model, task, samples: Iterable[dict], scheme: str, beam: int) -> list[str]:
+    """What ``model`` makes of the sources of batches, in the order of the corpus, with its pieces joined.
+
+    Args:
+        model: what :func:`load_model` gives.
+        task: its task.
+        samples: batches in fairseq's form.
+        scheme: of :data:`~.words.SCHEMES`, by which pieces are joined.
+        beam: beam size; all else is as fairseq-generate has it by default.
+    """
+    generator = task.build_generator([model], Namespace(beam=beam))
+    join = {"sentencepiece": "sentencepiece", "subword_nmt": "@@ ", "none": None}[scheme]
+    texts = {}
+    for sample in samples:
+        for number, found in zip(sample["id"].tolist(), task.inference_step(generator, [model], sample)):
+            texts[number] = task.target_dictionary.string(found[0]["tokens"].int().cpu(), join)
+    return [texts[number] for number in sorted(texts)]
 
 
 def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Word alignments from context attention, and their error rate against gold links.
+
+Aligns each target word of a data split with the source word it attends to most, by each head, by the mean
+of each layer's heads, and by the mean of all. Words are what spaces part in the text. Writes a Pharaoh file
+(i-j, source and target word from 0, a line per sentence) for each, and a JSON of them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from _split import add_split_arguments, open_split, rounded
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_split_arguments(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="default: alignment/CHECKPOINT-SUBSET beside the checkpoint",
+    )
+    parser.add_argument(
+        "--query",
+        choices=("output", "input"),
+        default="output",
+        help="a target word is aligned by the step that predicts it (output, the default), or by the next, "
+        "which reads it (input)",
+    )
+    parser.add_argument(
+        "--bpe", metavar="SCHEME", help="sentencepiece, subword_nmt or none, if not as it looks"
+    )
+    parser.add_argument(
+        "--gold", type=Path, metavar="FILE", help="gold links, a line per sentence: i-j sure, i?j possible"
+    )
+    parser.add_argument("--gold-from-1", action="store_true", help="it counts words from 1")
+    parser.add_argument("--gold-reversed", action="store_true", help="it has target words first")
+    args = parser.parse_args(argv)
+    args.output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
+    return args
+
+
+def table(rows: list[dict]) -> str:
+    """The candidates as text."""
+    scored = "aer" in rows[0]
+    lines = [f"{'':<14}{'links':>8}{'aligned':>9}" + ("     AER  precision  recall" if scored else "")]
+    for row in rows:
+        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}"
+        if scored:
+            shown = ["      -" if row[name] is None else f"{row[name]:7.3f}" for name in _SCORES]
+            line += f" {shown[0]}    {shown[1]} {shown[2]}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+_SCORES = ("aer", "precision", "recall")
+
+
+def main(argv=None) -> None:
+    """Read the command line, align, print and write."""
+    args = parse_args(argv)
+    split = open_split(args)
+
+    from user_dir.analysis.align_split import align_split, best
+    from user_dir.analysis.alignment import Gold
+    from user_dir.analysis.capture import batches
+    from user_dir.analysis.words import Pieces
+    from user_dir.files import write_text
+
+    gold = None
+    if args.gold:
+        gold = Gold(args.gold, one_based=args.gold_from_1, reversed_sides=args.gold_reversed)
+    task = split.task
+    found = align_split(
+        split.model,
+        batches(
+            split.model,
+            task,
+            split.subset,
+            max_tokens=args.max_tokens,
+            sentences=args.sentences,
+            in_order=True,
+        ),
+        Pieces(task.source_dictionary, split.report["source_lang"], args.bpe),
+        Pieces(task.target_dictionary, split.report["target_lang"], args.bpe),
+        args.output,
+        gold,
+        args.query,
+    )
+    report = rounded({**split.report, **found})
+    if gold is not None:
+        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
+    write_text(args.output / "alignment.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    print(table(report["candidates"]))
+    if gold is not None and report["best_head"]:
+        print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
+    print(f"alignments of {report['sentences']} sentences: {args.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Align a whole data split: one Pharaoh file for each head, layer, and the mean of all, in one pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from ..errors import UserError
+from ..files import written_beside
+from .alignment import ErrorRate, Gold, candidate_name, candidates, links, pharaoh, word_weights
+from .capture import captured_attention
+from .words import Pieces
+
+QUERIES = {"output": "target", "input": "prev_output_tokens"}
+"""Which step's attention aligns a target word: that which predicts it, or that which reads it (Chen et al.
+2020). By name, where its words are in a batch."""
+
+
+@torch.no_grad()
+def align_split(
+    model,
+    samples: Iterable[dict],
+    source: Pieces,
+    target: Pieces,
+    folder: Path,
+    gold: Gold | None = None,
+    query: str = "output",
+) -> dict:
+    """Write ``NAME.pharaoh`` into ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
+
+    Args:
+        model: what :func:`~.capture.load_model` gives.
+        samples: batches in fairseq's form, in the order of the corpus.
+        source: the pieces of the source language.
+        target: those of the target language.
+        folder: where to.
+        gold: to score against.
+        query: of :data:`QUERIES`.
+
+    Returns:
+        ``sentences``, and ``candidates``: for each its ``name``, ``layer``, ``head``, number of ``links``,
+        share of the target words that have one, ``aligned``, and, if there is ``gold``, ``aer``,
+        ``precision`` and ``recall``.
+
+    Raises:
+        UserError: the model has no context attention, or the gold links do not fit.
+    """
+    if not model.attentions()["decoder_context"]:
+        raise UserError("the model has no context attention to align by")
+    files, rates, rows, words = {}, {}, {}, 0
+    sentences = 0
+    with captured_attention(model) as captured, contextlib.ExitStack() as stack:
+        for sample in samples:
+            model(**sample["net_input"])
+            tokens = sample["target"] if query == "output" else sample["net_input"]["prev_output_tokens"]
+            target_word = target.words(tokens, part_punctuation=False)
+            source_word = source.words(sample["net_input"]["src_tokens"], part_punctuation=False)
+            lengths = [((word.amax(1) + 1).tolist()) for word in (source_word, target_word)]
+            context = [
+                word_weights(weights.double(), target_word, source_word)
+                for weights in captured["decoder_context"]
+            ]
+            order = sample["id"].argsort().tolist()
+            facts = [_gold_of(gold, sentences + i, lengths, row) for i, row in enumerate(order)]
+            for candidate, weights in candidates(context):
+                name = candidate_name(candidate)
+                if name not in files:
+                    beside = stack.enter_context(written_beside(folder / f"{name}.pharaoh"))
+                    files[name] = stack.enter_context(beside.open("w", encoding="utf-8"))
+                    rates[name], rows[name] = ErrorRate(), candidate
+                for row, facts_of_row in zip(order, facts):
+                    found = links(weights[row, : lengths[1][row], : lengths[0][row]])
+                    files[name].write(pharaoh(found) + "\n")
+                    rates[name].add(found, *facts_of_row)
+            sentences += len(order)
+            words += sum(lengths[1])
+        if gold is not None and len(gold) != sentences:
+            raise UserError(f"{gold.path} has {len(gold)} lines for {sentences} sentences")
+        for file in files.values():
+            file.close()
+    return {
+        "sentences": sentences,
+        "query": query,
+        "candidates": [
+            {
+                "name": name,
+                **rows[name],
+                "links": rate.links,
+                "aligned": rate.links / words if words else None,
+                **(rate.scores() if gold is not None else {}),
+            }
+            for name, rate in rates.items()
+        ],
+    }
+
+
+def _gold_of(gold: Gold | None, number: int, lengths: list[list[int]], row: int):
+    if gold is None:
+        return frozenset(), frozenset()
+    if number >= len(gold):
+        raise UserError(f"{gold.path} has {len(gold)} lines, fewer than there are sentences")
+    return gold.sentence(number, lengths[0][row], lengths[1][row])
+
+
+def best(rows: list[dict], heads_only: bool) -> dict | None:
+    """The row of the least ``aer``, of the heads alone or of all candidates; None without gold."""
+    scored = [
+        row for row in rows if row.get("aer") is not None and (row["head"] is not None or not heads_only)
+    ]
+    return min(scored, key=lambda row: row["aer"], default=None)

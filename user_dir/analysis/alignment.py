@@ -1,0 +1,190 @@
+"""Word alignment from context attention, in Pharaoh format, and its error rate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import UserError
+
+Link = tuple[int, int]
+"""Source word and target word, both from 0."""
+
+_LINK = re.compile(r"(\d+)([-?p])(\d+)")
+
+
+def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tensor:
+    """Attention between words, from that between their pieces.
+
+    A source word gets what its pieces get together, a target word gives the mean of what its pieces give.
+
+    Args:
+        weights: (B, H, T, S).
+        query_word: number of the target word of each query, −1 for none, (B, T).
+        key_word: number of the source word of each key, −1 for none, (B, S).
+
+    Returns:
+        (B, H, target words, source words); 0 where a sentence has fewer words.
+    """
+    queries = _membership(query_word).to(weights.dtype)  # (B, target words, T)
+    keys = _membership(key_word).to(weights.dtype)  # (B, source words, S)
+    queries = queries / queries.sum(-1, keepdim=True).clamp(min=1)
+    return torch.einsum("bvt,bhts,bws->bhvw", queries, weights, keys)
+
+
+def _membership(word: Tensor) -> Tensor:
+    """(B, words, T): true where a token is a piece of a word."""
+    return word[:, None, :] == torch.arange(int(word.max()) + 1, device=word.device)[None, :, None]
+
+
+def links(weights: Tensor) -> list[Link]:
+    """The links of one sentence: each target word to the source word it attends to most.
+
+    A target word that attends to no source word at all, which sparse attention allows, has none. Of equal
+    weights the first counts.
+
+    Args:
+        weights: (target words, source words).
+    """
+    if not weights.numel():
+        return []
+    largest, place = weights.max(-1)
+    return [
+        (source, target)
+        for target, (weight, source) in enumerate(zip(largest.tolist(), place.tolist()))
+        if weight > 0
+    ]
+
+
+def pharaoh(found: list[Link]) -> str:
+    """Links as ``source-target``, by target word, parted by spaces."""
+    return " ".join(f"{source}-{target}" for source, target in found)
+
+
+class Gold:
+    """A file of gold links, a line per sentence: ``i-j`` is sure; ``i?j`` or ``ipj`` is possible.
+
+    ``i`` is a word of the source and ``j`` one of the target, as spaces part them in the text, from 0.
+
+    Args:
+        path: the file.
+        one_based: words are counted from 1 instead.
+        reversed_sides: target words come first instead.
+
+    Raises:
+        UserError: the file cannot be read, or holds what is no link.
+    """
+
+    def __init__(self, path: str | Path, *, one_based: bool = False, reversed_sides: bool = False):
+        self.path = Path(path)
+        try:
+            lines = self.path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        except OSError as error:
+            raise UserError(f"cannot read the gold alignment {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is no gold alignment: it is not text") from None
+        self._first = 1 if one_based else 0
+        self._reversed = reversed_sides
+        self._lines = [self._parsed(number, line) for number, line in enumerate(lines, start=1)]
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def _parsed(self, number: int, line: str) -> tuple[frozenset[Link], frozenset[Link]]:
+        sure, possible = set(), set()
+        for word in line.split():
+            match = _LINK.fullmatch(word)
+            if not match:
+                raise UserError(
+                    f"{self.path}, line {number}: {word!r} is no link; give i-j for a sure and i?j for a "
+                    "possible one"
+                )
+            link = int(match.group(1)) - self._first, int(match.group(3)) - self._first
+            if min(link) < 0:
+                raise UserError(
+                    f"{self.path}, line {number}: {word!r} is below 1, but --gold-from-1 is given"
+                )
+            link = link[::-1] if self._reversed else link
+            possible.add(link)
+            if match.group(2) == "-":
+                sure.add(link)
+        return frozenset(sure), frozenset(possible)
+
+    def sentence(self, number: int, source: int, target: int) -> tuple[frozenset[Link], frozenset[Link]]:
+        """Sure links, and all links, of a sentence, counted from 0, of so many source and target words.
+
+        Raises:
+            UserError: a link leaves the sentence.
+        """
+        sure, possible = self._lines[number]
+        for i, j in sorted(possible):
+            if i >= source or j >= target:
+                raise UserError(
+                    f"{self.path}, line {number + 1}: the link of source word {i} and target word {j}, "
+                    f"counted from 0, leaves the sentence, which has {source} and {target} words as spaces "
+                    "part them; see --gold-from-1, --gold-reversed and --subset"
+                )
+        return sure, possible
+
+
+@dataclass
+class ErrorRate:
+    """Alignment error rate over sentences (Och and Ney 2003, section 4.1)."""
+
+    links: int = 0
+    sure: int = 0
+    links_in_sure: int = 0
+    links_in_possible: int = 0
+
+    def add(self, found: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
+        """Take in a sentence: links found, sure ones, and possible ones, of which the sure are part."""
+        self.links += len(found)
+        self.sure += len(sure)
+        self.links_in_sure += len(sure.intersection(found))
+        self.links_in_possible += len(possible.intersection(found))
+
+    def scores(self) -> dict[str, float | None]:
+        """``aer``, ``precision`` and ``recall`` of links A, sure S and possible P; None for 0/0.
+
+        AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S.
+        """
+
+        def share(part: int, whole: int) -> float | None:
+            return part / whole if whole else None
+
+        correct = share(self.links_in_sure + self.links_in_possible, self.links + self.sure)
+        return {
+            "aer": None if correct is None else 1 - correct,
+            "precision": share(self.links_in_possible, self.links),
+            "recall": share(self.links_in_sure, self.sure),
+        }
+
+
+def candidates(context: list[Tensor]) -> Iterator[tuple[dict, Tensor]]:
+    """What can align: each head, the mean of each layer's heads, and the mean of all.
+
+    Args:
+        context: word weights of each layer, (B, H, target words, source words).
+
+    Yields:
+        ``{"layer": l, "head": h}``, either of them None where it is averaged over, and the weights
+        (B, target words, source words).
+    """
+    for layer, weights in enumerate(context):
+        for head in range(weights.size(1)):
+            yield {"layer": layer, "head": head}, weights[:, head]
+        yield {"layer": layer, "head": None}, weights.mean(1)
+    yield {"layer": None, "head": None}, torch.stack([weights.mean(1) for weights in context]).mean(0)
+
+
+def candidate_name(candidate: dict) -> str:
+    """For instance ``layer1-head0``, ``layer1`` (the mean of its heads), ``all`` (the mean of the layers)."""
+    if candidate["layer"] is None:
+        return "all"
+    name = f"layer{candidate['layer']}"
+    return name if candidate["head"] is None else f"{name}-head{candidate['head']}"
