@@ -79,7 +79,12 @@ def main(argv=None) -> None:
 
     gold = None
     if args.gold:
-        gold = Gold(args.gold, one_based=args.gold_from_1, reversed_sides=args.gold_reversed)
+        gold = Gold(
+            args.gold,
+            sentences=args.sentences,
+            one_based=args.gold_from_1,
+            reversed_sides=args.gold_reversed,
+        )
     task = split.task
     found = align_split(
         split.model,

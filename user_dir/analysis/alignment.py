@@ -73,6 +73,7 @@ class Gold:
 
     Args:
         path: the file.
+        sentences: take only the first so many lines; None for all.
         one_based: words are counted from 1 instead.
         reversed_sides: target words come first instead.
 
@@ -80,7 +81,14 @@ class Gold:
         UserError: the file cannot be read, or holds what is no link.
     """
 
-    def __init__(self, path: str | Path, *, one_based: bool = False, reversed_sides: bool = False):
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        sentences: int | None = None,
+        one_based: bool = False,
+        reversed_sides: bool = False,
+    ):
         self.path = Path(path)
         try:
             lines = self.path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
@@ -90,7 +98,7 @@ class Gold:
             raise UserError(f"{path} is no gold alignment: it is not text") from None
         self._first = 1 if one_based else 0
         self._reversed = reversed_sides
-        self._lines = [self._parsed(number, line) for number, line in enumerate(lines, start=1)]
+        self._lines = [self._parsed(number, line) for number, line in enumerate(lines[:sentences], start=1)]
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -1,0 +1,181 @@
+"""Links, Pharaoh format, gold files, and the error rate against its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sentences import as_batch, dictionary
+
+from user_dir.analysis.align_split import align_split, best
+from user_dir.analysis.alignment import (
+    ErrorRate,
+    Gold,
+    candidate_name,
+    candidates,
+    links,
+    pharaoh,
+    word_weights,
+)
+from user_dir.analysis.words import Pieces
+from user_dir.errors import UserError
+
+
+def test_word_weights_sum_over_source_pieces_and_average_over_target_pieces():
+    generator = torch.Generator().manual_seed(3)
+    weights = torch.rand(2, 3, 5, 6, generator=generator, dtype=torch.float64)
+    query = torch.tensor([[-1, 0, 0, 1, 2], [0, 1, -1, -1, -1]])
+    key = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, -1, -1, 0, 1, -1]])
+    found = word_weights(weights, query, key)
+    assert found.shape == (2, 3, 3, 3)
+    for b in range(2):
+        for h in range(3):
+            for target in range(3):
+                for source in range(3):
+                    rows = [t for t in range(5) if query[b, t] == target]
+                    columns = [s for s in range(6) if key[b, s] == source]
+                    total = sum(float(weights[b, h, t, s]) for t in rows for s in columns)
+                    expected = total / len(rows) if rows else 0.0
+                    assert float(found[b, h, target, source]) == pytest.approx(expected)
+
+
+def test_links_go_to_the_largest_weight_and_nowhere_from_zeros():
+    weights = torch.tensor([[0.2, 0.7, 0.1], [0.0, 0.0, 0.0], [0.4, 0.1, 0.4]])
+    assert links(weights) == [(1, 0), (0, 2)]
+    assert pharaoh(links(weights)) == "1-0 0-2"
+    assert links(torch.zeros(0, 3)) == links(torch.zeros(2, 0)) == []
+    assert pharaoh([]) == ""
+
+
+def test_candidates_are_heads_layers_and_all():
+    context = [torch.rand(1, 2, 3, 4) for _ in range(2)]
+    found = {candidate_name(candidate): weights for candidate, weights in candidates(context)}
+    assert list(found) == [
+        "layer0-head0",
+        "layer0-head1",
+        "layer0",
+        "layer1-head0",
+        "layer1-head1",
+        "layer1",
+        "all",
+    ]
+    assert torch.equal(found["layer1-head0"], context[1][:, 0])
+    assert torch.allclose(found["all"], sum(weights.sum(1) for weights in context) / 4)
+
+
+def test_error_rate_is_that_of_och_and_ney():
+    sure, possible = {(0, 0), (1, 1)}, {(0, 0), (1, 1), (2, 1), (2, 2)}
+    found = [(0, 0), (2, 1), (3, 3)]
+    rate = ErrorRate()
+    rate.add(found, frozenset(sure), frozenset(possible))
+    assert rate.scores() == {
+        "aer": pytest.approx(1 - (1 + 2) / (3 + 2)),
+        "precision": pytest.approx(2 / 3),
+        "recall": pytest.approx(1 / 2),
+    }
+    rate.add([(0, 0)], frozenset({(0, 0)}), frozenset({(0, 0)}))
+    assert rate.scores()["aer"] == pytest.approx(1 - (2 + 3) / (4 + 3)), "counts add up over sentences"
+    assert ErrorRate().scores() == {"aer": None, "precision": None, "recall": None}
+    perfect = ErrorRate()
+    perfect.add([(0, 0), (2, 2)], frozenset({(0, 0)}), frozenset({(0, 0), (2, 2)}))
+    assert perfect.scores()["aer"] == 0
+
+
+def test_gold_files(tmp_path):
+    path = tmp_path / "gold"
+    path.write_text("0-0 1?2 2p1\n\n1-0\n")
+    gold = Gold(path)
+    assert len(gold) == 3
+    assert gold.sentence(0, 3, 3) == ({(0, 0)}, {(0, 0), (1, 2), (2, 1)})
+    assert gold.sentence(1, 0, 0) == (frozenset(), frozenset())
+    assert len(Gold(path, sentences=2)) == 2
+    path.write_text("1-1 2?3\n")
+    assert Gold(path, one_based=True, reversed_sides=True).sentence(0, 3, 2)[1] == {(0, 0), (2, 1)}
+
+
+@pytest.mark.parametrize("word", ["0:0", "0-", "a-1", "0-1-2", "-1-0", "0_1", "1-²"])
+def test_gold_lines_that_hold_no_links_are_named(tmp_path, word):
+    path = tmp_path / "gold"
+    path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"gold, line 2: .* is no link") as caught:
+        Gold(path)
+    assert repr(word) in str(caught.value)
+
+
+def test_gold_files_that_do_not_fit_are_named(tmp_path):
+    path = tmp_path / "gold"
+    path.write_text("0-0\n0-0 3-1\n")
+    with pytest.raises(UserError, match=r"gold, line 2: the link of source word 3 .* has 3 and 2 words"):
+        Gold(path).sentence(1, 3, 2)
+    with pytest.raises(UserError, match=r"gold, line 1: '0-0' is below 1"):
+        Gold(path, one_based=True)
+    with pytest.raises(UserError, match="cannot read the gold alignment"):
+        Gold(tmp_path / "none")
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(UserError, match="is not text"):
+        Gold(path)
+
+
+class Copier(torch.nn.Module):
+    """Context attention that is given: of head 0 the weights of a table, of head 1 all on the first key."""
+
+    def __init__(self, tables: list[torch.Tensor]):
+        super().__init__()
+        self.attention, self.tables = Attention(), tables
+
+    def attentions(self):
+        return {"decoder_context": [self.attention]}
+
+    def forward(self, src_tokens, src_lengths, prev_output_tokens):
+        self.attention(self.tables.pop(0))
+
+
+class Attention(torch.nn.Module):
+    def forward(self, table, need_weights=False, need_head_weights=False):
+        first = torch.zeros_like(table)
+        first[..., 0] = 1
+        return None, torch.stack([table, first])  # (H, B, T, S)
+
+
+def test_a_split_is_aligned_in_the_order_of_the_corpus(tmp_path):
+    """Two batches, the sentences of the first in another order; right padding, so that keys count from 0."""
+    words = dictionary()
+    pieces = Pieces(words, "xx")
+    first = as_batch(words, [("▁la ke . ▁who", "▁who ▁la ke"), ("▁the", "▁lake .")], left_pad_source=False)
+    first["id"] = torch.tensor([1, 0])
+    second = as_batch(words, [("▁the ▁wa s", "")], left_pad_source=False)
+    second["id"] = torch.tensor([2])
+    table = torch.zeros(2, 4, 5)
+    table[0, 0, 3] = 1  # ▁who by ▁who
+    table[0, 1, 4] = 1  # ▁la only by </s>: no link of its own
+    table[0, 2, 1], table[0, 2, 3] = 0.6, 0.4  # ke by ke
+    table[1, :2, 0] = 1  # ▁lake . is one word, as spaces part it
+    gold = tmp_path / "gold"
+    gold.write_text("0-0\n1-0 0?1\n\n")
+    model = Copier([table, torch.ones(1, 1, 4) / 4])
+    found = align_split(model, [first, second], pieces, pieces, tmp_path / "out", Gold(gold))
+    lines = {path.stem: path.read_text() for path in (tmp_path / "out").glob("*.pharaoh")}
+    assert set(lines) == {"layer0-head0", "layer0-head1", "layer0", "all"}
+    assert lines["layer0-head0"] == "0-0\n1-0 0-1\n\n"
+    assert lines["layer0-head1"] == "0-0\n0-0 0-1\n\n"
+    rows = {row["name"]: row for row in found["candidates"]}
+    assert rows["layer0-head0"]["aer"] == 0
+    assert rows["layer0-head0"]["aligned"] == 1
+    assert rows["layer0-head1"]["aer"] == pytest.approx(1 - (1 + 2) / (3 + 2))
+    assert best(found["candidates"], heads_only=True)["name"] == "layer0-head0"
+    assert found["sentences"] == 3
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_gold_of_another_length_leaves_no_files(tmp_path, lines):
+    words = dictionary()
+    pieces = Pieces(words, "xx")
+    sample = as_batch(words, [("▁the", "▁the")] * 2, left_pad_source=False)
+    (tmp_path / "gold").write_text("0-0\n" * lines)
+    model = Copier([torch.ones(2, 2, 2) / 2])
+    with pytest.raises(UserError, match=f"gold has {lines} lines"):
+        align_split(model, [sample], pieces, pieces, tmp_path / "out", Gold(tmp_path / "gold"))
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_no_best_without_gold():
+    assert best([{"name": "all", "head": None}], heads_only=False) is None

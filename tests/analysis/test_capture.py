@@ -1,0 +1,165 @@
+"""The seam to models: batches, losses, and heads masked by hooks alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import LanguagePairDataset
+from helpers import batch, build, dictionary, loss
+
+from user_dir.analysis.capture import (
+    all_heads,
+    batches,
+    captured_attention,
+    masked_heads,
+    negative_log_likelihood,
+    possible_pairs,
+)
+from user_dir.errors import UserError
+
+HEADS = [("encoder_self", 1, 3), ("decoder_self", 0, 0), ("decoder_context", 1, 1)]
+
+
+def output(model, sample) -> torch.Tensor:
+    with torch.no_grad():
+        return model(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])[0]
+
+
+def module(model, attention: str, layer: int):
+    side, name = {
+        "encoder_self": (model.encoder, "self_attn"),
+        "decoder_self": (model.decoder, "self_attn"),
+        "decoder_context": (model.decoder, "encoder_attn"),
+    }[attention]
+    return getattr(side.layers[layer], name)
+
+
+@pytest.mark.parametrize(
+    "masked", [HEADS[:1], HEADS[1:2], HEADS[2:], HEADS, [("encoder_self", 0, 0), HEADS[0]]]
+)
+def test_masking_a_head_is_removing_its_columns_of_the_output_projection(masked):
+    model, sample = build().eval(), batch()
+    whole = output(model, sample)
+    with masked_heads(model, masked):
+        without = output(model, sample)
+    assert torch.equal(output(model, sample), whole), "the model is not as it was"
+    assert not torch.allclose(without, whole)
+    for attention, layer, head in masked:
+        projection = module(model, attention, layer)
+        size = projection.head_dim
+        with torch.no_grad():
+            projection.out_proj.weight[:, head * size : (head + 1) * size] = 0
+    assert torch.allclose(output(model, sample), without, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "head", [("encoder_self", 2, 0), ("decoder_self", 0, 2), ("encoder", 0, 0), ("encoder_self", -1, 0)]
+)
+def test_heads_that_are_not_there_cannot_be_masked(head):
+    model = build()
+    with (
+        pytest.raises(UserError, match=f"no {head[0]} layer {head[1]} head {head[2]}"),
+        masked_heads(model, [head]),
+    ):
+        pass
+
+
+def test_hooks_are_gone_after_an_error():
+    model, sample = build().eval(), batch()
+    whole = output(model, sample)
+    with pytest.raises(ZeroDivisionError), masked_heads(model, HEADS), captured_attention(model):
+        raise ZeroDivisionError
+    assert torch.equal(output(model, sample), whole)
+
+
+def test_all_heads():
+    heads = all_heads(build())
+    assert len(heads) == len(set(heads)) == 2 * 4 + 2 * 2 + 2 * 2
+    assert set(HEADS) < set(heads)
+
+
+def test_loss_is_cross_entropy_over_real_tokens():
+    model, sample = build().eval(), batch()
+    inputs = {name: sample[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}
+    with torch.no_grad():
+        total, tokens = negative_log_likelihood(
+            model, {"net_input": inputs, "target": sample["target"]}, dictionary().pad()
+        )
+        expected = float(loss(model, sample))
+    assert tokens == 6 + 3 + 5
+    assert total == pytest.approx(expected, rel=1e-6)  # fairseq takes log p in float32
+
+
+@pytest.mark.parametrize("left_pad", [True, False])
+def test_weights_are_captured_where_there_are_pairs(left_pad):
+    model, sample = build().eval(), batch(left_pad)
+    with captured_attention(model) as captured:
+        output(model, sample)
+    pairs = possible_pairs({"net_input": sample}, dictionary().pad())
+    for attention, layers in captured.items():
+        for weights in layers:
+            possible = pairs[attention][:, None].expand_as(weights)
+            sums = weights.masked_fill(~possible, 0).sum(-1)
+            real = possible.any(-1)
+            assert torch.allclose(sums[real], torch.ones_like(sums[real]), atol=1e-6)
+
+
+class FakeTask:
+    """A task whose one split is made on the spot: sentence i has sizes[i] tokens on both sides."""
+
+    def __init__(self, sizes: list[int]):
+        words = dictionary()
+        sentences = [torch.tensor([4 + i % 9] * (size - 1) + [words.eos()]) for i, size in enumerate(sizes)]
+        self.datasets = {
+            "valid": LanguagePairDataset(
+                sentences, np.array(sizes), words, sentences, np.array(sizes), words, shuffle=True
+            )
+        }
+
+    def dataset(self, subset):
+        return self.datasets[subset]
+
+
+def fake_model(positions: int = 1024) -> SimpleNamespace:
+    parameter = torch.zeros(1)
+    return SimpleNamespace(max_positions=lambda: (positions, positions), parameters=lambda: iter([parameter]))
+
+
+SIZES = [5, 3, 9, 3, 7, 2, 8, 8, 1]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("max_tokens", [9, 16, 1000])
+@pytest.mark.parametrize("sentences", [None, 4])
+def test_batches_hold_every_sentence_once_and_fit(in_order, max_tokens, sentences):
+    found = list(
+        batches(
+            fake_model(),
+            FakeTask(SIZES),
+            "valid",
+            max_tokens=max_tokens,
+            sentences=sentences,
+            in_order=in_order,
+        )
+    )
+    ids = [i for sample in found for i in sample["id"].tolist()]
+    assert sorted(ids) == list(range(sentences or len(SIZES)))
+    assert all(sample["net_input"]["src_tokens"].numel() <= max_tokens for sample in found)
+    if in_order:
+        ordered = [i for sample in found for i in sorted(sample["id"].tolist())]
+        assert ordered == sorted(ids)
+    if max_tokens == 1000:
+        assert len(found) == 1
+
+
+def test_sentences_that_do_not_fit_are_named():
+    with pytest.raises(UserError, match="--max-tokens 8 has no room for line 3 of valid, which has 9"):
+        list(batches(fake_model(), FakeTask(SIZES), "valid", max_tokens=8))
+    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model takes 8"):
+        list(batches(fake_model(8), FakeTask(SIZES), "valid"))
+    assert list(batches(fake_model(8), FakeTask(SIZES), "valid", sentences=2))
+    with pytest.raises(UserError, match="valid has no sentences"):
+        list(batches(fake_model(), FakeTask([]), "valid"))

@@ -1,0 +1,182 @@
+"""Head importance: masks, orders, correlations, and BLEU without a head, against simpler ways to each."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from helpers import batch, build, dictionary, loss
+
+from user_dir.analysis.bleu_importance import bleu_without_each_head
+from user_dir.analysis.capture import all_heads, masked_heads, translations
+from user_dir.analysis.importance import correlations, head_importance, losses, pruned_counts, pruning_orders
+from user_dir.analysis.plots_importance import importance_figure
+
+PAD = dictionary().pad()
+
+
+def sample_of(tokens: dict) -> dict:
+    inputs = {name: tokens[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}
+    return {"id": torch.tensor([2, 0, 1]), "net_input": inputs, "target": tokens["target"]}
+
+
+def rows_of(model, **columns) -> list[dict]:
+    return [
+        {"attention": attention, "layer": layer, "head": head, **{name: f(i) for name, f in columns.items()}}
+        for i, (attention, layer, head) in enumerate(all_heads(model))
+    ]
+
+
+def test_losses_are_per_token_over_all_batches():
+    model = build().eval()
+    tokens = [batch(), batch(left_pad=False)]
+    tokens[1]["target"] = tokens[1]["target"].roll(1, 0)
+    masks = [[], [("encoder_self", 0, 1)], all_heads(model)]
+    found = losses(model, [sample_of(each) for each in tokens], PAD, masks)
+    for mask, value in zip(masks, found):
+        with torch.no_grad(), masked_heads(model, mask):
+            expected = sum(float(loss(model, each)) for each in tokens)
+        assert value == pytest.approx(expected / 28, rel=1e-6)
+    assert len(set(found)) == 3
+
+
+def test_importance_is_the_loss_added():
+    model = build().eval()
+    rows = rows_of(model, density=lambda i: 0.9 - i / 20, alpha=lambda i: 1 + i / 20, entropy=lambda i: 1.0)
+    samples = [sample_of(batch())]
+    report = head_importance(model, lambda name: samples, PAD, rows, points=4, seeds=2)
+    (base,) = losses(model, samples, PAD, [[]])
+    assert report["loss"] == base
+    for row in report["heads"]:
+        (without,) = losses(model, samples, PAD, [[(row["attention"], row["layer"], row["head"])]])
+        assert row["loss"] == without
+        assert row["importance"] == without - base
+    curves = report["curves"]
+    assert {name: len(curve["losses"]) for name, curve in curves.items()} == {
+        "importance": 1,
+        "density": 1,
+        "alpha": 1,
+        "random": 2,
+    }
+    (bare,) = losses(model, samples, PAD, [all_heads(model)])
+    least = min(report["heads"], key=lambda row: row["importance"])
+    for curve in curves.values():
+        assert curve["pruned"] == [0, 4, 8, 12, 16]
+        for line in curve["losses"]:
+            assert line[0] == base
+            assert line[-1] == pytest.approx(bare)
+    assert curves["density"] == curves["alpha"], "here α falls as density rises"
+    first = pruning_orders(report["heads"], 1)["importance"][0][0]
+    assert first == (least["attention"], least["layer"], least["head"])
+
+    figure = importance_figure(report)
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["loss (nats per token)", "loss added by masking it (nats per token)"]
+    lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].get_lines()}
+    assert len(lines) == 4
+    assert lines["densest first"].tolist() == list(
+        map(list, zip(curves["density"]["pruned"], curves["density"]["losses"][0]))
+    )
+
+
+def test_orders_keep_sparse_heads_longest():
+    rows = [
+        {"attention": "encoder_self", "layer": 0, "head": i, "density": d, "alpha": a, "importance": m}
+        for i, (d, a, m) in enumerate([(0.9, 1.2, 3.0), (1.0, 1.3, 1.0), (0.1, 1.1, 2.0)])
+    ]
+    orders = pruning_orders(rows, seeds=3)
+    heads = {name: [[head[2] for head in order] for order in each] for name, each in orders.items()}
+    assert heads["importance"] == [[1, 2, 0]]
+    assert heads["density"] == [[1, 0, 2]]
+    assert heads["alpha"] == [[2, 0, 1]]
+    assert [sorted(order) for order in heads["random"]] == [[0, 1, 2]] * 3
+    assert pruning_orders(rows, seeds=3)["random"] == orders["random"], "random, but the same each time"
+    for row in rows:
+        row["alpha"] = 1.0
+    assert "alpha" not in pruning_orders(rows, seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "points", "expected"), [(48, 4, [12, 24, 36, 48]), (3, 9, [1, 2, 3]), (1, 1, [1])]
+)
+def test_pruned_counts(heads, points, expected):
+    assert pruned_counts(heads, points) == expected
+
+
+def ranks(values: list[float]) -> list[float]:
+    """Places in order, the mean place for equals."""
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
+        for value in values
+    ]
+
+
+def test_correlation_is_that_of_ranks():
+    generator = torch.Generator().manual_seed(5)
+    model = build()
+    random = torch.rand(3, 16, generator=generator, dtype=torch.float64).mul(6).round().tolist()
+    rows = rows_of(model, importance=random[0].__getitem__, density=random[1].__getitem__)
+    for row, entropy in zip(rows, random[2]):
+        row |= {"alpha": 1.5, "entropy": entropy}
+    found = {(row["attention"], row["measure"]): row for row in correlations(rows)}
+    assert len(found) == 4 * 3
+    assert found["all", "alpha"]["spearman"] is None
+    for attention in ("all", "encoder_self", "decoder_context"):
+        chosen = [row for row in rows if attention in ("all", row["attention"])]
+        a, b = (torch.tensor(ranks([row[name] for row in chosen])) for name in ("density", "importance"))
+        expected = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+        assert found[attention, "density"]["spearman"] == pytest.approx(expected, abs=1e-6)
+        assert 0 <= found[attention, "density"]["p_value"] <= 1
+
+
+def greedy(model, source: torch.Tensor, limit: int) -> list[int]:
+    """The likeliest token, then the next, by whole forwards, until ``</s>``."""
+    words = dictionary()
+    found: list[int] = []
+    while len(found) < limit and (not found or found[-1] != words.eos()):
+        inputs = torch.tensor([[words.eos(), *found]])
+        logits = model(source[None], torch.tensor([len(source)]), inputs)[0][0, -1]
+        logits[words.pad()] = float("-inf")
+        found.append(int(logits.argmax()) if len(found) < limit - 1 else words.eos())
+    return found
+
+
+@pytest.mark.parametrize("masked", [[], [("decoder_self", 1, 0), ("decoder_context", 0, 1)]])
+def test_translations_are_in_order_and_feel_the_mask(masked):
+    words = dictionary()
+    model = build("--max-target-positions 12").float().eval()
+    task = TranslationTask(TranslationConfig(), words, words)
+    sample = sample_of(batch())
+    sample["net_input"].pop("prev_output_tokens")
+    context = masked_heads(model, masked) if masked else contextlib.nullcontext()
+    with context, torch.no_grad():
+        found = translations(model, task, [sample], "none", beam=1)
+        expected = []
+        for row in (1, 2, 0):  # whose ids are 0, 1, 2
+            source = sample["net_input"]["src_tokens"][row]
+            expected.append(words.string(greedy(model, source[source != words.pad()], limit=12)))
+    assert found == expected
+    assert any(found)
+
+
+def test_bleu_is_that_of_the_model_without_the_head(tmp_path):
+    words = dictionary()
+    model = build("--max-target-positions 12").float().eval()
+    task = TranslationTask(TranslationConfig(), words, words)
+    sample = sample_of(batch())
+    whole = translations(model, task, [sample], "none", beam=1)
+    (tmp_path / "test.en").write_text("".join(line + "\n" for line in [*whole, "one more"]))
+    rows = [{"attention": "decoder_context", "layer": 1, "head": 1}]
+    names = []
+
+    def samples(name):
+        names.append(name)
+        return [sample]
+
+    found = bleu_without_each_head(model, task, samples, rows, tmp_path / "test.en", "none", beam=1)
+    assert found["bleu"] == pytest.approx(100)
+    assert rows[0]["bleu"] < 100
+    assert "tok:13a" in found["bleu_signature"]
+    assert names == ["BLEU", "BLEU without head 1 of 1"]
