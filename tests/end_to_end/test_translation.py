@@ -111,21 +111,6 @@ def test_average_is_the_mean(trained, tmp_path):
         assert torch.allclose(average[name], (first[name] + second[name]) / 2, atol=1e-7), name
 
 
-def test_head_report(data, trained, tmp_path):
-    output = tmp_path / "heads.json"
-    where = ["--path", trained / "checkpoint_last.pt", "--corpus", "toy", "--data", data]
-    done = script("head_stats", *where, "--output", output)
-    report = json.loads(output.read_text())
-    assert report["sentences"] == 400
-    assert len(report["heads"]) == 3 * 2 * 4
-    assert all(0 < row["density"] <= 1 and 1 < row["alpha"] < 2 for row in report["heads"])
-    assert any(row["density"] < 0.9 for row in report["heads"])
-    assert "decoder_context: mean alpha" in done.stdout
-    rows = output.with_suffix(".csv").read_text().splitlines()
-    assert rows[0] == "attention,layer,head,alpha,density"
-    assert len(rows) == 25
-
-
 def test_wrong_checkpoints_end_in_a_sentence(data, corpus, trained, stock, tmp_path):
     def evaluate(path, *flags):
         return script("evaluate", "--path", path, "--corpus", "toy", "--data", data, *flags, check=False)
@@ -143,9 +128,6 @@ def test_wrong_checkpoints_end_in_a_sentence(data, corpus, trained, stock, tmp_p
     empty = tmp_path / "empty.pt"
     torch.save({"model": {}, "cfg": None, "args": None}, empty)
     refused(evaluate(empty), "empty.pt", "no settings")
-    refused(
-        script("head_stats", "--path", stock, "--corpus", "toy", "--data", data, check=False), "transformer"
-    )
     two = [trained / "checkpoint_last.pt", stock]
     done = script("average_checkpoints", *two, "--output", tmp_path / "a.pt", check=False)
     refused(done, "different models")

@@ -1,0 +1,166 @@
+"""Statistics, importance and alignment of trained models, by their scripts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from commands import ROOT, refused, script, train
+
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
+
+sys.path.insert(0, str(ROOT / "tests" / "analysis"))
+import head_oracle
+
+pytestmark = pytest.mark.slow
+
+GERMAN = {"wer", "wem", "wen", "was", "wann", "wo", "warum"}
+
+
+def sentences_of(path) -> list[dict]:
+    """The maps of a ``--dump-attention`` file as the oracle wants them."""
+    arrays = np.load(path)
+    numbers = sorted({int(name.split("/")[0]) for name in arrays.files})
+    return [
+        {
+            "weights": {name: arrays[f"{i}/{name}"] for name in head_oracle.SIDES},
+            **{side: arrays[f"{i}/{side}"].tolist() for side in ("source", "target_input", "target")},
+        }
+        for i in numbers
+    ]
+
+
+@pytest.mark.parametrize("model", ["trained", "stock"])
+def test_statistics_of_real_maps_agree_with_the_oracle(request, data, corpus, model, tmp_path):
+    """Of a model of ours and of the stock transformer, over the maps that the same run has dumped."""
+    checkpoint = request.getfixturevalue(model)
+    checkpoint = checkpoint if checkpoint.suffix == ".pt" else checkpoint / "checkpoint_last.pt"
+    (tmp_path / "words").write_text("\n".join(GERMAN), encoding="utf-8")
+    where = ["--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path / "heads.json"]
+    dump = ["--dump-attention", tmp_path / "maps.npz", "--dump-sentences", "24", "--sentences", "24"]
+    own = ["--interrogatives", f"de={tmp_path / 'words'}", "--threshold", "</s> sink=0.01"]
+    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100")
+    report = json.loads((tmp_path / "heads.json").read_text())
+    assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
+
+    sentences = sentences_of(tmp_path / "maps.npz")
+    lines = (corpus / "text" / "spm" / "valid.de").read_text().split("\n")
+    targets = (corpus / "text" / "spm" / "valid.en").read_text().split("\n")
+    for sentence, line, target in zip(sentences, lines, targets):
+        assert sentence["source"] == [*line.split(" "), "</s>"]
+        assert sentence["target"] == [*target.split(" "), "</s>"]
+        assert sentence["target_input"] == ["</s>", *target.split(" ")]
+    english = {"who", "whom", "whose", "what", "which", "when", "where", "why", "how"}
+    lists = {"source": GERMAN, "target_input": english}
+    assert len(report["heads"]) == 3 * 2 * 4
+    for row in report["heads"]:
+        where = row["attention"], row["layer"], row["head"]
+        expected = head_oracle.head(sentences, *where, lists)
+        head_oracle.assert_agree(row, expected, str(where), 1e-6)
+        assert ("</s> sink" in row["roles"]) == (row["eos"] >= 0.01)
+    for row in report["layers"]:
+        expected = head_oracle.layer(sentences, row["attention"], row["layer"])
+        head_oracle.assert_agree(row, expected, row["attention"], 1e-6)
+    assert report["heads"][0]["interrogation"] is not None, "the sentences ask nothing"
+    alphas = [row["alpha"] for row in report["heads"]]
+    if model == "stock":
+        assert set(alphas) == {1.0}
+    else:
+        assert all(1 < alpha < 2 for alpha in alphas)
+        assert any(row["density"] < 0.9 for row in report["heads"])
+
+    norms = load_checkpoint(checkpoint)["model"]["decoder.layers.1.encoder_attn.out_proj.weight"]
+    assert report["heads"][-1]["output_norm"] == pytest.approx(float(norms[:, 24:].norm()), rel=1e-6)
+    with (tmp_path / "heads.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["density"]) for row in rows] == [row["density"] for row in report["heads"]]
+    assert rows[0]["roles"] == "; ".join(report["heads"][0]["roles"])
+    assert "density_histogram" not in rows[0]
+    assert "decoder_context: mean alpha" in done.stdout
+    assert "</s> sink (eos >= 0.01)" in done.stdout
+    assert "attention maps of 24 sentences" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def small(corpus, tmp_path_factory):
+    """A checkpoint with six heads."""
+    folder = tmp_path_factory.mktemp("small")
+    sizes = ["--encoder-layers", "1", "--decoder-layers", "1"]
+    sizes += ["--encoder-attention-heads", "2", "--decoder-attention-heads", "2"]
+    train(
+        corpus, folder, *sizes, "--max-update", "30", "--disable-validation", "--max-target-positions", "40"
+    )
+    return folder / "checkpoint_last.pt"
+
+
+def test_head_importance(data, small, tmp_path):
+    output = tmp_path / "importance.json"
+    where = ["--path", small, "--corpus", "toy", "--data", data, "--output", output]
+    flags = ["--sentences", "12", "--points", "3", "--random-orders", "2", "--bleu", "--beam", "1"]
+    done = script("head_importance", *where, *flags, "--subset", "test")
+    report = json.loads(output.read_text())
+    assert (report["subset"], report["sentences"]) == ("test", 12)
+    assert len(report["heads"]) == 6
+    for row in report["heads"]:
+        assert row["importance"] == pytest.approx(row["loss"] - report["loss"], abs=1e-7)
+        assert row["bleu"] >= 0
+    assert report["curves"]["random"]["pruned"] == [0, 2, 4, 6]
+    assert output.with_suffix(".svg").read_text().startswith("<?xml")
+    assert "rank correlation (Spearman) of importance" in done.stdout
+    assert f"loss {report['loss']:.4f}" in done.stdout
+
+
+def test_align_by_the_script(data, corpus, small, tmp_path):
+    gold = tmp_path / "gold"
+    gold.write_text("0-0 1?1\n" + "0-0\n" * 399)
+    where = ["--path", small, "--corpus", "toy", "--data", data]
+    done = script("align", *where, "--output", tmp_path / "out", "--gold", gold, "--sentences", "30")
+    report = json.loads((tmp_path / "out" / "alignment.json").read_text())
+    assert report["sentences"] == 30
+    assert [row["name"] for row in report["candidates"]] == ["layer0-head0", "layer0-head1", "layer0", "all"]
+    assert report["best_head"]["aer"] == min(row["aer"] for row in report["candidates"][:2])
+    assert f"best head: {report['best_head']['name']}" in done.stdout
+    sides = [(corpus / "text" / f"valid.{language}").read_text().split("\n") for language in ("de", "en")]
+    lines = (tmp_path / "out" / "layer0.pharaoh").read_text().split("\n")
+    assert len(lines) == 31
+    for line, source, target in zip(lines, *sides):
+        for link in line.split():
+            i, j = map(int, link.split("-"))
+            assert i < len(source.split())
+            assert j < len(target.split())
+    script("align", *where, "--output", tmp_path / "in", "--query", "input", "--sentences", "30")
+    read = (tmp_path / "in" / "layer0.pharaoh").read_text().split("\n")
+    assert read != lines
+    assert "best_head" not in json.loads((tmp_path / "in" / "alignment.json").read_text())
+
+
+def test_mistakes_end_in_a_sentence(data, corpus, small, tmp_path):
+    def refuse(name, *flags, words, path=small):
+        where = ["--path", path, "--corpus", "toy", "--data", data]
+        refused(script(name, *where, *flags, check=False), *words)
+
+    refuse("head_stats", "--subset", "dev", words=["'dev'", "valid"])
+    refuse("head_stats", "--output", "heads.csv", words=["heads.csv", ".json"])
+    refuse("head_stats", "--max-tokens", "0", words=["--max-tokens", "positive"])
+    refuse("head_stats", "--max-tokens", "5", words=["--max-tokens 5", "line"])
+    refuse("head_stats", "--bpe", "bert", words=["'bert'", "sentencepiece"])
+    refuse("head_stats", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])
+    refuse("head_stats", "--interrogatives", f"fr={gone(tmp_path)}", words=["fr=", "de and en"])
+    refuse("head_stats", "--interrogatives", gone(tmp_path), words=["none", "interrogative"])
+    refuse("head_importance", "--figure", "figure.gif", words=["figure.gif", "svg"])
+    refuse("align", "--gold", gone(tmp_path), words=["none", "gold"])
+    other = load_checkpoint(small)
+    other["cfg"]["model"]._name = other["cfg"]["model"].arch = "lstm"
+    save_checkpoint(other, tmp_path / "lstm.pt")
+    refuse("align", words=["lstm.pt", "is of a lstm"], path=tmp_path / "lstm.pt")
+    torch.save({"weights": 1}, tmp_path / "other.pt")
+    refuse("head_importance", words=["other.pt"], path=tmp_path / "other.pt")
+    assert not list(small.parent.glob("*.heads.*")), "something half done was left"
+
+
+def gone(folder):
+    return folder / "none"
