@@ -51,11 +51,12 @@ def read_statistics(path: str | Path) -> dict:
     return statistics
 
 
-def model_names(paths: list[Path], given: list[str] | None) -> list[str]:
-    """A name for each model: those ``given``, or else folder and file; raises UserError if two are equal."""
-    if given and len(given) != len(paths):
+def model_names(paths: list[Path], given: list[str | None] | None = None) -> list[str]:
+    """A name for each model: the one ``given``, or else folder and file; UserError if two are equal."""
+    given = given or [None] * len(paths)
+    if len(given) != len(paths):
         raise UserError(f"{len(given)} names were given with --name, but there are {len(paths)} models")
-    names = given or [_name(path) for path in paths]
+    names = [name or _name(path) for name, path in zip(given, paths)]
     doubled = [name for name in names if names.count(name) > 1]
     if doubled:
         raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")

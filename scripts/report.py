@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Write the head report: one HTML page of what the heads of one model learned, or of several side by side.
+
+The page needs nothing else, no network either: send it, or open it from where it lies. It shows α over
+training, histograms of α and of density, density and diversity by layer, the roles of heads, and for single
+sentences who attends to whom.
+
+Each --path (or --statistics) begins a model; what follows, up to the next, belongs to it. For a checkpoint
+DIR/NAME.pt the page takes, where they are there, DIR/NAME.heads.json and DIR/NAME.attention.npz, which
+head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log wrote. With --corpus, head_stats.py is run first
+for each checkpoint whose files are missing, older than it, or of another corpus or subset. For instance:
+
+  report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
+            --corpus multi30k --output report.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+class BeginModel(argparse.Action):
+    """An option that begins a model."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Append a model that has this option alone."""
+        namespace.models = [*(namespace.models or []), argparse.Namespace(**{self.dest: values})]
+
+
+class OfModel(argparse.Action):
+    """An option of the model begun last."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Set it there."""
+        if not namespace.models:
+            parser.error(f"{option_string} belongs to a model: give it after --path or --statistics")
+        setattr(namespace.models[-1], self.dest, values)
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    begin, of = {"action": BeginModel, "type": Path}, {"action": OfModel, "type": Path}
+    parser.add_argument("--path", **begin, metavar="CHECKPOINT", help="begins a model")
+    parser.add_argument(
+        "--statistics", **begin, metavar="NAME.heads.json", help="begins a model, by its file"
+    )
+    parser.add_argument("--alpha-log", **of, metavar="FILE", help="of the model (default: see above)")
+    parser.add_argument("--maps", **of, metavar="FILE.npz", help="of the model (default: see above)")
+    parser.add_argument("--name", action=OfModel, help="of the model (default: its folder and file)")
+    parser.add_argument("--corpus", help="compute what is missing on this prepared corpus")
+    parser.add_argument("--subset", default="valid", help="of the corpus: valid (default), train, a test set")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    parser.add_argument(
+        "--sentences", type=int, default=50, metavar="N", help="in the explorer, the first N (default: 50)"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.html", help="default, for one model: NAME.report.html beside it"
+    )
+    parser.set_defaults(models=None)
+    args = parser.parse_args(argv)
+    if not args.models:
+        parser.error("give at least one model, by --path CHECKPOINT or --statistics FILE")
+    if args.sentences < 1:
+        parser.error(f"--sentences must be positive, not {args.sentences}")
+    if args.output is None and len(args.models) > 1:
+        parser.error("several models side by side: give --output FILE.html")
+    if args.output is not None and args.output.suffix != ".html":
+        parser.error(f"--output {args.output} must end in .html")
+    return args
+
+
+def name_files(model: argparse.Namespace) -> None:
+    """Fill in where the files of a model lie that were not given; ``source`` is what it was named by."""
+    given = vars(model)
+    model.path, statistics = given.get("path"), given.get("statistics")
+    model.source = model.path or statistics
+    stem = model.path.with_suffix("") if model.path else Path(str(statistics).removesuffix(".json"))
+    stem = stem.with_name(stem.name.removesuffix(".heads"))
+    model.statistics = statistics or stem.with_name(f"{stem.name}.heads.json")
+    model.report = stem.with_name(f"{stem.name}.report.html")
+    maps, log = stem.with_name(f"{stem.name}.attention.npz"), stem.with_name("alpha.jsonl")
+    model.maps_given = "maps" in given
+    model.maps = given.get("maps", maps)
+    model.alpha_log = given.get("alpha_log", log if log.is_file() else None)
+
+
+def outdated(model: argparse.Namespace, corpus: str, subset: str) -> bool:
+    """Whether head_stats.py must be run for what a checkpoint's page takes from it."""
+    from user_dir.analysis.sources import read_statistics
+    from user_dir.errors import UserError
+
+    files = [model.statistics] if model.maps_given else [model.statistics, model.maps]
+    if not all(file.is_file() for file in files):
+        return True
+    if min(file.stat().st_mtime for file in files) < model.path.stat().st_mtime:
+        return True
+    try:
+        statistics = read_statistics(model.statistics)
+    except UserError:  # by an earlier version
+        return True
+    return (statistics.get("corpus"), statistics.get("subset")) != (corpus, subset)
+
+
+def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
+    """Run head_stats.py for a model."""
+    import head_stats
+
+    command = ["--path", model.path, "--corpus", args.corpus, "--subset", args.subset]
+    command += ["--output", model.statistics]
+    if args.data:
+        command += ["--data", args.data]
+    if not model.maps_given:
+        command += ["--dump-attention", model.maps, "--dump-sentences", args.sentences]
+    head_stats.main([str(word) for word in command])
+
+
+def main(argv=None) -> None:
+    """Read the command line, compute what is missing, write the page."""
+    args = parse_args(argv)
+
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.analysis.maps import Maps
+    from user_dir.analysis.report import write_report
+    from user_dir.analysis.sources import ModelAnalysis, model_names, read_statistics
+    from user_dir.analysis.trajectories import read_trajectories
+    from user_dir.errors import UserError
+
+    for model in args.models:
+        name_files(model)
+        if model.path and not model.path.is_file():
+            raise UserError(f"no checkpoint {model.path}")
+        if model.path and args.corpus and outdated(model, args.corpus, args.subset):
+            compute(model, args)
+        if not model.statistics.is_file():
+            remedy = "; give --corpus to compute them" if model.path else ""
+            raise UserError(f"there are no statistics {model.statistics} of {model.source}{remedy}")
+    names = model_names(
+        [model.source for model in args.models], [getattr(m, "name", None) for m in args.models]
+    )
+    models = [
+        ModelAnalysis(
+            name,
+            read_statistics(model.statistics),
+            read_trajectories(model.alpha_log) if model.alpha_log else None,
+            Maps(model.maps) if model.maps_given or model.maps.is_file() else None,
+        )
+        for name, model in zip(names, args.models)
+    ]
+    output = args.output or args.models[0].report
+    write_report(models, output, args.sentences)
+    print(f"head report of {', '.join(names)}: {output}")
+
+
+if __name__ == "__main__":
+    main()

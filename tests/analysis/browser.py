@@ -1,0 +1,47 @@
+"""A headless Chromium for tests that look at a page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@contextlib.contextmanager
+def chromium():
+    """Yield playwright's browser over an installed Chromium; skips the test where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        # Its sandbox refuses to run as root.
+        root = hasattr(os, "geteuid") and os.geteuid() == 0
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"] if root else [])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextlib.contextmanager
+def opened(browser, path, **options):
+    """Yield a page showing a file; fails if it says anything on the console or asks for anything else."""
+    page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+    said, asked = [], []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(f"error: {error}"))
+    page.on("request", lambda request: asked.append(request.url))
+    address = path.as_uri()
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+    try:
+        yield page
+        assert said == []
+        assert [url for url in asked if url != address and not url.startswith("data:")] == []
+    finally:
+        page.close()

@@ -1,0 +1,287 @@
+"""The head report: what it holds, and how it behaves in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from browser import chromium, opened
+from examples import sentence, statistics, write_alpha_log, write_maps
+
+from user_dir.analysis.maps import Maps, SentenceMaps
+from user_dir.analysis.report import write_report
+from user_dir.analysis.report.data import quantised, report_data
+from user_dir.analysis.report.page import report_page, script_safe
+from user_dir.analysis.sources import ModelAnalysis
+from user_dir.analysis.trajectories import read_trajectories
+from user_dir.attention import ATTENTION_TYPES
+
+HOSTILE = "</script><!--<img src=x onerror=alert(1)> {{data}} & „Satz“\u2028"
+WORDS = ["▁Der", "▁Hu", "nd", "▁<b>", "▁schläft", "."]
+
+
+def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> ModelAnalysis:
+    folder.mkdir(exist_ok=True)
+    if sentences is None:
+        sentences = [
+            sentence(6, 5, layers, heads, seed=seed + number, words=WORDS, text=text)
+            for number, text in enumerate(("Der Hund schläft.", HOSTILE, None))
+        ]
+    log = write_alpha_log(folder / f"{name}.jsonl", layers=layers, heads=heads, seed=seed)
+    return ModelAnalysis(
+        name,
+        statistics(layers, heads, seed, f"{name}.pt"),
+        read_trajectories(log),
+        Maps(write_maps(folder / f"{name}.npz", sentences)),
+    )
+
+
+def embedded(page: str) -> dict:
+    """The data inside a page, read as a browser reads it: the element ends at the first ``</script``."""
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S).group(1)
+    )
+
+
+def test_weights_keep_their_zeros_and_almost_their_values():
+    random = np.random.default_rng(0)
+    weights = np.concatenate([10.0 ** -random.uniform(0, 12, 5000), [0.0, 1.0, np.float32(1e-45)]])
+    weights = weights.astype(np.float32)
+    q = quantised(weights)
+    assert q.dtype == np.uint8
+    assert ((q == 0) == (weights == 0)).all()
+    error = np.abs((q / 255.0) ** 2 - weights)
+    assert (error <= 1.0001 * (np.sqrt(weights) / 255 + 1 / 65025)).all()
+    assert error[(weights > 0.005) & (weights < 0.01)].max() < 0.0004
+
+
+def test_embedded_weights_are_those_of_the_maps(tmp_path):
+    ours = model(tmp_path)
+    data = embedded(report_page([ours]))["models"][0]["maps"]
+    assert data["shape"] == {name: [2, 3] for name in ATTENTION_TYPES}
+    for packed, maps in zip(data["sentences"], ours.maps):
+        raw = np.frombuffer(zlib.decompress(base64.b64decode(packed["weights"])), np.uint8)
+        expected = np.concatenate([quantised(weights).ravel() for weights in maps.weights.values()])
+        assert (raw == expected).all()
+        assert packed["source"] == maps.source
+        assert packed["text"] == maps.text
+
+
+def test_text_cannot_leave_its_place(tmp_path):
+    page = report_page([replace(model(tmp_path), name=HOSTILE)])
+    assert embedded(page)["models"][0]["name"] == HOSTILE
+    assert embedded(page)["models"][0]["maps"]["sentences"][1]["text"] == HOSTILE
+    assert page.count("<img") == 0
+    assert len(re.findall("</script", page)) == 2
+    assert json.loads(script_safe(json.dumps(HOSTILE))) == HOSTILE
+
+
+def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
+    log = write_alpha_log(tmp_path / "alpha.jsonl", updates=range(0, 100_000, 100))
+    ours = ModelAnalysis("ours", statistics(), read_trajectories(log))
+    data = report_data([ours], 50)["models"][0]["trajectories"]
+    assert data["recorded"] == 1000
+    assert len(data["updates"]) == 240
+    assert (data["updates"][0], data["updates"][-1]) == (0, 99_900)
+    assert all(len(head["alpha"]) == 240 for head in data["heads"])
+
+
+def test_only_so_many_sentences_are_taken_in(tmp_path):
+    assert len(report_data([model(tmp_path)], 2)["models"][0]["maps"]["sentences"]) == 2
+
+
+# ------------------------------------------------------------------------------------ in the browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Models and the page about them: two with everything, one with statistics alone."""
+    folder = tmp_path_factory.mktemp("report")
+    models = [model(folder, "ours"), model(folder, "theirs", seed=5)]
+    models.append(ModelAnalysis("bare", statistics(seed=9)))
+    write_report(models, folder / "report.html")
+    return models, folder / "report.html"
+
+
+def drawn(page) -> None:
+    """Wait for the explorer to have unpacked and drawn what was chosen."""
+    page.locator("#explorer:not(:has([aria-busy=true]))").wait_for()
+
+
+def shown_map(panel) -> np.ndarray:
+    """The weights that the explorer's table shows: what is said of a cell, and 0 for an empty one."""
+    rows = panel.locator(".matrix tbody tr")
+    cells = rows.evaluate_all(
+        "rows => rows.map(row => [...row.querySelectorAll('td')].map(td => td.textContent))"
+    )
+    empty = rows.evaluate_all(
+        "rows => rows.map(row => [...row.querySelectorAll('td')].map(td => !td.childNodes.length "
+        "&& getComputedStyle(td).backgroundColor === getComputedStyle(document.body).backgroundColor))"
+    )
+    assert empty == [[text == "" for text in row] for row in cells]
+    return np.array([[float(text.strip("<% ") or 0) / 100 for text in row] for row in cells])
+
+
+def test_explorer_shows_the_weights_of_what_was_clicked(browser, report):
+    models, path = report
+    with opened(browser, path) as page:
+        explorer = page.locator("#explorer")
+        explorer.scroll_into_view_if_needed()
+        panels = explorer.locator(".explorer-panel")
+        assert panels.count() == 2
+        for number, attention_type, layer, head in ((0, "encoder_self", 1, 2), (1, "decoder_context", 0, 1)):
+            explorer.get_by_label("Sentence", exact=True).select_option(str(number))
+            explorer.locator(f"input[value={attention_type}]").check()
+            drawn(page)
+            for panel, ours in zip((panels.nth(0), panels.nth(1)), models):
+                panel.get_by_role("radio", name=f"layer {layer}, head {head},").click()
+                weights = ours.maps[number].head(attention_type, layer, head)
+                shown = shown_map(panel)
+                assert ((shown == 0) == (weights == 0)).all()
+                assert np.abs(shown - weights).max() < 0.01
+        explorer.locator("input[value=decoder_self]").check()
+        drawn(page)
+        panels.nth(0).get_by_role("radio", name="layer 1, head 2,").click()
+        panels.nth(0).locator(".token").nth(3).click()
+        weights = models[0].maps[1].head("decoder_self", 1, 2)[3]
+        said = panels.nth(0).locator(".readout").inner_text()
+        assert f"attends to {(weights > 0).sum()} of 4 tokens" in said
+        assert panels.nth(1).locator("[aria-pressed=true]").inner_text().startswith("nd")
+
+
+def test_text_of_users_stays_text(browser, report):
+    with opened(browser, report[1]) as page:
+        page.get_by_label("Sentence", exact=True).select_option("1")
+        assert page.locator(".sentence").text_content() == HOSTILE
+        assert page.locator("img, b").count() == 0
+        page.get_by_label("Sentence", exact=True).select_option("2")
+        assert page.locator(".sentence").text_content() == "Der Hund <b> schläft"
+
+
+def test_keyboard_alone_is_enough(browser, report):
+    with opened(browser, report[1]) as page:
+        panel = page.locator(".explorer-panel").nth(0)
+        page.get_by_label("Next sentence").focus()
+        page.keyboard.press("Enter")
+        assert page.get_by_label("Sentence", exact=True).input_value() == "1"
+        page.keyboard.press("Tab")
+        page.keyboard.press("ArrowRight")
+        assert page.locator("input[value=decoder_self]").is_checked()
+        drawn(page)
+
+        page.keyboard.press("Tab")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        focused = "document.activeElement"
+        assert page.evaluate(f"{focused}.getAttribute('aria-label')").startswith("layer 1, head 1,")
+        assert page.evaluate(f"{focused}.getAttribute('aria-checked')") == "true"
+        assert panel.locator(".thumb[tabindex='0']").count() == 1
+
+        page.keyboard.press("Tab")
+        if page.evaluate(f"{focused}.classList.contains('scroll')"):
+            page.keyboard.press("Tab")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate(f"{focused}.getAttribute('aria-pressed')") == "true"
+        assert panel.locator(".token[aria-pressed=true]").count() == 1
+        assert "attends to" in panel.locator("[role=status]").inner_text()
+
+        page.locator("#trajectories .chart").nth(0).focus()
+        page.keyboard.press("ArrowUp")
+        said = page.locator("#trajectories [role=status]").nth(0).inner_text()
+        assert re.fullmatch(r"layer 0, head 0: α 1\.\d{3} at update 400", said)
+
+
+def test_pointing_at_a_trajectory_names_its_head(browser, report):
+    models, path = report
+    with opened(browser, path) as page:
+        chart = page.locator("#trajectories .chart").nth(1)
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        drawn = chart.locator(".line").evaluate_all("lines => lines.map(line => line.getAttribute('d'))")
+        ends = [tuple(map(float, re.search(r"([\d.]+) ([\d.]+)$", line).groups())) for line in drawn]
+        x, y = min(ends, key=lambda end: end[1])
+        x, y = box["x"] + x / 400 * box["width"], box["y"] + y / 260 * box["height"]
+        page.mouse.move(x, y)
+        highest = max(
+            (each for each in models[0].trajectories.heads() if each[0] == "decoder_self"),
+            key=lambda each: each[3][-1],
+        )
+        expected = f"layer {highest[1]}, head {highest[2]}: α {highest[3][-1]:.3f} at update 400"
+        assert page.locator("#tip").inner_text() == expected
+        page.mouse.click(x, y)
+        title = page.locator(".explorer-panel").nth(0).locator(".head-title strong")
+        title.filter(has_text=f"layer {highest[1]}, head {highest[2]}").wait_for()
+        assert page.locator("input[value=decoder_self]").is_checked()
+
+
+def test_every_section_is_there_and_tables_sort(browser, report):
+    models, path = report
+    with opened(browser, path) as page:
+        for link in page.locator("nav a").all():
+            assert page.locator(link.get_attribute("href")).count() == 1
+        assert page.locator("#alphas .bar").count() > 0
+        assert page.locator("#models .card").count() == 3
+        page.locator("#heads summary").nth(0).click()
+        page.locator("#heads th button", has_text=re.compile("^density$")).nth(0).click()
+        table = page.locator("#heads table").nth(0)
+        headers = [text.strip() for text in table.locator("thead th").all_text_contents()]
+        index = headers.index("density") + 1
+        values = table.locator(f"tbody tr > :nth-child({index})").all_text_contents()
+        expected = sorted((row["density"] for row in models[0].statistics["heads"]), reverse=True)
+        assert [float(value) for value in values] == pytest.approx(expected, abs=6e-4)
+        assert table.locator("th[aria-sort=descending]").count() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility_rules_hold(browser, report, scheme):
+    """axe-core: names, roles, contrast, focus order and the rest, by WCAG and its own best practice."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    with opened(browser, report[1], color_scheme=scheme) as page:
+        page.wait_for_selector(".matrix", state="attached")
+        page.locator("#heads summary").nth(0).click()
+        violations = axe.Axe().run(page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in violations] == []
+
+
+def dense(source: int, target: int, layers: int, heads: int, random) -> SentenceMaps:
+    """Maps of softmax: no zeros to pack."""
+    maps = sentence(source, target, layers, heads)
+    weights = {}
+    for name, each in maps.weights.items():
+        raw = np.exp(2 * random.normal(size=each.shape))
+        raw = np.tril(raw) if name == "decoder_self" else raw
+        weights[name] = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+    return SentenceMaps(weights, maps.source, maps.target_input, maps.target)
+
+
+@pytest.mark.slow
+def test_a_big_model_stays_small_and_opens_at_once(browser, tmp_path):
+    """6 layers of 8 heads in three attentions, 50 sentences of 25 tokens, none of whose weights is 0."""
+    random = np.random.default_rng(0)
+    sentences = [dense(25, 25, 6, 8, random) for _ in range(50)]
+    write_report([model(tmp_path, layers=6, heads=8, sentences=sentences)], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 10e6
+
+    page = browser.new_page()
+    session = page.context.new_cdp_session(page)
+    # Processor time of the page's thread: other work on the machine does not count.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector(".matrix", state="attached")
+    metrics = {each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]}
+    assert metrics["TaskDuration"] < 2
+    page.close()

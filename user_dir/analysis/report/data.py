@@ -1,0 +1,107 @@
+"""What the page is told, as plain data that becomes JSON."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from itertools import islice
+
+import numpy as np
+
+from ...attention import ATTENTION_TYPES
+from ..maps import Maps, SentenceMaps
+from ..plots import TITLES
+from ..sources import ModelAnalysis
+from ..trajectories import Trajectories
+
+# No screen shows more points of a trajectory than this.
+_POINTS = 240
+
+
+def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
+    """Everything that the page shows.
+
+    Args:
+        models: side by side, in this order.
+        sentences: how many of each model's attention maps to take in, from the first.
+    """
+    return {
+        "types": [{"key": key, "title": TITLES[key]} for key in ATTENTION_TYPES],
+        "measures": {
+            name: text for model in models for name, text in model.statistics.get("measures", {}).items()
+        },
+        "models": [_model(model, sentences) for model in models],
+    }
+
+
+def _model(model: ModelAnalysis, sentences: int) -> dict:
+    statistics = model.statistics
+    about = ("checkpoint", "corpus", "subset", "sentences", "source_lang", "target_lang")
+    return {
+        "name": model.name,
+        "about": {name: statistics.get(name) for name in about},
+        "heads": [_rounded(row) for row in statistics["heads"]],
+        "densities": {name: _density_counts(statistics["heads"], name) for name in ATTENTION_TYPES},
+        "layers": [_rounded(row) for row in statistics["layers"]],
+        "roles": statistics["roles"],
+        "trajectories": model.trajectories and _trajectories(model.trajectories),
+        "maps": model.maps and _maps(model.maps, sentences),
+    }
+
+
+def _rounded(row: dict) -> dict:
+    """A row of statistics as the page needs it: four decimals, no histogram."""
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in row.items()
+        if name in ("roles",) or not isinstance(value, list)
+    }
+
+
+def _density_counts(heads: list[dict], attention_type: str) -> list[int]:
+    histograms = [row["density_histogram"] for row in heads if row["attention"] == attention_type]
+    return np.sum(histograms, axis=0).tolist() if histograms else []
+
+
+def _trajectories(trajectories: Trajectories) -> dict:
+    """At most ``_POINTS`` points, evenly taken, the first and the last among them."""
+    count = len(trajectories.updates)
+    kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).round().astype(int))
+    return {
+        "updates": [trajectories.updates[index] for index in kept],
+        "recorded": count,
+        "heads": [
+            {"attention": name, "layer": layer, "head": head, "alpha": alphas[kept].round(4).tolist()}
+            for name, layer, head, alphas in trajectories.heads()
+        ],
+    }
+
+
+def _maps(maps: Maps, sentences: int) -> dict:
+    first = maps[0]
+    return {
+        "shape": {name: list(weights.shape[:2]) for name, weights in first.weights.items()},
+        "sentences": [_sentence(each) for each in islice(maps, sentences)],
+    }
+
+
+def _sentence(sentence: SentenceMaps) -> dict:
+    # Attention types in this order, one after the other; deflated, since zeros are many.
+    weights = b"".join(quantised(weights).tobytes() for weights in sentence.weights.values())
+    return {
+        "text": sentence.text,
+        "source": sentence.source,
+        "target_input": sentence.target_input,
+        "target": sentence.target,
+        "weights": base64.b64encode(zlib.compress(weights)).decode("ascii"),
+    }
+
+
+def quantised(weights: np.ndarray) -> np.ndarray:
+    """Weights in [0, 1] as bytes q that stand for (q/255)²: fine where weights are small.
+
+    Only what is exactly 0 becomes 0; the least that another weight stands for is 1/65025. A weight p is off
+    by at most √p/255 + 1/65025, so that 1 % is shown within 0.04 %.
+    """
+    steps = np.rint(np.sqrt(weights.clip(0, 1)) * 255).astype(np.uint8)
+    return np.where(weights > 0, np.maximum(steps, 1), 0).astype(np.uint8)

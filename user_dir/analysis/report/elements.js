@@ -1,0 +1,57 @@
+// Making elements. Text only ever becomes a text node, so that no sentence is taken for markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(3).filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+const range = (count) => Array.from({ length: count }, (_, index) => index);
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+const sameHead = (one, other) =>
+  one.attention === other.attention && one.layer === other.layer && one.head === other.head;
+const headName = (head) => `layer ${head.layer}, head ${head.head}`;
+const whole = (number) => String(number).replace(/^\d{4,}$/, (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ","));
+
+function percent(share) {
+  const value = 100 * share;
+  if (value > 0 && value < 0.01) return "<0.01 %";
+  return `${value.toFixed(value >= 9.95 ? 0 : value >= 0.995 ? 1 : 2)} %`;
+}
+
+// One tooltip for the page, beside the pointer but inside the window.
+function showTip(event, text) {
+  const tip = document.getElementById("tip");
+  tip.textContent = text;
+  tip.hidden = false;
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
+  tip.style.top = `${event.clientY + height + 24 > innerHeight ? event.clientY - height - 12 : event.clientY + 16}px`;
+}
+
+function hideTip() {
+  document.getElementById("tip").hidden = true;
+}
+
+// Arrow keys move among elements of which one has the focus, and only that one is a tab stop.
+function roving(nodes, columns, event, choose) {
+  const moves = {
+    ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns,
+    Home: -nodes.length, End: nodes.length,
+  };
+  if (!(event.key in moves)) return;
+  event.preventDefault();
+  const from = nodes.indexOf(event.currentTarget);
+  const to = from + moves[event.key];
+  const inside = ["Home", "End"].includes(event.key) || (to >= 0 && to < nodes.length);
+  if (inside) choose(Math.max(0, Math.min(nodes.length - 1, to)));
+}

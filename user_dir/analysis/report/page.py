@@ -1,0 +1,45 @@
+"""The page: template, style, script and data in one file."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+
+from ...files import write_text
+from ..sources import ModelAnalysis
+from .data import report_data
+
+_FOLDER = Path(__file__).resolve().parent
+_SCRIPTS = ("elements.js", "charts.js", "figures.js", "tables.js", "explorer.js", "main.js")
+
+
+def write_report(models: list[ModelAnalysis], path: str | Path, sentences: int = 50) -> None:
+    """Write the page about ``models`` to ``path``, with the attention maps of the first ``sentences``.
+
+    It loads nothing: it works from a file:// address and without a network.
+    """
+    write_text(Path(path), report_page(models, sentences))
+
+
+def report_page(models: list[ModelAnalysis], sentences: int = 50) -> str:
+    """The page as text."""
+    title = "What the heads learned: " + ", ".join(model.name for model in models)
+    parts = {
+        "title": escape(title),
+        "style": _read("style.css"),
+        "script": "\n".join(_read(name) for name in _SCRIPTS),
+        "data": script_safe(json.dumps(report_data(models, sentences), ensure_ascii=False, allow_nan=False)),
+    }
+    page = _read("template.html")
+    before, *rest = page.split("{{")
+    return before + "".join(parts[name] + text for name, text in (piece.split("}}", 1) for piece in rest))
+
+
+def script_safe(text: str) -> str:
+    """JSON that may stand inside a script element: no ``<`` in it can end the element or open a comment."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
