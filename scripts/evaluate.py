@@ -7,15 +7,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from _split import positive
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
 
 
 def parse_args(argv=None) -> argparse.Namespace:
