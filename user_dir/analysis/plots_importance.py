@@ -26,7 +26,7 @@ def importance_figure(report: dict) -> Figure:
             in a band from the least to the greatest.
     """
     types = list(dict.fromkeys(row["attention"] for row in report["heads"]))
-    figure = Figure(figsize=(7.2, 3.0), layout="constrained")
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     curves, scatter = figure.subplots(1, 2)
     for (colour, line, marker), (name, curve) in zip(STYLES, report["curves"].items()):
         losses = np.array(curve["losses"])  # (orders, points)
@@ -53,7 +53,7 @@ def importance_figure(report: dict) -> Figure:
         )
     scatter.axhline(0, color="0.7", lw=0.8, zorder=0)
     scatter.set_xlabel("density of the head")
-    scatter.set_ylabel("loss added by masking it (nats per token)")
+    scatter.set_ylabel("loss added without it (nats per token)")
     scatter.legend(frameon=False, **_ABOVE)
     return figure
 
