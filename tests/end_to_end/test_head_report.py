@@ -1,0 +1,106 @@
+"""From a trained model to its α's, figures, attention maps and head report, as a user would."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import pytest
+from commands import read_alpha_log, refused, script
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def reported(data, trained, tmp_path_factory):
+    """What ``report.py`` leaves when given a checkpoint and a corpus, and what it said."""
+    output = tmp_path_factory.mktemp("reported") / "heads.html"
+    checkpoint = trained / "checkpoint_last.pt"
+    where = ["--corpus", "toy", "--data", data, "--sentences", "4", "--output", output]
+    done = script("report", "--path", checkpoint, "--name", "tiny", *where)
+    return checkpoint, output, done.stdout
+
+
+def test_report_computes_what_is_missing_and_names_the_page(reported, data):
+    checkpoint, output, said = reported
+    assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
+    page = output.read_text(encoding="utf-8")
+    found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
+    statistics = json.loads(checkpoint.with_suffix(".heads.json").read_text())
+    assert [row["alpha"] for row in found["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
+    assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl lies beside the checkpoint
+    assert len(found["maps"]["sentences"]) == 4
+    assert checkpoint.with_suffix(".attention.npz").is_file()
+
+    written = checkpoint.with_suffix(".heads.json").stat().st_mtime
+    again = script("report", "--path", checkpoint, "--corpus", "toy", "--data", data, "--output", output)
+    assert checkpoint.with_suffix(".heads.json").stat().st_mtime == written, "computed anew without need"
+    assert "head report of" in again.stdout
+
+
+def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
+    log = read_alpha_log(trained / "alpha.jsonl")[-1]
+    last = [
+        alpha
+        for name in ("encoder_self", "decoder_self", "decoder_context")
+        for row in log[name]
+        for alpha in row
+    ]
+    for number, source in enumerate(("alpha.jsonl", "", "checkpoint_last.pt")):
+        output = tmp_path / f"{number}.json"
+        done = script("dump_alphas", trained / source, "--output", output, "--format", "png")
+        assert "alpha at update 12" in done.stdout
+        assert f"{last[0]:.3f}" in done.stdout
+        heads = json.loads(output.read_text())["heads"]
+        assert [head["alpha"][-1] for head in heads] == pytest.approx(last, abs=2e-6)
+        with output.with_suffix(".csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [float(row["alpha"]) for row in rows[-24:]] == pytest.approx(last, abs=2e-6)
+        assert output.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_for_papers(reported, trained, tmp_path):
+    checkpoint, _, _ = reported
+    statistics, maps = checkpoint.with_suffix(".heads.json"), checkpoint.with_suffix(".attention.npz")
+    done = script("plot_heads", statistics, "--alpha-log", trained / "alpha.jsonl", "--output", tmp_path)
+    named = done.stdout.split()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
+    assert len(named) == 5
+    heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
+    both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
+    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg")
+    text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
+    assert text.count("layer 1, head 2") == 2
+    assert text.count("context attention") == 4
+
+
+def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
+    checkpoint, _, _ = reported
+    statistics, maps = checkpoint.with_suffix(".heads.json"), checkpoint.with_suffix(".attention.npz")
+    html = ["--output", tmp_path / "page.html"]
+
+    def wrong(name, *flags):
+        return script(name, *flags, check=False)
+
+    refused(wrong("report"), "at least one model")
+    refused(wrong("report", "--name", "x"), "--name belongs to a model")
+    refused(wrong("report", "--path", "a.pt", "--path", "b.pt"), "--output")
+    refused(wrong("report", "--path", "a.pt", "--output", "page.pdf"), "page.pdf must end in .html")
+    refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
+    refused(
+        wrong("report", "--statistics", statistics, "--maps", stock, *html), "not an NPZ of attention maps"
+    )
+    assert not (tmp_path / "page.html").exists()
+
+    refused(wrong("dump_alphas", stock), "checkpoint_last.pt has no α", "transformer")
+    refused(wrong("dump_alphas", stock, "--output", "a.csv"), "a.csv must end in .json")
+    lines = (trained / "alpha.jsonl").read_text().splitlines()
+    (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], lines[1][:40], lines[2]]) + "\n")
+    refused(wrong("dump_alphas", tmp_path / "broken.jsonl"), "broken.jsonl, line 2")
+
+    figure = ["--output", tmp_path / "maps.svg"]
+    refused(wrong("plot_attention", maps, "--head", "0:0", *figure), "0:0 is not TYPE:LAYER:HEAD")
+    refused(wrong("plot_attention", maps, "--head", "encoder_self:0:4", *figure), "heads 0 to 3")
+    refused(wrong("plot_heads", statistics, "--name", "a", "--name", "b"), "2 names", "1 models")
+    refused(wrong("plot_heads", statistics, "--alpha-log", "a", "--alpha-log", "b"), "give one for each")
