@@ -88,9 +88,7 @@ def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
     refused(wrong("report", "--path", "a.pt", "--path", "b.pt"), "--output")
     refused(wrong("report", "--path", "a.pt", "--output", "page.pdf"), "page.pdf must end in .html")
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
-    refused(
-        wrong("report", "--statistics", statistics, "--maps", stock, *html), "not an NPZ of attention maps"
-    )
+    refused(wrong("report", "--statistics", statistics, "--maps", stock, *html), "holds no attention maps")
     assert not (tmp_path / "page.html").exists()
 
     refused(wrong("dump_alphas", stock), "checkpoint_last.pt has no α", "transformer")
