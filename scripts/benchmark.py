@@ -19,16 +19,10 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from _split import positive
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
 
 
 def shape(text: str) -> tuple[int, ...]:
