@@ -26,9 +26,7 @@ demo: $(STAMP)  ## prepare the toy corpus, train on it, translate, score, report
 	$(BIN)/python scripts/average_checkpoints.py checkpoints/toy/alpha_entmax --last-epochs 5 \
 		--output checkpoints/toy/alpha_entmax/average.pt
 	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
-	$(BIN)/python scripts/head_stats.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy \
-		--dump-attention checkpoints/toy/alpha_entmax/average.attention.npz
-	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt
+	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
 test: $(STAMP)  ## all tests
 	$(BIN)/python -m pytest
