@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..entmax.build import load_kernel
+from ..entmax.build import INTEGER, POINTER, address, load_kernel
 from ..entmax.checks import check_range
 
 # For fewer queries than these, most of a vector would be empty, and the parts that torch does are faster.
 LEAST_QUERIES = 4
 _LANES = {torch.float32: 16, torch.float64: 8}
 _OUT_OF_RANGE = -1
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
-_FORWARD = [_POINTER] * 7 + [_INTEGER] + [_POINTER] * 2 + [_INTEGER] + [_POINTER] * 2
-_BACKWARD = [_POINTER] * 10 + [_INTEGER] + [_POINTER] * 4
+_FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] + [POINTER] * 2
+_BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 4
 
 
 def is_fit(
@@ -55,16 +54,10 @@ def _is_per_head(alpha: Tensor, heads: int) -> bool:
 
 
 @functools.cache
-def kernel() -> Optional[ctypes.CDLL]:
-    """The compiled library; None where it cannot be built."""
-    library = load_kernel(Path(__file__).with_suffix(".cpp"))
-    if library is not None:
-        for dtype in ("float32", "float64"):
-            forward = getattr(library, f"attention_forward_{dtype}")
-            forward.argtypes, forward.restype = _FORWARD, _INTEGER
-            backward = getattr(library, f"attention_backward_{dtype}")
-            backward.argtypes, backward.restype = _BACKWARD, None
-    return library
+def kernel() -> Optional[dict]:
+    """The compiled functions by (name, dtype); None where they cannot be built."""
+    source = Path(__file__).with_suffix(".cpp")
+    return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
 
 
 def fused_attention(
@@ -116,7 +109,7 @@ class _Attention(torch.autograd.Function):
         output = query.new_empty(queries, batch, heads, depth).permute(1, 2, 0, 3)
         weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
         columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
-        found = _function("forward", query.dtype)(
+        found = kernel()["forward", query.dtype](
             _integers(query.shape[:3], (keys, depth)),
             _strides(query, key, value, output),
             query.data_ptr(),
@@ -125,10 +118,10 @@ class _Attention(torch.autograd.Function):
             output.data_ptr(),
             vector.data_ptr(),
             vector.numel(),
-            _address(key_padding_mask),
-            _address(attn_mask),
+            address(key_padding_mask),
+            address(attn_mask),
             int(causal),
-            _address(weights),
+            address(weights),
             columns.data_ptr(),
         )
         if found == _OUT_OF_RANGE:
@@ -150,7 +143,7 @@ class _Attention(torch.autograd.Function):
         grad_key, grad_value = empty(key), empty(value)
         per_head = torch.empty(query.shape[:2], dtype=torch.float64) if ctx.needs_input_grad[3] else None
         grad_weights = None if grad_weights is None else grad_weights.contiguous()
-        _function("backward", query.dtype)(
+        kernel()["backward", query.dtype](
             _integers(query.shape[:3], key.shape[2:]),
             _strides(query, key, value, grad, grad_query, grad_key, grad_value),
             query.data_ptr(),
@@ -162,10 +155,10 @@ class _Attention(torch.autograd.Function):
             grad_value.data_ptr(),
             vector.data_ptr(),
             vector.numel(),
-            _address(key_padding_mask),
-            _address(grad_weights),
+            address(key_padding_mask),
+            address(grad_weights),
             columns.data_ptr(),
-            _address(per_head),
+            address(per_head),
         )
         grad_alpha = None
         if per_head is not None:
@@ -180,22 +173,14 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _function(name: str, dtype: torch.dtype):
-    return getattr(kernel(), f"attention_{name}_{'float64' if dtype == torch.float64 else 'float32'}")
-
-
 def _vector(alpha: Tensor) -> Tensor:
     return alpha.detach().reshape(-1).to(torch.float64)
 
 
 def _integers(*groups) -> ctypes.Array:
     values = [value for group in groups for value in group]
-    return (_INTEGER * len(values))(*values)
+    return (INTEGER * len(values))(*values)
 
 
 def _strides(*tensors: Tensor) -> ctypes.Array:
     return _integers(*(tensor.stride()[:3] for tensor in tensors))
-
-
-def _address(tensor: Optional[Tensor]) -> Optional[int]:
-    return None if tensor is None else tensor.data_ptr()

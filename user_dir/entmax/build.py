@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Optional
 
 import torch
+from torch import Tensor
 
 SHARED = Path(__file__).with_name("lanes.h")
 # What PyTorch found the processor to have; never -march=native, whose code another processor may not run.
@@ -28,11 +29,23 @@ FLAGS += ["-fwrapv"]  # exponents of lanes whose value is thrown away may overfl
 logger = logging.getLogger(__name__)
 
 
-def load_kernel(source: Path) -> Optional[ctypes.CDLL]:
-    """The library of a C++ file, built unless it was before; None, and a warning, where that cannot be."""
+POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
+DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
+    """The functions of a C++ file, built unless it was before; None, and a warning, where that cannot be.
+
+    Args:
+        source: ``FOLDER/FILE.cpp``, with a function ``FOLDER_NAME_DTYPE`` for each name and of ``DTYPES``.
+        signatures: by name, what a function returns, and a list of what it takes, as ctypes' types.
+
+    Returns:
+        The functions by (name, dtype).
+    """
     flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
     try:
-        return _load(_cache() / _name(source, flags), source, flags)
+        library = _load(_cache() / _name(source, flags), source, flags)
     except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
         lines = str(error).strip().split("\n")
         reason = next((line for line in lines if "error:" in line), lines[0])
@@ -43,6 +56,18 @@ def load_kernel(source: Path) -> Optional[ctypes.CDLL]:
             reason,
         )
         return None
+    functions = {}
+    for name, (returns, takes) in signatures.items():
+        for dtype, suffix in DTYPES.items():
+            function = getattr(library, f"{source.parent.name}_{name}_{suffix}")
+            function.restype, function.argtypes = returns, takes
+            functions[name, dtype] = function
+    return functions
+
+
+def address(tensor: Optional[Tensor]) -> Optional[int]:
+    """Where a tensor's numbers are; None, which is a null pointer, for None."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _cache() -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from pathlib import Path
 from typing import Optional
@@ -10,29 +9,22 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from .build import load_kernel
+from .build import INTEGER, POINTER, address, load_kernel
 from .checks import check_range
 from .masks import hide
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
-_FORWARD = [_POINTER] * 2 + [_INTEGER] * 2 + [_POINTER] + [_INTEGER] * 2 + [_POINTER] * 2 + [_INTEGER] * 3
-_BACKWARD = [_POINTER] * 4 + [_INTEGER] * 2 + [_POINTER] + [_INTEGER] * 2
+_FORWARD = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] * 3
+_BACKWARD = [POINTER] * 4 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
 
 
 @functools.cache
-def kernel() -> Optional[ctypes.CDLL]:
-    """The compiled library; None where it cannot be built."""
-    library = load_kernel(Path(__file__).with_suffix(".cpp"))
-    if library is not None:
-        for dtype in ("float32", "float64"):
-            forward = getattr(library, f"entmax_forward_{dtype}")
-            forward.argtypes, forward.restype = _FORWARD, _INTEGER
-            backward = getattr(library, f"entmax_backward_{dtype}")
-            backward.argtypes, backward.restype = _BACKWARD, None
-    return library
+def kernel() -> Optional[dict]:
+    """The compiled functions by (name, dtype); None where they cannot be built."""
+    source = Path(__file__).with_suffix(".cpp")
+    return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
 
 
 def entmax_forward(
@@ -68,15 +60,15 @@ def entmax_forward(
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             attn_mask = torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf"))
         added = _contiguous(attn_mask, dtype)
-    found = _function("forward", dtype)(
+    found = kernel()["forward", dtype](
         rows.data_ptr(),
         weights.data_ptr(),
         *rows.shape,
         vector.data_ptr(),
         vector.numel(),
         repeat,
-        _address(padding),
-        _address(added),
+        address(padding),
+        address(added),
         int(causal),
         heads,
         queries,
@@ -102,11 +94,11 @@ def entmax_backward(
     grad_scores = torch.empty_like(rows)
     per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
     vector, repeat = _vector(alpha, weights, dim)
-    _function("backward", dtype)(
+    kernel()["backward", dtype](
         rows.data_ptr(),
         grad_rows.data_ptr(),
         grad_scores.data_ptr(),
-        _address(per_row),
+        address(per_row),
         *rows.shape,
         vector.data_ptr(),
         vector.numel(),
@@ -114,10 +106,6 @@ def entmax_backward(
     )
     grad_alpha = None if per_row is None else gradient_of_alpha(per_row, alpha, weights, dim)
     return from_rows(grad_scores, weights, dim).to(weights.dtype), grad_alpha
-
-
-def _function(name: str, dtype: torch.dtype):
-    return getattr(kernel(), f"entmax_{name}_{'float64' if dtype == torch.float64 else 'float32'}")
 
 
 def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
@@ -128,7 +116,3 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
 
 def _contiguous(mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
     return None if mask is None else mask.to(dtype).contiguous()
-
-
-def _address(tensor: Optional[Tensor]) -> Optional[int]:
-    return None if tensor is None else tensor.data_ptr()
