@@ -1,0 +1,247 @@
+"""What the Triton kernels of fused attention share: tiles of rows and of scores, α-entmax of them, dropout.
+
+A tile of scores has a row for each of M queries and a column for each of N keys, in float32.
+"""
+
+from __future__ import annotations
+
+import os
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from ..entmax.triton import LOG2_E, _alpha_terms, _epsilon, _first_width, _or_one, _power, _step
+
+# Triton's interpreter multiplies the bits of bfloat16 as if they were whole numbers.
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+LEAST_LOG = tl.constexpr(-87.33654)  # of a normal float32
+PHILOX_ROUNDS = tl.constexpr(7)  # as few as pass TestU01's BigCrush (Salmon et al. 2011)
+# The GPU's own logarithm is off by 2^-22, and a weight by that over ε: nothing from here on, for 16 bits.
+LEAST_COARSE = tl.constexpr(0.0625)
+
+
+@triton.jit
+def head_of(heads):
+    """Batch index, head, and both in one, of a program whose axis 0 counts heads."""
+    both = tl.program_id(0)
+    return (both // heads).to(tl.int64), (both % heads).to(tl.int64), both.to(tl.int64)
+
+
+@triton.jit
+def row_offsets(first, stride, ROWS: tl.constexpr, D: tl.constexpr):
+    """Offsets of a tile (ROWS, D) of rows from ``first`` on; the far part in 64 bits, the near one in 32."""
+    near = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, D)[None, :]
+    return stride.to(tl.int64) * first + near
+
+
+@triton.jit
+def row_mask(first, count, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
+    """Which entries of such a tile there are; all columns, where D is the depth itself."""
+    mask = (first + tl.arange(0, ROWS) < count)[:, None]
+    if not WHOLE:
+        mask = mask & (tl.arange(0, D) < depth)[None, :]
+    return mask
+
+
+@triton.jit
+def load_rows(base, first, count, stride, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
+    """Rows from ``first`` on as a tile (ROWS, D), zeros where there are none."""
+    mask = row_mask(first, count, depth, ROWS, D, WHOLE)
+    return tl.load(base + row_offsets(first, stride, ROWS, D), mask=mask, other=0.0)
+
+
+@triton.jit
+def store_rows(
+    base, tile, first, count, stride, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr
+):
+    """The inverse of :func:`load_rows`."""
+    mask = row_mask(first, count, depth, ROWS, D, WHOLE)
+    tl.store(base + row_offsets(first, stride, ROWS, D), tile, mask=mask)
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """Matrix product in float32."""
+    if INTERPRETED:
+        c = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision=PRECISION)
+    else:
+        c = tl.dot(a, b, input_precision=PRECISION)
+    return c
+
+
+@triton.jit
+def scores_of(
+    q,
+    k,
+    first_query,
+    first_key,
+    keys,
+    padding,
+    scale,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Scaled products of q (M, D) and k (N, D), −∞ where a query must not see a key."""
+    z = product(q, tl.trans(k), PRECISION) * scale
+    at = first_key + tl.arange(0, N)
+    there = at < keys
+    if padding is not None:
+        there = there & (tl.load(padding + at, mask=there, other=1) == 0)
+    there = there[None, :]
+    if CAUSAL:
+        there = there & (at[None, :] <= (first_query + tl.arange(0, M))[:, None])
+    return tl.where(there, z, float("-inf"))
+
+
+@triton.jit
+def epsilon(alpha, head, alphas):
+    """ε = α − 1 of a head; NaN for an α below 1, so that all that comes of it is seen to be wrong."""
+    eps = _epsilon(alpha, head % alphas, tl.float32)
+    return tl.where(eps >= 0, eps, float("nan"))
+
+
+@triton.jit
+def solve(z, keys, eps, M: tl.constexpr, COARSE: tl.constexpr):
+    """α-entmax of whole rows z (M, N), of ``keys`` keys: the weights, and each row's λ.
+
+    ``COARSE``: accurate to what inputs of 16 bits are worth, at half the instructions.
+    """
+    top = tl.max(z, 1)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    z = z - top[:, None]
+    if eps == 0:
+        p = tl.exp2(z * LOG2_E)
+        total = _or_one(tl.sum(p, 1))
+        lam = tl.log(total)
+    else:
+        width = _first_width(keys, eps)
+        lam = tl.zeros([M], tl.float32) + width
+        low = tl.zeros([M], tl.float32)
+        step = low
+        p = z
+        slope = z
+        steps = 0
+        moving = keys > 0
+        while moving:
+            p, slope = power(z, lam, eps, COARSE)
+            mass = tl.sum(p, 1)
+            low = tl.where(mass >= 1.0, lam, low)
+            step, far, width = _step(mass, tl.sum(slope, 1), lam, width, eps)
+            far = far & worth(step, eps, COARSE)
+            lam = tl.where(far, lam + step, lam)
+            steps += 1
+            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        if eps > 1:
+            lam = low
+            p, slope = power(z, lam, eps, COARSE)
+        else:
+            # The last step is so short that p is linear along it.
+            lam += step
+            p -= step[:, None] * slope
+            p = tl.where(p < 0, 0.0, p)
+        total = _or_one(tl.sum(p, 1))
+    return p / total[:, None], top + lam
+
+
+@triton.jit
+def worth(step, eps, COARSE: tl.constexpr):
+    """Whether a step of Newton's method must be followed by another evaluation of the weights.
+
+    For ε ≤ ½ a weight has a second derivative in λ, and a step this short leaves an error of its square.
+    """
+    least = 1e-4 if COARSE else tl.where(eps > 0.5, 0.0, 1e-4)
+    return tl.abs(step) > least
+
+
+@triton.jit
+def power(z, lam, eps, COARSE: tl.constexpr):
+    """p = u^(1/ε) and w = p/u = −∂p/∂λ, for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
+    if COARSE:
+        if (eps >= LEAST_COARSE) & (eps < 1.0) & (eps != 0.5):
+            log_u = coarse_log(z, lam, eps)
+            inverse = 1.0 / eps
+            p = tl.exp2(log_u * inverse)
+            w = tl.exp2(log_u * (inverse - 1.0))
+        else:
+            p, w = _power(eps * (z - lam[:, None]), eps)
+    else:
+        p, w = _power(eps * (z - lam[:, None]), eps)
+    return p, w
+
+
+@triton.jit
+def coarse_log(z, lam, eps):
+    """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's own instruction."""
+    u = eps * z + (1.0 - eps * lam)[:, None]
+    u = tl.where(u < 0, 0.0, u)  # unlike a maximum, lets a NaN through
+    return tl.log2(u) if INTERPRETED else libdevice.fast_log2f(u)
+
+
+@triton.jit
+def weights_at(z, lam, eps, COARSE: tl.constexpr):
+    """The weights p at a known λ (M), and w = p^(1−ε) on the support; softmax among them."""
+    if eps == 0:
+        p = tl.exp2((z - lam[:, None]) * LOG2_E)
+        w = p
+    else:
+        p, w = power(z, lam, eps, COARSE)
+    return p, w
+
+
+@triton.jit
+def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
+    """The same, and what each weight adds to the gradient of α, but for the factor g − ḡ."""
+    if eps == 0:
+        log_p = z - lam[:, None]
+        p = tl.exp2(log_p * LOG2_E)
+        w = p
+    else:
+        p, w, log_p = power_and_log(z, lam, eps, COARSE)
+    log_p = tl.where(log_p < LEAST_LOG, LEAST_LOG, log_p)
+    return p, w, _alpha_terms(p, log_p, w, eps)
+
+
+@triton.jit
+def power_and_log(z, lam, eps, COARSE: tl.constexpr):
+    """p and w of :func:`power`, and log p."""
+    if COARSE:
+        if (eps >= LEAST_COARSE) & (eps < 1.0):
+            log2_p = coarse_log(z, lam, eps) / eps
+            p = tl.exp2(log2_p)
+            w = tl.exp2(log2_p * (1.0 - eps))
+            log_p = log2_p / LOG2_E
+        else:
+            p, w, log_p = exact_power_and_log(z, lam, eps)
+    else:
+        p, w, log_p = exact_power_and_log(z, lam, eps)
+    return p, w, log_p
+
+
+@triton.jit
+def exact_power_and_log(z, lam, eps):
+    """The same without the GPU's own logarithm, as in ``_power`` of the row kernels."""
+    x = eps * (z - lam[:, None])
+    x = tl.where(x < -1.0, -1.0, x)
+    u = 1.0 + x
+    inverse = 1.0 / u
+    log_p = (tl.log(u) + tl.where(x > -0.5, (x - (u - 1.0)) * inverse, 0.0)) / eps
+    p = tl.exp2(log_p * LOG2_E)
+    w = tl.where(u > 0, p * inverse, p)
+    return p, w, log_p
+
+
+@triton.jit
+def kept(seed, threshold, row, first_key, keys, M: tl.constexpr, N: tl.constexpr):
+    """Which weights of a tile dropout keeps: a function of seed, row and key alone, whatever the tile.
+
+    ``row``: index of the first query among those of all heads. Four neighbouring keys share a draw.
+    """
+    rows = row + tl.arange(0, M)
+    groups = first_key // 4 + tl.arange(0, N // 4)
+    counter = rows[:, None] * tl.cdiv(keys, 4) + groups[None, :].to(tl.int64)
+    a, b, c, d = tl.randint4x(seed, counter, PHILOX_ROUNDS)
+    bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
+    return (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.int32) >= threshold
