@@ -19,9 +19,10 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, distributed, nn
 
 from ..attention import Alpha, AlphaConfig
+from ..attention.op import require_fused
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
-from .flags import add_alpha_flags, alpha_configs
+from .flags import add_alpha_flags, alpha_configs, attention_backend
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         super().__init__(args, encoder, decoder)
         self.alpha_log: AlphaLog | None = None
         self.in_training = False
+        self.trains_alignment = False
 
     @classmethod
     def hub_models(cls):
@@ -78,9 +80,17 @@ class AdaptivelySparseTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError where flags do not go together."""
-        configs = alpha_configs(args)
+        configs, backend = alpha_configs(args), attention_backend(args)
+        if backend == "fused":
+            on_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
+            require_fused("cuda" if on_gpu else "cpu")
         model = super().build_model(args, task)
         model.set_alphas(configs)
+        for attentions in model.attentions().values():
+            for attention in attentions:
+                attention.backend = backend
+        # Alignments among the data are there to be learned.
+        model.trains_alignment = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
         if getattr(args, "alpha_log", None):
             interval = getattr(args, "alpha_log_interval", None)
             model.alpha_log = AlphaLog(args.alpha_log, 100 if interval is None else interval)
@@ -177,6 +187,8 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         super().set_num_updates(num_updates)
         if not self.in_training:
             return
+        for attention in self.attentions()["decoder_context"]:
+            attention.discards_weights = not self.trains_alignment
         moving = [
             name
             for name, attentions in self.attentions().items()

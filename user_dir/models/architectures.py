@@ -9,7 +9,7 @@ from fairseq.models.transformer import base_architecture as stock_base_architect
 
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
-from .flags import alpha_configs
+from .flags import alpha_configs, attention_backend
 
 MODEL = "adaptively_sparse_transformer"
 
@@ -39,6 +39,7 @@ def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> 
 def _check(args) -> None:
     """Say what is wrong with the flags while the command line is still being read."""
     alpha_configs(args)
+    attention_backend(args)
     cutoff = getattr(args, "adaptive_softmax_cutoff", None)
     # fairseq evaluates it as Python, also when it comes from a checkpoint.
     if isinstance(cutoff, str) and not re.fullmatch(r"[\d\s,()\[\]]*", cutoff):

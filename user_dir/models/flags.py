@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from ..attention import ATTENTION_TYPES, AlphaConfig
+from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
 from ..errors import UserError
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
@@ -38,6 +38,22 @@ def add_alpha_flags(parser) -> None:
     parser.add_argument(
         "--alpha-log-interval", type=int, metavar="N", help="updates between two lines of it (default: 100)"
     )
+    parser.add_argument(
+        "--attention-backend",
+        metavar="NAME",
+        help="what computes attention: auto (default), fused kernels wherever there are any; dense, with the "
+        "weights in memory; fused, as auto, but refuses to run where there are none",
+    )
+
+
+def attention_backend(args) -> str:
+    """``--attention-backend``; raises UserError for one that does not exist."""
+    backend = getattr(args, "attention_backend", None)
+    if backend is None:
+        return "auto"
+    if backend not in BACKENDS:
+        raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
+    return backend
 
 
 def alpha_configs(args) -> dict[str, AlphaConfig]:

@@ -16,11 +16,16 @@ class EntmaxMultiheadAttention(MultiheadAttention):
     ``alpha`` is an :class:`~user_dir.attention.Alpha`, softmax until the model gives another: a checkpoint
     of the stock model loads, and at α = 1 this computes what the stock module computes. One path serves
     training, validation and incremental decoding.
+
+    ``backend`` is that of :func:`~user_dir.attention.attention`. With ``discards_weights``, weights that are
+    asked for are not returned: fairseq's decoder asks always, also where nobody looks at them.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
+        self.backend = "auto"
+        self.discards_weights = False
 
     def forward(
         self,
@@ -50,6 +55,9 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             The output (T, B, C), and the weights (B, T, S), or (H, B, T, S) per head, or None.
         """
         tgt_len, bsz, _ = query.size()
+        if self.discards_weights:
+            need_weights = False
+            need_head_weights = False
         if incremental_state is not None and static_kv:
             assert self.encoder_decoder_attention and not self.self_attention
             if "prev_key" in self._get_input_buffer(incremental_state):
@@ -85,6 +93,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             attn_mask=attn_mask,
             dropout=dropout,
             need_weights=need_weights or need_head_weights,
+            backend=self.backend,
         )
         output = self._unfold_beam(output, bsz, tgt_len)
         output = self.out_proj(output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim))

@@ -21,7 +21,14 @@ class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
 
 
 class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer whose self- and context attention are α-entmax."""
+    """Decoder layer whose self- and context attention are α-entmax.
+
+    Gives the weights of its context attention only if they are asked for, not in every evaluation.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.need_attn = False
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """See fairseq."""

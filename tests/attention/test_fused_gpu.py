@@ -1,0 +1,488 @@
+"""The fused kernels for GPUs: run on one, or without one in Triton's interpreter; and compiled for one."""
+
+import logging
+
+import pytest
+import torch
+from helpers import HALF_TYPES, batch, build, combinations, loss
+from no_gpu import compiled_apart
+
+pytest.importorskip("triton")
+
+from user_dir.attention import attention, cpu, op
+from user_dir.attention import fused as kernels
+from user_dir.attention.dense import dense_attention
+
+# The interpreter computes with numpy, which warns of the infinities that the kernels leave out.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+ALPHAS = (1.0, 1.05, 1.5, 1.9, 2.0)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+INF = float("inf")
+# Greatest error as a share of the greatest entry. In half precision weights and the gradients of scores are
+# rounded before they are multiplied; the interpreter cuts bfloat16 off, where a GPU rounds.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def oracle(monkeypatch):
+    """What is compared with: plain torch in float64."""
+    monkeypatch.setenv("ENTMAX_BACKEND", "reference")
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Rows of more than 16 keys are long ones, of tiles of 16."""
+    for name in ("RESIDENT", "ONE_KERNEL", "TILE"):
+        monkeypatch.setattr(kernels, name, 16)
+
+
+def projections(queries, keys, depth, dtype=torch.float32, heads=5, count=2):
+    """Leaves (T, B, H·D) as a linear layer gives them, and their views (B, H, T, D)."""
+    leaves, views = [], []
+    for length in (queries, keys, keys):
+        leaf = (1.5 * torch.randn(length, count, heads * depth)).to(DEVICE, dtype).requires_grad_()
+        leaves.append(leaf)
+        views.append(leaf.view(length, count, heads, depth).permute(1, 2, 0, 3))
+    return leaves, views
+
+
+def padding(kind, keys, count=2):
+    """None; or the first sentence is as long as all, the second half of it, or (``all``) nothing."""
+    if kind is None:
+        return None
+    visible = {"left": keys - keys // 2, "right": keys - keys // 2, "all": 0}[kind]
+    mask = torch.arange(keys) >= torch.tensor([keys] + [visible] * (count - 1))[:, None]
+    return (mask.flip(1) if kind == "left" else mask).to(DEVICE)
+
+
+def kept_weights(queries, keys, dropout, seed, heads=5, count=2):
+    """The mask (B, H, T, S) that dropout draws: seen where weights are alike and values are unit vectors."""
+    q = torch.zeros(count, heads, queries, max(16, keys), device=DEVICE)
+    v = torch.eye(keys, q.size(3), device=DEVICE).expand(count, heads, keys, -1)
+    torch.manual_seed(seed)
+    output, _ = kernels.fused_attention(q, torch.zeros_like(v), v, 1.0, dropout=dropout)
+    return output[..., :keys] > 0
+
+
+def in_float64(views, alpha, mask=None, causal=False, kept=None, dropout=0.0):
+    """Output of dense attention, with a given mask in the place of dropout."""
+    output, weights = dense_attention(*views, alpha, mask, None, causal, need_weights=True)
+    return output if kept is None else (weights * kept / (1 - dropout)) @ views[2]
+
+
+def check(queries, keys, depth, pad=None, causal=False, dropout=0.0, dtype=torch.float32):
+    """Output and all four gradients against dense attention in float64 from the same inputs."""
+    leaves, views = projections(queries, keys, depth, dtype)
+    alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1).requires_grad_()
+    mask = padding(pad, keys)
+    grad = torch.randn(views[0].shape).to(DEVICE, dtype)
+    kept = kept_weights(queries, keys, dropout, seed=5) if dropout else None
+    torch.manual_seed(5)
+    output, weights = kernels.fused_attention(*views, alpha, mask, causal, dropout)
+    assert weights is None and output.dtype == dtype and output.shape == views[0].shape
+    grads = torch.autograd.grad(output, (*leaves, alpha), grad)
+
+    exact = [view.detach().double().requires_grad_() for view in (*views, alpha)]
+    expected = in_float64(exact[:3], exact[3], mask, causal, kept, dropout)
+    expected_grads = torch.autograd.grad(expected, exact, grad.double())
+    as_leaves = [g.permute(2, 0, 1, 3).reshape(leaf.shape) for g, leaf in zip(expected_grads, leaves)]
+    close("output", output, expected, TOLERANCE[dtype])
+    for name, actual, other in zip(("query", "key", "value"), grads, as_leaves):
+        assert actual.dtype == dtype
+        close(f"gradient of {name}", actual, other, TOLERANCE[dtype])
+    # all that α's gradient is made of is in float32, whatever the inputs are
+    close("gradient of α", grads[3], expected_grads[3], 1e-5 if dtype == torch.float32 else 1e-3)
+
+
+def close(what, actual, expected, tolerance):
+    assert actual.isfinite().all(), what
+    error = (actual.double() - expected).abs().max() / expected.abs().max().clamp(min=1e-9)
+    assert error <= tolerance, f"{what}: off by {error:.2g} of the greatest entry, more than {tolerance:g}"
+
+
+# ------------------------------------------------------------------------------ against dense attention
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"queries": 1, "keys": 7, "depth": 16},
+        {"queries": 5, "keys": 1, "depth": 20, "pad": "all"},
+        {"queries": 20, "keys": 20, "depth": 32, "pad": "left", "causal": True},
+        {"queries": 19, "keys": 18, "depth": 16, "pad": "right", "dropout": 0.3},
+        {"queries": 18, "keys": 20, "depth": 16, "pad": "left", "dtype": torch.float16},
+        {"queries": 18, "keys": 20, "depth": 24, "pad": "right", "dtype": torch.bfloat16},
+    ],
+    ids=str,
+)
+def test_short_rows(case):
+    check(**case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"queries": 20, "keys": 35, "depth": 16, "pad": "left", "dropout": 0.25},
+        {"queries": 40, "keys": 40, "depth": 16, "pad": "right", "causal": True},
+        {"queries": 17, "keys": 33, "depth": 16, "pad": "all", "dtype": torch.bfloat16},
+    ],
+    ids=str,
+)
+def test_long_rows(case, small_tiles):
+    check(**case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    "case",
+    combinations(
+        size=((33, 33, 64), (65, 65, 16)), pad=(None, "left", "right"), causal=(False, True), dropout=(0.0,)
+    )
+    + combinations(
+        size=((3, 40, 128), (70, 12, 40)), pad=("left", "all"), causal=(False,), dropout=(0.0, 0.2)
+    ),
+    ids=str,
+)
+def test_grid(case, dtype):
+    check(*case["size"], case["pad"], case["causal"], case["dropout"], dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ((140, 120, 16), (20, 270, 16)))
+def test_real_tiles(size):
+    check(*size, pad="left")
+
+
+def test_alpha_above_two():
+    leaves, views = projections(5, 20, 16, heads=1)
+    grad = torch.randn(views[0].shape, device=DEVICE)
+    alpha = torch.full((1, 1, 1), 3.0, device=DEVICE).requires_grad_()
+    output, _ = kernels.fused_attention(*views, alpha)
+    expected = in_float64([view.detach().double() for view in views], alpha.detach().double())
+    close("output", output, expected, 1e-4)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(output, (*leaves, alpha), grad))
+
+
+def test_finite_difference_in_alpha():
+    _, views = projections(9, 12, 16)
+    grad = torch.randn(views[0].shape, device=DEVICE).double()
+    views = [view.detach() for view in views]
+
+    def value(alpha):
+        return (kernels.fused_attention(*views, alpha)[0].double() * grad).sum((0, 2, 3))
+
+    # where the support changes within the step, the difference is not the gradient
+    alpha = torch.tensor([1.02, 1.1, 1.25, 1.4, 1.5], device=DEVICE).view(-1, 1, 1).requires_grad_()
+    value(alpha).sum().backward()
+    step = 1e-2
+    with torch.no_grad():
+        difference = (value(alpha + step) - value(alpha - step)) / (2 * step)
+    close("gradient of α", alpha.grad.flatten(), difference, 5e-3)
+
+
+def test_alpha_one_is_torch_softmax():
+    _, views = projections(12, 20, 16)
+    mask = padding("left", 20)
+    output, _ = kernels.fused_attention(*views, 1.0, mask)
+    exact = [view.detach().double() for view in views]
+    expected = torch.nn.functional.scaled_dot_product_attention(*exact, ~mask[:, None, None, :])
+    close("output", output, expected, 1e-6)
+
+
+def test_one_alpha_for_all_heads():
+    _, views = projections(5, 9, 16, heads=3)
+    results, grads = [], []
+    for alpha in (torch.full((1, 1, 1), 1.4), torch.full((3, 1, 1), 1.4), torch.tensor(1.4)):
+        alpha = alpha.to(DEVICE).requires_grad_()
+        output, _ = kernels.fused_attention(*views, alpha)
+        grads.append(torch.autograd.grad(output.square().sum(), alpha)[0])
+        assert grads[-1].shape == alpha.shape
+        results.append(output)
+    results.append(kernels.fused_attention(*views, torch.tensor(1.4).item())[0])
+    assert all(torch.equal(result, results[0]) for result in results[1:])
+    torch.testing.assert_close(grads[0].sum(), grads[1].sum())
+    torch.testing.assert_close(grads[2], grads[1].sum())
+
+
+# ---------------------------------------------------------------------------------- rows out of the ordinary
+
+
+@pytest.mark.parametrize("long", (False, True))
+def test_a_broken_query_stays_visible_and_alone(long, request):
+    if long:
+        request.getfixturevalue("small_tiles")
+    _, views = projections(18, 20, 16)
+    q, k, v = (view.detach().clone() for view in views)
+    q[1, 2, 17, 3] = float("nan")
+    alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
+    output, _ = kernels.fused_attention(q, k, v, alpha)
+    assert output[1, 2, 17].isnan().all()
+    output[1, 2, 17] = 0
+    assert output.isfinite().all()
+
+
+def test_alpha_out_of_range():
+    _, views = projections(2, 3, 16, heads=1)
+    output, _ = kernels.fused_attention(*views, torch.full((1, 1, 1), 0.9, device=DEVICE))
+    assert output.isnan().all()
+
+
+def test_padding_in_the_midst():
+    _, views = projections(6, 20, 16)
+    mask = torch.zeros(2, 20, dtype=torch.bool, device=DEVICE)
+    mask[0, 3::2] = True
+    mask[1, 5] = True
+    output, _ = kernels.fused_attention(*views, 1.3, mask)
+    close("output", output, in_float64([view.detach().double() for view in views], 1.3, mask), 1e-5)
+
+
+def test_any_layout():
+    together = torch.randn(9, 2, 3, 3, 16, device=DEVICE)  # (T, B, 3, H, D): queries, keys, values in one
+    q, k, v = together.unbind(2)
+    q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
+    expected, _ = kernels.fused_attention(*(x.contiguous() for x in (q, k, v)), 1.4)
+    assert torch.equal(kernels.fused_attention(q, k, v, 1.4)[0], expected)
+    backwards = [x.flip(3).transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k)]
+    close("output", kernels.fused_attention(*backwards, v, 1.4)[0], expected.double(), 1e-6)
+    assert expected.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as the output projection takes it
+
+
+def test_the_same_to_the_bit_each_time(small_tiles):
+    leaves, views = projections(18, 20, 16, heads=1)
+    alpha = torch.full((1, 1, 1), 1.4, device=DEVICE).requires_grad_()
+    results = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        output, _ = kernels.fused_attention(*views, alpha, dropout=0.2)
+        results.append((output, *torch.autograd.grad(output.square().sum(), (*leaves, alpha))))
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+def test_dropout_drops_the_share_it_should():
+    kept = kept_weights(60, 64, 0.3, seed=1, count=3)
+    count = kept.numel()
+    assert abs(kept.float().mean().item() - 0.7) < 5 * (0.3 * 0.7 / count) ** 0.5
+    # neighbours along each dimension agree as often as strangers do
+    for dim in range(4):
+        same = (kept.narrow(dim, 1, kept.size(dim) - 1) == kept.narrow(dim, 0, kept.size(dim) - 1)).float()
+        assert abs(same.mean().item() - 0.58) < 6 * (0.58 * 0.42 / same.numel()) ** 0.5
+    assert not torch.equal(kept, kept_weights(60, 64, 0.3, seed=2, count=3))
+
+
+# ------------------------------------------------------------------------------------------ decoding
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
+@pytest.mark.parametrize("keys", (1, 20, 40))
+def test_a_step_of_decoding(keys, dtype):
+    _, views = projections(1, keys, 24, dtype)
+    alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
+    mask = padding("right", keys)
+    with torch.no_grad():
+        assert kernels.is_step(*views, alpha, 0.0)
+        output, weights = kernels.fused_attention(*views, alpha, mask, need_weights=True)
+        exact = [view.double() for view in views]
+        expected, expected_weights = dense_attention(*exact, alpha.double(), mask, need_weights=True)
+    assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
+    close("output", output, expected, TOLERANCE[dtype])
+    close("weights", weights, expected_weights, TOLERANCE[dtype])
+    assert not kernels.is_step(*views, alpha, 0.0)  # with gradients
+
+
+# ------------------------------------------------------------------------------------ what takes which path
+
+
+@pytest.fixture
+def routed(monkeypatch):
+    """Attention as it takes its way on a GPU; a list of what came to fused kernels and to dense attention."""
+    taken = []
+    fused, dense = kernels.fused_attention, op.dense_attention
+    monkeypatch.setattr(cpu, "is_fit", lambda *args: False)
+    monkeypatch.setattr(op, "gpu_kernels", lambda device: kernels)
+    monkeypatch.setattr(kernels, "fused_attention", lambda *args: taken.append("fused") or fused(*args))
+    monkeypatch.setattr(op, "dense_attention", lambda *args: taken.append("dense") or dense(*args))
+    op._say_once.cache_clear()
+    return taken
+
+
+def test_what_it_is_not_made_for_goes_elsewhere_and_is_told_once(routed, caplog):
+    _, (q, k, v) = projections(6, 6, 16, heads=3)
+    caplog.set_level(logging.INFO)
+    elsewhere = {
+        "weights are asked for": {"need_weights": True},
+        "attn_mask": {"attn_mask": torch.zeros(6, 6, device=DEVICE)},
+        "key_padding_mask": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool, device=DEVICE)},
+        "all weights are dropped": {"dropout": 1.0},
+    }
+    for reason, given in elsewhere.items():
+        caplog.clear()
+        for _ in range(3):
+            attention(q, k, v, 1.5, **given)
+        assert len(caplog.records) == 1 and reason in caplog.text
+    for others, reason in (
+        ((q.double(), k.double(), v.double(), 1.5), "float64"),
+        ((q, k, v[..., :8], 1.5), "8"),
+        ((q, k[:, :, :0], v[:, :, :0], 1.5), "no keys"),
+        ((q, k, v, torch.full((2, 3, 1, 1), 1.5, device=DEVICE)), "(2, 3, 1, 1)"),
+    ):
+        caplog.clear()
+        attention(*others)
+        assert len(caplog.records) == 1 and reason in caplog.text
+    assert set(routed) == {"dense"}
+    attention(q, k, v, 1.5, backend="dense")
+    assert set(routed) == {"dense"}
+    attention(q, k, v, 1.5)
+    assert routed[-1] == "fused"
+    with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
+        attention(q, k, v, 0.5)
+
+
+def test_the_mask_of_the_future_is_not_read(routed):
+    _, (q, k, v) = projections(6, 6, 16)
+    buffer = torch.full((9, 9), -INF, device=DEVICE).triu(1)
+    output, _ = attention(q, k, v, 1.5, attn_mask=buffer[:6, :6])
+    expected, _ = attention(q, k, v, 1.5, causal=True)
+    assert routed == ["fused", "fused"] and torch.equal(output, expected)
+
+
+def model_of(backend, flags="--attention-dropout 0 --alpha-init 1.5"):
+    model = build(f"{flags} --attention-backend {backend}").float().to(DEVICE)
+    return model, {name: value.to(DEVICE) for name, value in batch().items()}
+
+
+def train(backend, updates):
+    model, sample = model_of(backend)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for update in range(updates):
+        model.train()
+        model.set_num_updates(update)
+        optimizer.zero_grad()
+        value = loss(model, sample)
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    model.eval()
+    with torch.no_grad():
+        losses.append(loss(model, sample).item())
+    return losses
+
+
+@pytest.mark.slow
+def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
+    fused = train("auto", 20)
+    assert routed == ["fused"] * 6 * 21  # validation, too
+    dense = train("dense", 20)
+    assert set(routed[6 * 21 :]) == {"dense"}
+    monkeypatch.undo()
+    native = train("auto", 20)
+    assert fused[0] - fused[-1] > 1
+    torch.testing.assert_close(torch.tensor(fused), torch.tensor(dense), rtol=1e-4, atol=0)
+    torch.testing.assert_close(torch.tensor(native), torch.tensor(dense), rtol=1e-4, atol=0)
+
+
+def test_steps_of_decoding_take_the_fused_path(routed):
+    model, sample = model_of("auto")
+    model.eval()
+    with torch.no_grad():
+        encoder_out = model.encoder(sample["src_tokens"], src_lengths=sample["src_lengths"])
+        previous, state = sample["prev_output_tokens"][:, :3], {}
+        for t in range(3):
+            step, extra = model.decoder(
+                previous[:, : t + 1], encoder_out=encoder_out, incremental_state=state
+            )
+    assert set(routed) == {"fused"} and extra["attn"][0].shape == (3, 1, 7)
+    routed.clear()
+    with torch.no_grad():
+        full, full_extra = model.decoder(previous, encoder_out=encoder_out)
+    # the weights that are returned are those of the last layer's context attention
+    assert routed == ["fused"] * 3 + ["dense"]
+    torch.testing.assert_close(step[:, 0], full[:, 2], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(extra["attn"][0][:, 0], full_extra["attn"][0][:, 2], rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------ compiled, without any GPU
+
+
+def compile_calls(device, calls):
+    """For each call (dtype, B, H, T, S, D, options), the kernels that it had to compile."""
+    compiled = []
+    for dtype, count, heads, queries, keys, depth, options in calls:
+        device.loaded.clear()
+        learning = not options.pop("step", False)
+        alpha = torch.full((heads, 1, 1), options.pop("alpha", 1.5)).requires_grad_(learning)
+        if not options.pop("learned", True):
+            alpha = alpha.detach()
+        if options.pop("padded", False):
+            options["key_padding_mask"] = torch.zeros(count, keys, dtype=torch.bool)
+        q, k, v = (
+            torch.zeros(n, count, heads * depth, dtype=getattr(torch, dtype))
+            .view(n, count, heads, depth)
+            .permute(1, 2, 0, 3)
+            .requires_grad_(learning)
+            for n in (queries, keys, keys)
+        )
+        output, _ = kernels.fused_attention(q, k, v, alpha, **options)
+        if learning:
+            output.sum().backward()
+        compiled.append(list(device.loaded))
+    return compiled
+
+
+SHORT = ["forward_short", "backward_short"]
+MIDDLE = ["forward_short", "backward_queries", "backward_keys"]
+LONG = ["forward_long", "backward_queries", "backward_keys"]
+
+
+@pytest.mark.slow
+def test_compiles_once_per_bucket(tmp_path):
+    padded = {"padded": True}
+    calls = {
+        "first": ["bfloat16", 2, 3, 20, 20, 64, padded],
+        "other lengths": ["bfloat16", 2, 3, 31, 17, 64, padded],
+        "ends of the bucket": ["bfloat16", 2, 3, 32, 32, 64, padded],
+        "batch of 1": ["bfloat16", 1, 3, 20, 32, 64, padded],
+        "larger batch": ["bfloat16", 16, 3, 20, 20, 64, padded],
+        "other α": ["bfloat16", 2, 3, 20, 20, 64, {"alpha": 2.0, **padded}],
+        "16 heads": ["bfloat16", 2, 16, 20, 20, 64, padded],
+        "dropout": ["bfloat16", 2, 3, 20, 20, 64, {"dropout": 0.1, **padded}],
+        "other dropout": ["bfloat16", 2, 3, 20, 25, 64, {"dropout": 0.5, **padded}],
+        "long": ["bfloat16", 1, 3, 300, 300, 64, {}],
+        "longer": ["bfloat16", 2, 3, 1024, 700, 64, {}],
+        "step": ["bfloat16", 2, 3, 1, 20, 64, {"step": True}],
+        "next step": ["bfloat16", 5, 3, 1, 32, 64, {"step": True}],
+    }
+    compiled = dict(zip(calls, compiled_apart("test_fused_gpu", 90, list(calls.values()), tmp_path)))
+    new = {"first": SHORT, "dropout": SHORT, "long": LONG, "step": ["forward_step"]}
+    assert compiled == {name: new.get(name, []) for name in calls}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", (80, 90))
+def test_every_kernel_compiles(tmp_path, capability):
+    # the largest first, of each bucket and dtype: those that could be short of shared memory
+    calls, expected = [], []
+    for dtype in ("float32", "bfloat16"):
+        for length, found in (
+            (16, SHORT),
+            (32, SHORT),
+            (64, SHORT),
+            (128, SHORT),
+            (256, MIDDLE),
+            (300, LONG),
+        ):
+            calls.append([dtype, 1, 1, length, length, 128, {"padded": True, "dropout": 0.1}])
+            expected.append(found)
+    calls += [
+        ["float16", 1, 1, 16, 64, 64, {"causal": True}],
+        ["float16", 1, 1, 300, 300, 64, {"causal": True, "learned": False}],
+        ["bfloat16", 1, 1, 64, 64, 20, {"learned": False}],
+        ["float32", 1, 1, 1, 300, 16, {"causal": False}],
+    ]
+    expected += [SHORT, LONG, SHORT, LONG]
+    for dtype in ("float32", "bfloat16"):
+        calls += [[dtype, 1, 1, 1, keys, 128, {"step": True, "padded": True}] for keys in (16, 256)]
+        expected += [["forward_step"]] * 2
+    assert compiled_apart("test_fused_gpu", capability, calls, tmp_path) == expected
