@@ -30,11 +30,15 @@ BACKWARD_QUERIES = 32  # of a tile, where one kernel gives all gradients: keys a
 # Elements of the largest tile to a lane: the solver holds four such tiles, and 128 registers let two programs
 # of eight warps share a multiprocessor.
 PER_LANE = 16
-MOST_WARPS = 16
-DEEPEST = 128  # D, the depth of a head
+# Before 3.3, Triton ends the process over a tile of 64 queries that several groups of four warps multiply.
+MOST_WARPS = 16 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) else 4
+# Bytes of shared memory that a program can have → D, the depth of heads for which they do in every dtype.
+DEEPEST = {
+    160 * 1024: 128,  # sm_80, sm_90 and beyond
+    99 * 1024: 64,  # sm_86 and sm_89
+}
 STAGES = 2  # tiles on the way at once, where a loop goes over tiles
 
-DEVICES = ("cuda",)
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -53,8 +57,9 @@ def why_not(
     keys = key.size(2)
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         return f"queries, keys and values are of {query.dtype}, {key.dtype} and {value.dtype}"
-    if depth > DEEPEST or value.size(3) != depth:
-        return f"heads are {depth} deep and their values {value.size(3)}; at most {DEEPEST}, and alike"
+    deepest = _deepest(query.device)
+    if depth > deepest or value.size(3) != depth:
+        return f"heads are {depth} deep and their values {value.size(3)}; at most {deepest} here, and alike"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
     if isinstance(alpha, Tensor) and not _is_per_head(alpha, heads):
@@ -326,6 +331,16 @@ def _empty_output(query: Tensor) -> Tensor:
 
 def _is_per_head(alpha: Tensor, heads: int) -> bool:
     return alpha.numel() == 1 or (alpha.numel() == heads and alpha.dim() >= 3 and alpha.size(-3) == heads)
+
+
+@functools.cache
+def _deepest(device: torch.device) -> int:
+    """The deepest head that a GPU has the shared memory for."""
+    if device.type != "cuda":  # interpreted
+        return max(DEEPEST.values())
+    index = torch.cuda.current_device() if device.index is None else device.index
+    shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
+    return max((depth for least, depth in DEEPEST.items() if shared >= least), default=0)
 
 
 @functools.lru_cache(maxsize=64)

@@ -76,7 +76,7 @@ def backward_short(
         else:
             p, w = weights_at(z, row_lam, eps, COARSE)
         if DROPOUT:
-            keep = kept(seed, threshold, both * queries + first, 0, keys, M, N)
+            keep = kept(seed, threshold, both * queries + first, 0, M, N)
             p = tl.where(keep, p * inverse_share, 0.0)
             g = tl.where(keep, g * inverse_share, 0.0)
         centred = g - (tl.sum(g * w, 1) / _or_one(tl.sum(w, 1)))[:, None]
@@ -143,7 +143,7 @@ def backward_queries(
             v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, keys, M, N)
+                keep = kept(seed, threshold, both * queries + first, start, M, N)
                 g = tl.where(keep, g * inverse_share, 0.0)
             total += tl.sum(w, 1)
             weighted += tl.sum(g * w, 1)
@@ -160,7 +160,7 @@ def backward_queries(
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, keys, M, N)
+                keep = kept(seed, threshold, both * queries + first, start, M, N)
                 g = tl.where(keep, g * inverse_share, 0.0)
             centred = g - row_mean[:, None]
             if partial is not None:
@@ -222,7 +222,7 @@ def backward_keys(
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             p, w = weights_at(z, row_lam, eps, COARSE)
             if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, keys, M, N)
+                keep = kept(seed, threshold, both * queries + first, start, M, N)
                 p = tl.where(keep, p * inverse_share, 0.0)
                 g = tl.where(keep, g * inverse_share, 0.0)
             dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)

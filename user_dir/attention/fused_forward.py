@@ -60,7 +60,7 @@ def forward_short(
     rows = first + tl.arange(0, M)
     tl.store(lam + both * queries + rows, row_lam, mask=rows < queries)
     if DROPOUT:
-        keep = kept(seed, threshold, both * queries + first, 0, keys, M, N)
+        keep = kept(seed, threshold, both * queries + first, 0, M, N)
         p = tl.where(keep, p * inverse_share, 0.0)
     v_tile = load_rows(v, 0, keys, v_row * UNIT, depth, N, D, WHOLE)
     output = product(p.to(v_tile.dtype), v_tile, PRECISION)
@@ -161,7 +161,7 @@ def forward_long(
             p, _ = weights_at(z, row_lam, eps, COARSE)
             total += tl.sum(p, 1)
             if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, keys, M, N)
+                keep = kept(seed, threshold, both * queries + first, start, M, N)
                 p = tl.where(keep, p * inverse_share, 0.0)
             v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
             output += product(p.to(v_tile.dtype), v_tile, PRECISION)

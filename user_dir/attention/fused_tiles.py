@@ -234,14 +234,15 @@ def exact_power_and_log(z, lam, eps):
 
 
 @triton.jit
-def kept(seed, threshold, row, first_key, keys, M: tl.constexpr, N: tl.constexpr):
+def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
     """Which weights of a tile dropout keeps: a function of seed, row and key alone, whatever the tile.
 
     ``row``: index of the first query among those of all heads. Four neighbouring keys share a draw.
     """
     rows = row + tl.arange(0, M)
-    groups = first_key // 4 + tl.arange(0, N // 4)
-    counter = rows[:, None] * tl.cdiv(keys, 4) + groups[None, :].to(tl.int64)
-    a, b, c, d = tl.randint4x(seed, counter, PHILOX_ROUNDS)
+    group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
+    low = (rows & 0x7FFFFFFF).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
+    high = (rows >> 31).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
+    a, b, c, d = tl.philox(seed, group, low, high, high * 0, PHILOX_ROUNDS)
     bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
-    return (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.int32) >= threshold
+    return (bits >> 8).to(tl.int32) >= threshold

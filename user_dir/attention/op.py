@@ -84,7 +84,7 @@ def attention(
 
 def gpu_kernels(device: str) -> Optional[ModuleType]:
     """The module with the fused kernels for GPUs if these are the ones for a kind of device, else None."""
-    if device != "cuda" or not has_native(device):
+    if device != "cuda" or torch.version.hip is not None or not has_native(device):
         return None
     return importlib.import_module(".fused", __package__)  # only here: it needs Triton
 
