@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Run all tests and benchmarks that need a GPU, and print what is reached of what is aimed at, as one table.
+
+First the tests of the kernels, on the GPU in the place of Triton's interpreter; then attention alone, ours
+against softmax and against other people's α-entmax; then training of base models on random tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
+SMALL += "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-layers 1 --decoder-attention-heads 2"
+TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--lengths", type=positive, nargs="+", metavar="N", help="default: 32 64 128 256 512 1024 4096")
+    add("--rounds", type=positive, default=11, metavar="N", help="of each measurement (default: 11)")
+    add("--updates", type=positive, default=20, metavar="N", help="of the models in a round (default: 20)")
+    add("--seed", type=int, default=1, metavar="N")
+    add("--output", type=Path, default=ROOT / "benchmarks" / "gpu.json", metavar="FILE.json")
+    add("--no-tests", action="store_true", help="measure only")
+    add("--rehearse", action="store_true", help="the least of everything on the CPU: its times mean nothing")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> None:
+    """Test, measure, print, write."""
+    args = parse_args(argv)
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing is written")
+
+
+def run(args: argparse.Namespace) -> None:
+    """All of it; the exit status is 1 where a test fails."""
+    import torch
+
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.benchmarks import random_tokens
+    from user_dir.benchmarks.attention import SENTENCES, alpha_error, time_attention, verdicts
+    from user_dir.benchmarks.attention_tables import attention_table, verdict_table
+    from user_dir.benchmarks.machine import one_line, record
+    from user_dir.benchmarks.tables import speed_table
+    from user_dir.errors import UserError
+    from user_dir.files import make_folder, write_text
+
+    if not torch.cuda.is_available() and not args.rehearse:
+        raise UserError("torch finds no GPU here; --rehearse goes through the motions on the CPU")
+    device = torch.device("cpu" if args.rehearse else "cuda")
+    make_folder(args.output.parent)
+    report = record("gpu", device, args.seed)
+    print(one_line(report) + "\n", flush=True)
+    passed = None if args.no_tests else run_tests(args.rehearse)
+
+    rounds = 1 if args.rehearse else args.rounds
+    dtype = torch.float32 if args.rehearse else torch.bfloat16
+    lengths = args.lengths or ([4] if args.rehearse else list(SENTENCES))
+    rows = []
+    for length in lengths:
+        sentences = 1 if args.rehearse else SENTENCES.get(length, max(1, 16384 // length))
+        rows += time_attention(length, sentences, rounds, args.seed, device, dtype)
+    error = alpha_error(lengths[0] if args.rehearse else 128, args.seed, device, dtype)
+    print(attention_table(rows) + "\n", flush=True)
+
+    small = {"max_tokens": 60, "flags": SMALL} if args.rehearse else {}
+    updates = 1 if args.rehearse else args.updates
+    speeds = random_tokens.time_training(device, dtype, updates, rounds, args.seed, **small)
+    print("training, base models, random tokens\n\n" + speed_table(speeds, "tokens_per_second") + "\n")
+    to_stock = {row["system"]: row["to_stock"] for row in speeds}[random_tokens.OURS]
+    aims = verdicts(rows, error, None if args.rehearse else to_stock)
+    print(verdict_table(aims), flush=True)
+
+    report.update(rounds=rounds, tests_passed=passed, attention=rows, alpha_error=error)
+    report.update(training=speeds, aims=aims)
+    write_text(args.output, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    print(args.output)
+    if passed is False:
+        sys.exit(1)
+
+
+def run_tests(rehearse: bool) -> bool:
+    """Whether the tests pass; their output is shown."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    chosen = ["tests/attention/test_future.py"] if rehearse else TESTS
+    command = [sys.executable, "-m", "pytest", "-q", *chosen]
+    return subprocess.run(command, cwd=ROOT, env=environment).returncode == 0
+
+
+if __name__ == "__main__":
+    main()

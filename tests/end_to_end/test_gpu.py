@@ -1,0 +1,25 @@
+"""The script for GPUs: rehearsed without one."""
+
+import json
+
+import pytest
+import torch
+from commands import refused, script
+
+from user_dir.benchmarks.random_tokens import SYSTEMS
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(tmp_path):
+    refused(script("gpu", "--output", tmp_path / "gpu.json", check=False), "GPU", "--rehearse")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_rehearsal(tmp_path):
+    output = tmp_path / "new" / "gpu.json"
+    done = script("gpu", "--rehearse", "--output", output)
+    report = json.loads(output.read_text(encoding="utf-8"))
+    assert report["tests_passed"] and report["alpha_error"] < 1e-4
+    assert [row["system"] for row in report["training"]] == list(SYSTEMS)
+    assert "peak of training" in done.stdout and "| aim" in done.stdout

@@ -1,0 +1,212 @@
+"""Time and memory of whole attentions, training and decoding, and how far they are from what is aimed at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..attention import attention
+from ..attention.dense import dense_attention
+from .contenders import PER_HEAD
+from .measure import interleaved, peak_memory, seconds, spread, warm_up
+
+HEADS, DEPTH = 8, 64  # of the base model
+# length → sentences: about as many scores as attention layers see in training
+SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4}
+DECODED = 160  # sentences times beam of a step of decoding
+MEASURES = ("forward", "training", "step")
+
+FLASH, EFFICIENT = "softmax, SDPA flash", "softmax, SDPA memory-efficient"
+FAIRSEQ, BISECTION = "softmax, as fairseq's context attention", "entmax_bisect, 50 steps"
+ADASPLASH, FUSED, FUSED_15, DENSE = "AdaSplash v1", "ours, fused", "ours, fused at 1.5", "ours, dense"
+
+
+@dataclass(frozen=True)
+class AttentionContender:
+    """An attention (query, key, value, α) → output, all (B, H, n, D), and the α it is run with."""
+
+    name: str
+    alpha: float | str  # a number in every head, or PER_HEAD
+    function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
+    square: bool = False  # only for as many queries as keys
+    gradient: bool = True
+
+    def given(self, heads: int, device: torch.device) -> float | Tensor:
+        """α: a number, or (H, 1, 1) from 1.05 to 1.95."""
+        if self.alpha == PER_HEAD:
+            return torch.linspace(1.05, 1.95, heads, device=device).view(-1, 1, 1)
+        return self.alpha
+
+
+CONTENDERS = (
+    AttentionContender(FLASH, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)),
+    AttentionContender(EFFICIENT, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)),
+    AttentionContender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
+    AttentionContender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
+    AttentionContender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
+    AttentionContender(DENSE, PER_HEAD, lambda q, k, v, alpha: dense_attention(q, k, v, alpha)[0]),
+    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: attention(q, k, v, alpha)[0]),
+    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: attention(q, k, v, alpha)[0]),
+)
+
+
+def time_attention(
+    length: int,
+    sentences: int,
+    rounds: int,
+    seed: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    contenders: tuple[AttentionContender, ...] = CONTENDERS,
+) -> list[dict]:
+    """A row for each contender at one length.
+
+    Args:
+        length: of queries and keys; of keys alone in a step of decoding.
+        sentences: B of training; a step has ``DECODED``, or as many where that is fewer.
+        rounds: how often each is run.
+        seed: of the numbers and of the order in a round.
+        device: where.
+        dtype: of queries, keys and values, drawn from N(0, 1.5²): scores from about N(0, 5).
+        contenders: who is compared.
+
+    Returns:
+        Rows with ``seconds``, by measure: ``forward``, without gradients; ``training``, with all gradients,
+        α's too where it has one; ``step``, one query without gradients. ``peak_bytes`` is that of training
+        beyond the inputs. A contender that cannot has its ``failures``, by measure.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(count: int, rows: int) -> Tensor:
+        # (T, B, H, D) in memory, as projections are
+        numbers = 1.5 * torch.randn(rows, count, HEADS, DEPTH, generator=generator)
+        return numbers.to(device, dtype).permute(1, 2, 0, 3)
+
+    whole = [drawn(sentences, length) for _ in range(4)]
+    decoded = min(DECODED, sentences)
+    step = [drawn(decoded, rows) for rows in (1, length, length)]
+    calls, rows = {}, {}
+    for contender in contenders:
+        rows[contender] = {"length": length, "sentences": sentences, "implementation": contender.name}
+        rows[contender].update(alpha=contender.alpha, seconds={}, failures={})
+        for measure, call in _calls(contender, whole, step).items():
+            try:
+                calls[contender, measure] = (call, warm_up(call, device))
+                if measure == "training":
+                    rows[contender]["peak_bytes"] = peak_memory(call, device)
+            except Exception as error:  # what other people's code may raise is not known; memory may be short
+                rows[contender]["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[
+                    :200
+                ]
+    jobs = {
+        key: functools.partial(lambda call, repeats, number: seconds(call, device, repeats), *calls[key])
+        for key in calls
+    }
+    for (contender, measure), times in interleaved(jobs, rounds, seed, f"length {length}").items():
+        rows[contender]["seconds"][measure] = spread(times)
+    return list(rows.values())
+
+
+def _calls(
+    contender: AttentionContender, whole: list[Tensor], step: list[Tensor]
+) -> dict[str, Callable[[], object]]:
+    alpha = contender.given(HEADS, whole[0].device)
+    leaves = [tensor.detach().requires_grad_() for tensor in whole[:3]]
+    learned = alpha.clone().requires_grad_() if isinstance(alpha, Tensor) else alpha
+    inputs = [*leaves, learned] if isinstance(alpha, Tensor) else leaves
+
+    def without_gradients(tensors):
+        with torch.no_grad():
+            return contender.function(*tensors, alpha)
+
+    calls = {
+        "forward": lambda: without_gradients(whole[:3]),
+        "training": lambda: torch.autograd.grad(contender.function(*leaves, learned), inputs, whole[3]),
+    }
+    if not contender.square:
+        calls["step"] = lambda: without_gradients(step)
+    return calls
+
+
+def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Greatest error of our gradient of α over the greatest such gradient; the truth is dense, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = [torch.randn(4, HEADS, length, DEPTH, generator=generator).to(device, dtype) for _ in range(4)]
+    alpha = torch.linspace(1.0, 2.0, HEADS, device=device).view(-1, 1, 1).requires_grad_()
+    queries = draws[0] * 1.5
+    ours = attention(queries, draws[1], draws[2], alpha)[0]
+    found = torch.autograd.grad(ours, alpha, draws[3])[0].double()
+    exact = alpha.detach().double().requires_grad_()
+    expected = dense_attention(queries.double(), draws[1].double(), draws[2].double(), exact)[0]
+    truth = torch.autograd.grad(expected, exact, draws[3].double())[0]
+    return float((found - truth).abs().max() / truth.abs().max())
+
+
+def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> list[dict]:
+    """Each aim, what was measured, and whether that reaches it; an aim without a measurement is left out."""
+    by_name = {(row["length"], row["implementation"]): row for row in rows}
+    found = []
+
+    def compare(aim: str, ours: str, other: str, limit: float, lengths, measure: str = "training") -> None:
+        for length in lengths:
+            times = [_median(by_name.get((length, name)), measure) for name in (ours, other)]
+            if None not in times:
+                ratio = times[0] / times[1]
+                found.append({"aim": f"{aim}, n = {length}", "at most": limit, "measured": ratio})
+
+    compare("time of training over SDPA memory-efficient's", FUSED, EFFICIENT, 1.5, (32, 64))
+    compare("time of training over SDPA memory-efficient's", FUSED, EFFICIENT, 3.0, (128, 256))
+    compare(
+        "time of training over AdaSplash v1's, α = 1.5",
+        FUSED_15,
+        ADASPLASH,
+        1.0,
+        (32, 64, 128, 256, 512, 1024),
+    )
+    compare("time of training over entmax_bisect's", FUSED, BISECTION, 1 / 20, SENTENCES)
+    found.append({"aim": "error of the gradient of α, relative", "at most": 1e-3, "measured": error})
+    if tokens_to_stock is not None:
+        aim = "time of a token in training over stock fairseq's, base model"
+        found.append({"aim": aim, "at most": 1 / 0.95, "measured": 1 / tokens_to_stock})
+    for verdict in found:
+        verdict["reached"] = verdict["measured"] <= verdict["at most"]
+    return found
+
+
+def _median(row: dict | None, measure: str) -> float | None:
+    if row is None or measure not in row["seconds"]:
+        return None
+    return row["seconds"][measure]["median"]
+
+
+def _sdpa(backend: SDPBackend, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    # On a CPU there is neither; what is there then only rehearses.
+    with sdpa_kernel([backend] if query.is_cuda else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        return F.scaled_dot_product_attention(query, key, value)
+
+
+def _bmm_and_softmax(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Scaled queries, bmm, softmax in float32, bmm, as ``fairseq.modules.MultiheadAttention`` does it."""
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
+    return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).type_as(scores), value)
+
+
+def _bisection(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:
+    from entmax import entmax_bisect
+
+    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
+    return torch.matmul(entmax_bisect(scores.float(), alpha).type_as(scores), value)
+
+
+def _adasplash(query: Tensor, key: Tensor, value: Tensor, alpha: float) -> Tensor:
+    import adasplash
+
+    first = getattr(adasplash, "adasplash_v1", adasplash.adasplash)
+    query, key, value = (tensor.contiguous() for tensor in (query, key, value))  # it asks for them so
+    return first(query, key, value, alpha=alpha, is_causal=False)
