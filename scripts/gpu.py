@@ -14,19 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from _split import positive
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
 SMALL += "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-layers 1 --decoder-attention-heads 2"
 TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    number = int(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
 
 
 def parse_args(argv=None) -> argparse.Namespace:

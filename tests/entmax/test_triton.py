@@ -1,10 +1,5 @@
 """The Triton kernels: run on a GPU, or without one in Triton's interpreter; and compiled without a GPU."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from helpers import (
@@ -17,6 +12,7 @@ from helpers import (
     mp_entmax_gradients,
     weight_tolerance,
 )
+from no_gpu import compiled_apart
 
 pytest.importorskip("triton")
 
@@ -346,48 +342,8 @@ def test_scores_stay_as_they_are():
 # ---------------------------------------------------------------------- compiled, without any GPU
 
 
-class NoDevice:
-    """In the place of a GPU's driver: Triton specialises and compiles as ever, but nothing is run."""
-
-    def __init__(self, capability):
-        self.capability, self.loaded, self.launches = capability, [], 0
-        self.utils = self
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 0
-
-    def get_current_target(self):
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", self.capability, 32)
-
-    def get_device_properties(self, device):
-        return {"max_shared_mem": 99 * 1024}
-
-    def load_binary(self, name, binary, shared, device):
-        assert binary.startswith(b"\x7fELF")
-        self.loaded.append(name)
-        return name, name, 0, 0, 1024  # module, function, registers, spills, threads
-
-    def unload_module(self, module):
-        pass
-
-    def launcher_cls(self, source, metadata):
-        def launch(*arguments):
-            self.launches += 1
-
-        return launch
-
-
-def compile_calls(capability, calls):
+def compile_calls(device, calls):
     """For each call (dtype, shape, α, offset, need_alpha), the kernels that it had to compile."""
-    from triton.runtime import driver
-
-    device = NoDevice(capability)
-    driver.set_active(device)
     compiled = []
     for dtype, shape, alpha, offset, need_alpha in calls:
         device.loaded.clear()
@@ -399,23 +355,6 @@ def compile_calls(capability, calls):
         assert device.launches == launches + 2
         compiled.append(list(device.loaded))
     return compiled
-
-
-def compiled_apart(capability, calls, cache):
-    """:func:`compile_calls` in a process whose Triton is not the interpreter, with an empty cache."""
-    code = "import json, sys, test_triton as t; print(json.dumps(t.compile_calls(*json.load(sys.stdin))))"
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps([capability, calls]),
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        timeout=600,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 RESIDENT = ["_forward_resident", "_backward_resident"]
@@ -440,7 +379,7 @@ def test_compiles_once_per_bucket(tmp_path):
         "long": ["float32", (1, 3, 2, 5000), heads, 0, True],
         "longer": ["float32", (2, 3, 1, 16384), heads, 0, True],
     }
-    compiled = dict(zip(calls, compiled_apart(90, list(calls.values()), tmp_path)))
+    compiled = dict(zip(calls, compiled_apart("test_triton", 90, list(calls.values()), tmp_path)))
     new = {"first": RESIDENT, "next bucket": RESIDENT, "one query": RESIDENT, "long": TILED}
     assert compiled == {name: new.get(name, []) for name in calls}
 
@@ -458,4 +397,4 @@ def test_every_kernel_compiles(tmp_path, capability):
         expected.append(TILED)
     calls += [["float32", (1, 1, 2, 32), 1.5, 0, False], ["float32", (1, 1, 2, 5000), 1.5, 0, False]]
     expected += [RESIDENT[1:], TILED[1:]]
-    assert compiled_apart(capability, calls, tmp_path) == expected
+    assert compiled_apart("test_triton", capability, calls, tmp_path) == expected

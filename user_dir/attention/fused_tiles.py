@@ -98,9 +98,8 @@ def scores_of(
 
 @triton.jit
 def epsilon(alpha, head, alphas):
-    """ε = α − 1 of a head; NaN for an α below 1, so that all that comes of it is seen to be wrong."""
-    eps = _epsilon(alpha, head % alphas, tl.float32)
-    return tl.where(eps >= 0, eps, float("nan"))
+    """ε = α − 1 of a head; NaN for an α out of range, so that all that comes of it is seen to be wrong."""
+    return _epsilon(alpha, head % alphas, tl.float32)
 
 
 @triton.jit

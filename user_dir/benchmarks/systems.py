@@ -87,6 +87,7 @@ def attention_by_bisection(
     causal: bool = False,
     dropout: float = 0.0,
     need_weights: bool = False,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
     """``user_dir.attention.attention`` as it would be written with the ``entmax`` package."""
     from entmax import entmax_bisect
