@@ -20,8 +20,11 @@ def positive(text: str) -> int:
     return number
 
 
-def add_split_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--path``, ``--corpus``, ``--subset`` and so on."""
+def split_parser(description: str) -> argparse.ArgumentParser:
+    """A parser that has ``--path``, ``--corpus``, ``--subset`` and so on."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--path", type=Path, required=True, metavar="CHECKPOINT", help="of our model, or a stock transformer"
     )
@@ -33,6 +36,7 @@ def add_split_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
     )
     parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    return parser
 
 
 def open_split(args: argparse.Namespace) -> SimpleNamespace:

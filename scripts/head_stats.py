@@ -15,17 +15,14 @@ import json
 import sys
 from pathlib import Path
 
-from _split import add_split_arguments, open_split, positive, rounded
+from _split import open_split, positive, rounded, split_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_split_arguments(parser)
+    parser = split_parser(__doc__)
     parser.add_argument(
         "--output",
         type=Path,

@@ -325,18 +325,6 @@ Heads<T> heads(T* data, const int64_t* strides) {
   return {data, strides[0], strides[1], strides[2]};
 }
 
-// Whether a mask hides from query t exactly the keys after t, and adds nothing.
-template <typename T>
-bool is_causal(const T* added, const Sizes& sizes) {
-  if (added == nullptr || sizes.queries != sizes.keys) return false;
-  for (int64_t t = 0; t < sizes.queries; ++t) {
-    for (int64_t s = 0; s < sizes.keys; ++s, ++added) {
-      if (*added != (s > t ? -std::numeric_limits<T>::infinity() : T(0))) return false;
-    }
-  }
-  return true;
-}
-
 // About as many products as are worth waking a thread for.
 constexpr int64_t grain = 1 << 18;
 
@@ -348,11 +336,7 @@ void for_each_head(const Sizes& sizes, const Function& function) {
 
 template <typename T>
 void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out,
-             const double* alpha, int64_t alphas, Hidden<T> hidden, T* weights, T* saved) {
-  if (is_causal(hidden.added, sizes)) {
-    hidden.added = nullptr;
-    hidden.causal = true;
-  }
+             const double* alpha, int64_t alphas, const Hidden<T>& hidden, T* weights, T* saved) {
   const int64_t tiles = (sizes.queries + Simd<T>::lanes - 1) / Simd<T>::lanes;
   for_each_head(sizes, [&](int64_t begin, int64_t end) {
     Attention<T> attention(sizes, false);

@@ -13,6 +13,8 @@ from torch import Tensor
 from ..entmax import has_native
 from ..entmax.build import INTEGER, POINTER, address, load_kernel
 from ..entmax.checks import check_range
+from ..entmax.masks import as_numbers
+from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # For fewer queries than these, most of a vector would be empty, and the parts that torch does are faster.
 LEAST_QUERIES = 4
@@ -41,16 +43,12 @@ def is_fit(
         and dropout == 0.0
         and query.size(-2) >= LEAST_QUERIES
         and key.numel() > 0
-        and (_is_per_head(alpha, query.size(1)) if isinstance(alpha, Tensor) else alpha != 1)
+        and (is_per_head(alpha, query.size(1)) if isinstance(alpha, Tensor) else alpha != 1)
         and (key_padding_mask is None or key_padding_mask.shape == (query.size(0), key.size(-2)))
         and (attn_mask is None or (attn_mask.shape == shape and not attn_mask.requires_grad))
         and has_native("cpu")
         and kernel() is not None
     )
-
-
-def _is_per_head(alpha: Tensor, heads: int) -> bool:
-    return alpha.numel() == 1 or (alpha.numel() == heads and alpha.dim() >= 3 and alpha.size(-3) == heads)
 
 
 @functools.cache
@@ -74,9 +72,7 @@ def fused_attention(
     if not isinstance(alpha, Tensor):
         alpha = torch.tensor(alpha, dtype=torch.float64)
     if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask, float("-inf"))
-        attn_mask = attn_mask.to(query.dtype).contiguous()
+        attn_mask = as_numbers(attn_mask, query.dtype)
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
     output, weights = _Attention.apply(
@@ -101,12 +97,12 @@ class _Attention(torch.autograd.Function):
         need_weights: bool,
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
-        query, key, value = (_rows(tensor) for tensor in (query, key, value))
+        query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
         batch, heads, queries, depth = query.shape
         keys = key.size(2)
         lanes = _LANES[query.dtype]
         vector = _vector(alpha)
-        output = query.new_empty(queries, batch, heads, depth).permute(1, 2, 0, 3)
+        output = empty_output(query)
         weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
         columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
         found = kernel()["forward", query.dtype](
@@ -135,7 +131,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, grad: Optional[Tensor], grad_weights: Optional[Tensor]):
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, key_padding_mask, columns = ctx.saved_tensors
-        grad = _rows(torch.zeros_like(query) if grad is None else grad)
+        grad = dense_rows(torch.zeros_like(query) if grad is None else grad)
         vector = _vector(alpha)
         grad_query = torch.empty_like(query)
         # what is padding is not written
@@ -160,17 +156,8 @@ class _Attention(torch.autograd.Function):
             columns.data_ptr(),
             address(per_head),
         )
-        grad_alpha = None
-        if per_head is not None:
-            per_head = per_head.sum(0)
-            grad_alpha = (per_head if alpha.numel() > 1 else per_head.sum()).view_as(alpha).to(alpha.dtype)
+        grad_alpha = None if per_head is None else gradient_of_alpha(per_head, alpha)
         return grad_query, grad_key, grad_value, grad_alpha, None, None, None, None
-
-
-def _rows(tensor: Tensor) -> Tensor:
-    """With the vector of each head contiguous: as projections are, so without a copy."""
-    tensor = tensor.detach()
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _vector(alpha: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def dense_attention(
     need_weights: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention as of :func:`~user_dir.attention.op.attention`, of any kind and on any device."""
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))  # (B, H, T, S)
+    scores = attention_scores(query, key)
     if torch.jit.is_scripting():  # TorchScript knows no autograd functions
         weights = entmax_forward(hide(scores, key_padding_mask, attn_mask, causal), alpha)
     else:

@@ -20,6 +20,7 @@ import triton
 from torch import Tensor
 
 from . import fused_backward, fused_forward
+from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # --------------------------------------------------------------------- sizes, chosen for sm_80 and sm_90
 RESIDENT = 256  # keys of the longest row that is one tile
@@ -62,7 +63,7 @@ def why_not(
         return f"heads are {depth} deep and their values {value.size(3)}; at most {deepest} here, and alike"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
-    if isinstance(alpha, Tensor) and not _is_per_head(alpha, heads):
+    if isinstance(alpha, Tensor) and not is_per_head(alpha, heads):
         return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
     if attn_mask is not None:
         return "there is an attn_mask other than that of the future"
@@ -99,7 +100,7 @@ def fused_attention(
     """
     alpha = alpha.to(query.device) if isinstance(alpha, Tensor) else _constant(alpha, query.device)
     if key_padding_mask is not None:
-        key_padding_mask = _dense_rows(key_padding_mask.to(torch.bool))
+        key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
     if is_step(query, key, value, alpha, dropout):
         return _step(query, key, value, alpha, key_padding_mask, need_weights)
     return _Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout), None
@@ -120,11 +121,11 @@ class _Attention(torch.autograd.Function):
         dropout: float,
     ) -> Tensor:
         """Output (B, H, T, D), as a view of (T, B, H, D)."""
-        query, key, value = (_dense_rows(tensor.detach()) for tensor in (query, key, value))
+        query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
         batch, heads, queries, _ = query.shape
         # Drawn on the host, whose generator a seed governs as well as the device's, and waits for nothing.
         seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
-        output = _empty_output(query)
+        output = empty_output(query)
         lam = query.new_empty(batch, heads, queries, dtype=torch.float32)
         call = _Call(query, key, alpha, padding, causal, dropout, seed)
         call.forward(query, key, value, output, lam)
@@ -139,7 +140,7 @@ class _Attention(torch.autograd.Function):
         query, key, value, alpha, padding, lam = ctx.saved_tensors
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         call = _Call(query, key, alpha, padding, *ctx.settings)
-        tensors = (query, key, value, _dense_rows(grad), *grads)
+        tensors = (query, key, value, dense_rows(grad), *grads)
         grad_alpha = call.backward(*tensors, lam, need_alpha=ctx.needs_input_grad[3])
         return (*grads, grad_alpha, None, None, None)
 
@@ -224,9 +225,7 @@ class _Call:
             self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, STAGES)
         if partial is None:
             return None
-        per_head = partial.sum((0, 2), dtype=torch.float64)
-        per_head = per_head if self.alpha.numel() > 1 else per_head.sum()
-        return per_head.view(self.alpha.shape).to(self.alpha.dtype)
+        return gradient_of_alpha(partial.sum(2, dtype=torch.float64), self.alpha)
 
     def _launch(
         self,
@@ -260,10 +259,10 @@ def _step(
     need_weights: bool,
 ) -> tuple[Tensor, Optional[Tensor]]:
     """One query per head, as a sum of products."""
-    query, key, value = (_dense_rows(tensor.detach()) for tensor in (query, key, value))
+    query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
     batch, heads, _, depth = query.shape
     keys = key.size(2)
-    output = _empty_output(query)
+    output = empty_output(query)
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     mask = (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
     unit, strides = _strides(query, key, value, output)
@@ -316,21 +315,6 @@ def _strides(*tensors: Tensor) -> tuple[int, list]:
     for tensor, each in zip(tensors, strides):
         arguments += [tensor, *(stride // unit for stride in each)]
     return unit, arguments
-
-
-def _dense_rows(tensor: Tensor) -> Tensor:
-    """With the entries of each row side by side: as projections are, so without a copy."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def _empty_output(query: Tensor) -> Tensor:
-    """(B, H, T, D) in the memory order (T, B, H, D), as the output projection takes it."""
-    batch, heads, queries, depth = query.shape
-    return query.new_empty(queries, batch, heads, depth).permute(1, 2, 0, 3)
-
-
-def _is_per_head(alpha: Tensor, heads: int) -> bool:
-    return alpha.numel() == 1 or (alpha.numel() == heads and alpha.dim() >= 3 and alpha.size(-3) == heads)
 
 
 @functools.cache

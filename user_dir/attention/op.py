@@ -56,30 +56,48 @@ def attention(
 
     Source: Vaswani et al. 2017, equation 1; Correia et al. 2019, equation 9.
     """
-    if torch.jit.is_scripting():  # TorchScript knows no autograd functions
-        return dense_attention(
-            query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
-        )
-    else:
+    if not torch.jit.is_scripting():  # TorchScript knows no autograd functions
+        found = None
         if backend != "dense":
-            shape = (query.size(-2), key.size(-2))
-            if attn_mask is not None and attn_mask.shape == shape and is_future_mask(attn_mask):
-                attn_mask, causal = None, True
-            if cpu.is_fit(query, key, value, alpha, key_padding_mask, attn_mask, dropout):
-                return cpu.fused_attention(
-                    query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights
-                )
-            gpu = gpu_kernels(query.device.type)
-            if gpu is not None:
-                given = (query, key, value, alpha, key_padding_mask)
-                reason = gpu.why_not(*given, attn_mask, dropout, need_weights)
-                if reason is None:
-                    _check_number(alpha)
-                    return gpu.fused_attention(*given, causal, dropout, need_weights)
-                _say_once(reason)
-        return dense_attention(
-            query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
+            found = _fused(
+                query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
+            )
+        if found is not None:
+            return found
+    return dense_attention(
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
+    )
+
+
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: float | Tensor,
+    key_padding_mask: Optional[Tensor],
+    attn_mask: Optional[Tensor],
+    causal: bool,
+    dropout: float,
+    need_weights: bool,
+) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
+    """What a fused kernel gives; None where there is none for the device or the arguments."""
+    shape = (query.size(-2), key.size(-2))
+    if attn_mask is not None and attn_mask.shape == shape and is_future_mask(attn_mask):
+        attn_mask, causal = None, True
+    if cpu.is_fit(query, key, value, alpha, key_padding_mask, attn_mask, dropout):
+        return cpu.fused_attention(
+            query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights
         )
+    gpu = gpu_kernels(query.device.type)
+    if gpu is None:
+        return None
+    given = (query, key, value, alpha, key_padding_mask)
+    reason = gpu.why_not(*given, attn_mask, dropout, need_weights)
+    if reason is not None:
+        _say_once(reason)
+        return None
+    _check_number(alpha)
+    return gpu.fused_attention(*given, causal, dropout, need_weights)
 
 
 def gpu_kernels(device: str) -> Optional[ModuleType]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .build import INTEGER, POINTER, address, load_kernel
 from .checks import check_range
-from .masks import hide
+from .masks import as_numbers, hide
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
@@ -56,10 +56,8 @@ def entmax_forward(
     padding, added, heads, queries = None, None, 1, 1
     if key_padding_mask is not None or attn_mask is not None or causal:
         heads, queries = scores.shape[1:3]
-        padding = _contiguous(key_padding_mask, torch.bool)
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf"))
-        added = _contiguous(attn_mask, dtype)
+        padding = None if key_padding_mask is None else key_padding_mask.to(torch.bool).contiguous()
+        added = None if attn_mask is None else as_numbers(attn_mask, dtype)
     found = kernel()["forward", dtype](
         rows.data_ptr(),
         weights.data_ptr(),
@@ -112,7 +110,3 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α in float64, for its digits near 1, as the kernel takes it."""
     vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
     return vector.to(torch.float64).contiguous(), repeat
-
-
-def _contiguous(mask: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
-    return None if mask is None else mask.to(dtype).contiguous()

@@ -8,6 +8,13 @@ import torch
 from torch import Tensor
 
 
+def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as numbers to be added to the scores, contiguous: −inf where a boolean one is true."""
+    if attn_mask.dtype == torch.bool:
+        return torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf")).contiguous()
+    return attn_mask.to(dtype).contiguous()
+
+
 def hide(
     scores: Tensor,
     key_padding_mask: Optional[Tensor] = None,
