@@ -11,8 +11,6 @@ Contenders take turns in every round, in random order; numbers are medians over 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
 import sys
 import tempfile
@@ -91,8 +89,7 @@ def run(args: argparse.Namespace) -> None:
 
     import torch
 
-    from user_dir.benchmarks.machine import one_line, record
-    from user_dir.files import write_text
+    from user_dir.benchmarks.machine import one_line, record, write_report
 
     check_output(output)
     device = choose_device(args.device)
@@ -102,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
     print(one_line(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
     {"kernels": kernels, "end-to-end": end_to_end, "profile": profile}[args.kind](args, device, report)
-    write_text(output, json.dumps(without_nan(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_report(output, report)
     print(output)
 
 
@@ -216,15 +213,6 @@ def choose_device(name: str | None):
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch finds no GPU here")
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def without_nan(value):
-    """JSON has no NaN: null says that there is no number."""
-    if isinstance(value, dict):
-        return {key: without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 if __name__ == "__main__":

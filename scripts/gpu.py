@@ -8,7 +8,6 @@ against softmax and against other people's α-entmax; then training of base mode
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -45,7 +44,7 @@ def main(argv=None) -> None:
     try:
         run(args)
     except KeyboardInterrupt:
-        sys.exit("interrupted; nothing is written")
+        sys.exit(f"interrupted; what was measured until then is in {args.output}, if anything")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -56,10 +55,10 @@ def run(args: argparse.Namespace) -> None:
     from user_dir.benchmarks import random_tokens
     from user_dir.benchmarks.attention import SENTENCES, alpha_error, time_attention, verdicts
     from user_dir.benchmarks.attention_tables import attention_table, verdict_table
-    from user_dir.benchmarks.machine import one_line, record
+    from user_dir.benchmarks.machine import one_line, record, write_report
     from user_dir.benchmarks.tables import speed_table
     from user_dir.errors import UserError
-    from user_dir.files import make_folder, write_text
+    from user_dir.files import make_folder
 
     if not torch.cuda.is_available() and not args.rehearse:
         raise UserError("torch finds no GPU here; --rehearse goes through the motions on the CPU")
@@ -67,15 +66,17 @@ def run(args: argparse.Namespace) -> None:
     make_folder(args.output.parent)
     report = record("gpu", device, args.seed)
     print(one_line(report) + "\n", flush=True)
-    passed = None if args.no_tests else run_tests(args.rehearse)
-
     rounds = 1 if args.rehearse else args.rounds
+    passed = None if args.no_tests else run_tests(args.rehearse)
+    report.update(rounds=rounds, tests_passed=passed, attention=[])
+
     dtype = torch.float32 if args.rehearse else torch.bfloat16
     lengths = args.lengths or ([4] if args.rehearse else list(SENTENCES))
-    rows = []
+    rows = report["attention"]
     for length in lengths:
         sentences = 1 if args.rehearse else SENTENCES.get(length, max(1, 16384 // length))
         rows += time_attention(length, sentences, rounds, args.seed, device, dtype)
+        write_report(args.output, report)  # what is measured stays, should the next step fail
     error = alpha_error(lengths[0] if args.rehearse else 128, args.seed, device, dtype)
     print(attention_table(rows) + "\n", flush=True)
 
@@ -87,9 +88,8 @@ def run(args: argparse.Namespace) -> None:
     aims = verdicts(rows, error, None if args.rehearse else to_stock)
     print(verdict_table(aims), flush=True)
 
-    report.update(rounds=rounds, tests_passed=passed, attention=rows, alpha_error=error)
-    report.update(training=speeds, aims=aims)
-    write_text(args.output, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    report.update(alpha_error=error, training=speeds, aims=aims)
+    write_report(args.output, report)
     print(args.output)
     if passed is False:
         sys.exit(1)

@@ -1,7 +1,9 @@
-"""What a measurement was made on and with, for its record."""
+"""The report of a benchmark: what it was made on and with, and the writing of it."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
 import shlex
@@ -12,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 import torch
+
+from ..files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "fairseq", "fairseq-fixed", "entmax", "triton", "adasplash", "numpy")
@@ -37,6 +41,20 @@ def one_line(report: dict) -> str:
     if machine["device"] == "cpu":
         place += f", {machine['capability']}"
     return f"{place}; torch {versions['torch']}; {report['date']}; commit {report['commit'] or 'unknown'}"
+
+
+def write_report(path: Path, report: dict) -> None:
+    """Write a report as JSON; raises UserError where it cannot be written."""
+    write_text(path, json.dumps(_without_nan(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _without_nan(value):
+    """JSON has no NaN: null says that there is no number."""
+    if isinstance(value, dict):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _machine(device: torch.device) -> dict:
