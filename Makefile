@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# One process per core; more than eight would spend their time on preparing the same fixtures.
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast lint bench clean
@@ -29,10 +31,10 @@ demo: $(STAMP)  ## prepare the toy corpus, train on it, translate, score, report
 	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-fast: $(STAMP)  ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
