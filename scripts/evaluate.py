@@ -20,7 +20,10 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT", help="what translates")
     parser.add_argument("--corpus", required=True, help="a prepared corpus, for instance multi30k")
     parser.add_argument(
-        "--test-set", action="append", metavar="NAME", help="may be given several times; all if not given"
+        "--test-set",
+        action="append",
+        metavar="NAME",
+        help="or valid; may be given several times; all test sets if not given",
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora; data/ if not given")
     parser.add_argument(

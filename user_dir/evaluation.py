@@ -36,7 +36,7 @@ def evaluate(
     Args:
         checkpoint: of this plugin's model or any other Transformer of fairseq's.
         corpus: a prepared corpus; the direction is the checkpoint's.
-        test_set: public name of one of its test sets.
+        test_set: public name of one of its test sets, or ``valid``.
         output: folder for fairseq-generate's output, the translations and the scores.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
@@ -50,7 +50,7 @@ def evaluate(
     Raises:
         UserError: checkpoint and corpus do not fit, or fairseq-generate fails.
     """
-    if test_set not in corpus.test_sets:
+    if test_set not in corpus.subsets:
         raise UserError(f"{corpus.name} has no test set {test_set!r}; it has {', '.join(corpus.test_sets)}")
     if os.pathsep in str(checkpoint):
         raise UserError(
@@ -60,7 +60,7 @@ def evaluate(
     source, target = translation_direction(state, checkpoint, corpus)
     lower_case = "lower_case" in normalising.steps_of(corpus.description, test_set)
     bleu = scoring.make_bleu(target, tokenize, lower_case)
-    subset = corpus.test_sets[test_set]
+    subset = corpus.subsets[test_set]
     command = [str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
     command += ["--source-lang", source, "--target-lang", target, "--remove-bpe", "sentencepiece"]
     command += ["--beam", str(beam), "--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]

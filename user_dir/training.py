@@ -32,13 +32,16 @@ def hydra_override(override: str) -> str:
     return "++" + override
 
 
-def check_config(path: Path, overrides: list[str], root: Path) -> None:
+def check_config(path: Path, overrides: list[str], root: Path) -> dict:
     """Check a fairseq-hydra-train config as far as can be done without data.
 
     Args:
         path: the YAML file.
         overrides: settings that come on top of it, in hydra's grammar.
         root: the folder that relative paths in it start from.
+
+    Returns:
+        The settings, the overrides in their places.
 
     Raises:
         UserError: naming the first thing that is wrong, and where.
@@ -49,6 +52,7 @@ def check_config(path: Path, overrides: list[str], root: Path) -> None:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
     _check_model(path, config.get("model"))
     _check_data(path, config.get("task"), root)
+    return config
 
 
 def _compose(path: Path, overrides: list[str]) -> dict:

@@ -10,10 +10,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..lock import locked
 from . import cleaning, normalising, parallel_text, stamps, toy_grammar
 from .binarise import preprocess, write_dictionary
 from .corpus import Corpus
-from .lock import locked
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
 from .text import make_normalised, make_text, text_fingerprint, write_pairs
@@ -62,7 +62,7 @@ def prepare(
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers} is not a positive number")
     workers = workers or available_cores()
-    with locked(corpus.folder):
+    with locked(corpus.folder, "preparing"):
         make_text(corpus, family, raw, workers, force)
         make_normalised(corpus, workers, force)
         make_model(corpus, vocabulary_size, force)

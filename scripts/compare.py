@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+r"""BLEU and chrF of several systems on one test set, each tested against the first by sacrebleu.
+
+    python scripts/compare.py --system softmax RUNS/softmax-seed*/evaluation/test.json \
+        --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
+
+A system's files are its seeds, in order: evaluations that evaluate.py wrote, or translations in plain text,
+then with --ref. Prints mean and standard deviation over the seeds, and p of a paired test, of all seeds
+together and seed by seed. p says whether these very models would differ on other sentences; how far other
+seeds would fall apart is what the standard deviation shows. p is not corrected for several comparisons. That
+of sacrebleu's bootstrap is one-sided in effect: where it is small, about half of approximate randomisation's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+from _split import positive
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--system",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar=("NAME", "FILE"),
+        help="a system's name, and a file for each of its seeds; given at least twice, the baseline first",
+    )
+    add("--ref", nargs="+", type=Path, metavar="FILE", help="references; by default those of the evaluations")
+    add("--test", choices=("bs", "ar"), default="bs", help="bootstrap (default) or approximate randomisation")
+    add("--samples", type=positive, metavar="N", help="resamples (default: 1000), or trials (10000)")
+    add("--lowercase", action="store_true", help="lower-case everything, as evaluate.py does where told so")
+    add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU; by default as evaluated, or 13a")
+    add(
+        "--table",
+        type=Path,
+        metavar="FILE.md",
+        help="also write the tables there; all numbers to FILE.json",
+    )
+    args = parser.parse_args(argv)
+    for name, *files in args.system:
+        if not files:
+            parser.error(f"--system {name}: give a name, and then a file for each seed")
+    if args.table and args.table.suffix == ".json":
+        parser.error(f"--table {args.table} is the Markdown; the JSON is written beside it")
+    return args
+
+
+def main(argv=None) -> None:
+    """Read, test, print, write."""
+    args = parse_args(argv)
+
+    import sacrebleu
+
+    from user_dir.comparison.paired import compare
+    from user_dir.comparison.systems import read_systems
+    from user_dir.comparison.tables import comparison_tables
+    from user_dir.files import write_text
+    from user_dir.scoring import make_bleu
+
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    named = [(name, list(map(Path, files))) for name, *files in args.system]
+    systems, test_set = read_systems(named, args.ref)
+    lower_case = args.lowercase or test_set.lowercase
+    metrics = {
+        "BLEU": make_bleu("", args.tokenize or test_set.tokenize, lower_case),
+        "chrF": sacrebleu.metrics.CHRF(lowercase=lower_case),
+    }
+    samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
+    report = compare(systems, test_set.references, metrics, args.test, samples)
+    tables = comparison_tables(report)
+    print(tables)
+    if args.table:
+        write_text(args.table, tables + "\n")
+        write_text(args.table.with_suffix(".json"), json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What is compared: the translations of each system and the references, read and checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sacrebleu.dataset import DATASETS
+
+from ..corpora.readers import read_lines
+from ..errors import UserError
+
+KEYS = ("test_set", "direction", "references", "bleu_signature")
+
+
+@dataclass(frozen=True)
+class System:
+    """A system and its translations of the test set, one list for each of its seeds."""
+
+    name: str
+    files: tuple[Path, ...]
+    translations: tuple[list[str], ...]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """References as sacrebleu takes them, and how evaluate.py scored against them."""
+
+    references: list[list[str]]
+    tokenize: str | None = None  # None: nothing was said
+    lowercase: bool = False
+
+    __test__ = False  # not one of pytest's
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One file: its translations and, if it is an evaluation, the test set."""
+
+    translations: list[str]
+    test_set: TestSet | None = None
+
+
+def read_systems(
+    named: list[tuple[str, list[Path]]], references: list[Path] | None
+) -> tuple[list[System], TestSet]:
+    """Read every system's files, one for each seed, in the order given.
+
+    Args:
+        named: name and files of each system. A file is an evaluation, the JSON that evaluate.py wrote with
+            the translations beside it, or plain text with a translation on each line.
+        references: plain text; None takes those of the evaluations.
+
+    Raises:
+        UserError: a file is missing or no evaluation; one is empty or has another number of lines than the
+            references; evaluations are against different references or scored differently; systems have
+            different numbers of seeds, or there is only one system.
+    """
+    if len(named) < 2:
+        raise UserError(f"{named[0][0]} is the only system; give --system at least twice, the baseline first")
+    names = [name for name, _ in named]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two systems are named {name}; give each a name of its own")
+    for name, files in named:
+        if len(files) != len(named[0][1]):
+            raise UserError(
+                f"{name} has {_seeds(len(files))} and {names[0]} {_seeds(len(named[0][1]))}; give as many "
+                "files of each, in the order of the seeds"
+            )
+    read = {file: _read(file) for _, files in named for file in files}
+    test_set = _test_set(read, references)
+    for file, found in read.items():
+        if len(found.translations) != len(test_set.references[0]):
+            raise UserError(
+                f"{file} has {_lines(found.translations)} and the references "
+                f"{len(test_set.references[0])}; they are not of one test set"
+            )
+    systems = [
+        System(name, tuple(files), tuple(read[file].translations for file in files)) for name, files in named
+    ]
+    return systems, test_set
+
+
+def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet:
+    """The test set of all evaluations, which must be one, or that of the reference files."""
+    evaluations = {file: found.test_set for file, found in read.items() if found.test_set}
+    if references:
+        texts = [_text(file) for file in references]
+        for file, text in zip(references, texts):
+            if len(text) != len(texts[0]):
+                raise UserError(f"{file} has {_lines(text)} and {references[0]} {len(texts[0])}")
+        given = TestSet(texts)
+    elif evaluations:
+        given = next(iter(evaluations.values()))
+    else:
+        raise UserError("translations in plain text need --ref FILE to be scored against")
+    if not evaluations:
+        return given
+    first_file, first = next(iter(evaluations.items()))
+    for file, each in evaluations.items():
+        if not references and each.references != first.references:
+            raise UserError(f"{file} and {first_file} were scored against different references")
+        if (each.tokenize, each.lowercase) != (first.tokenize, first.lowercase):
+            raise UserError(
+                f"{file} was scored with {_settings(each)} and {first_file} with {_settings(first)}; "
+                "evaluate both alike"
+            )
+    return TestSet(given.references, first.tokenize, first.lowercase)
+
+
+def _read(file: Path) -> _Read:
+    if file.suffix != ".json":
+        return _Read(_text(file))
+    try:
+        evaluation = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        evaluation = None
+    known = evaluation if isinstance(evaluation, dict) else {}
+    missing = [key for key in KEYS if not isinstance(known.get(key), str)]
+    if missing:
+        raise UserError(
+            f"{file} is no evaluation that scripts/evaluate.py wrote: it lacks {', '.join(missing)}"
+        )
+    target = evaluation["direction"].partition("-")[2]
+    translations = _text(file.parent / f"{evaluation['test_set']}.{target}")
+    signature = dict(part.partition(":")[::2] for part in evaluation["bleu_signature"].split("|"))
+    references = _references(file, evaluation["references"], evaluation["direction"])
+    return _Read(translations, TestSet(references, signature.get("tok"), signature.get("case") == "lc"))
+
+
+def _references(file: Path, named: str, direction: str) -> list[list[str]]:
+    """The references that an evaluation names: a file, or those of a test set of sacrebleu's."""
+    owner, _, dataset = named.partition("sacrebleu's ")
+    if owner or dataset not in DATASETS:
+        paths = [Path(named)]
+    else:
+        dataset = DATASETS[dataset]
+        fields = [field for field in dataset.fieldnames(direction) if field.startswith("ref")]
+        paths = [Path(dataset._get_txt_file_path(direction, field)) for field in fields]
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"the references of {file} are gone: there is no {path}; give --ref FILE")
+    return [_text(path) for path in paths]
+
+
+def _text(file: Path) -> list[str]:
+    try:
+        lines = list(read_lines(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if not lines:
+        raise UserError(f"{file} is empty")
+    return lines
+
+
+def _lines(lines: list[str]) -> str:
+    return f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} file{'' if count == 1 else 's'}"
+
+
+def _settings(test_set: TestSet) -> str:
+    return f"tok:{test_set.tokenize}, case:{'lc' if test_set.lowercase else 'mixed'}"
