@@ -149,23 +149,10 @@ def test_checkpoint_that_would_run_code_is_refused(data, tmp_path):
     assert not marker.exists()
 
 
-def test_every_sentence_of_a_corpus_of_ones_own_is_translated(corpus, tmp_path):
+def test_every_sentence_of_a_corpus_of_ones_own_is_translated(small, tmp_path):
     """A new corpus is a new YAML; its 11 test sentences are no multiple of fairseq's batches of 8."""
-    raw, mine = tmp_path / "raw", tmp_path / "data" / "mine"
-    raw.mkdir()
-    mine.mkdir(parents=True)
-    for language in ("de", "en"):
-        lines = (corpus / "text" / f"train.{language}").read_text().split("\n")
-        (raw / f"train.{language}").write_text("\n".join(lines[:600]) + "\n")
-        (raw / f"dev.{language}").write_text("\n".join(lines[600:613]) + "\n")
-        (raw / f"exam.{language}").write_text("\n".join(lines[613:624]) + "\n")
-    splits = "{train: 'train.{language}', valid: 'dev.{language}', exam: 'exam.{language}'}"
-    (mine / "corpus.yaml").write_text(
-        f"title: mine\nlanguages: [de, en]\nsplits: {splits}\nvocabulary_size: 200\n"
-    )
-    script("prepare", "mine", "--raw", raw, "--data", mine.parent)
-    train(mine, tmp_path, "--max-update", "2", "--disable-validation")
+    train(small, tmp_path, "--max-update", "2", "--disable-validation")
     checkpoint = ["--path", tmp_path / "checkpoint_last.pt", "--beam", "1", "--output", tmp_path]
-    script("evaluate", *checkpoint, "--corpus", "mine", "--data", mine.parent)
+    script("evaluate", *checkpoint, "--corpus", "mine", "--data", small.parent)
     assert json.loads((tmp_path / "exam.json").read_text())["sentences"] == 11
     assert len((tmp_path / "exam.en").read_text().split("\n")) == 12

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Make the runs of an experiment: train, average, evaluate, analyse the heads; print tables of what there is.
+
+    python scripts/experiment.py experiments/comparison.yaml --only 'de-en-*-seed1'
+
+What is done is skipped, what was killed goes on from its last checkpoint, and a run whose folder was made
+with other settings is refused. Where a run fails, the others are made none the less, and the exit status is
+1. Several processes may work on one experiment, each on a core of its own: a run is locked as long as one has
+it. A run's folder keeps the averaged checkpoint, logs, α's, translations and scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("plan", type=Path, metavar="FILE.yaml", help="experiments/NAME.yaml: the runs")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="runs whose NAME-seedN fits, for instance '*-seed1'; may be given several times",
+    )
+    add("--list", "--dry-run", action="store_true", help="say how far each run has come, and make none")
+    add("--table", type=Path, metavar="FILE.md", help="also write the tables there; all figures to FILE.json")
+    add(
+        "--folder",
+        type=Path,
+        default=ROOT / "checkpoints" / "experiments",
+        metavar="DIR",
+        help="where the runs lie (default: checkpoints/experiments)",
+    )
+    args = parser.parse_args(argv)
+    if args.table and args.table.suffix == ".json":
+        parser.error(f"--table {args.table} is the Markdown; the JSON is written beside it")
+    return args
+
+
+def main(argv=None) -> None:
+    """Check all runs, make them, print and write the tables."""
+    args = parse_args(argv)
+
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.experiments.folders import open_job, state
+    from user_dir.experiments.plan import read_plan, select
+    from user_dir.experiments.running import run_all
+
+    for end in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
+    runs = select(read_plan(args.plan, ROOT), args.only)
+    jobs = [open_job(run, ROOT, args.folder.resolve()) for run in runs]
+    failed, elsewhere = {}, []
+    if args.list:
+        for job in jobs:
+            print(f"{job.run.label:<40} {state(job)}")
+    else:
+        try:
+            failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
+        except KeyboardInterrupt:
+            sys.exit("interrupted; the same command goes on from here")
+    report(jobs, args.table)
+    for label in elsewhere:
+        print(f"{label}: another process is at it")
+    if failed:
+        print(f"{len(failed)} of {len(jobs)} runs failed:", file=sys.stderr)
+        sys.exit("\n".join(f"  {label}: error: {reason}" for label, reason in failed.items()))
+
+
+def report(jobs: list, table: Path | None) -> None:
+    """Print the tables of the runs that are done; with ``table``, write them."""
+    from user_dir.experiments.folders import differences, read_json
+    from user_dir.experiments.tables import experiment_tables
+    from user_dir.files import write_text
+
+    results, missing = [], []
+    for job in jobs:
+        if job.result.is_file() and not differences(job):
+            results.append(read_json(job.result))
+        else:
+            missing.append(job.run.label)
+    tables = experiment_tables(results)
+    print("\n" + tables if results else "no run is done")
+    if table:
+        write_text(table, tables + "\n")
+        values = {"missing": missing, "runs": results}
+        write_text(table.with_suffix(".json"), json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The paired tests against bootstraps and randomisations of our own, and cases that are known beforehand."""
+
+import itertools
+import logging
+import random
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.significance import PairedTest
+
+from user_dir.comparison.paired import compare
+from user_dir.comparison.systems import System
+from user_dir.comparison.tables import comparison_tables
+
+logging.getLogger("sacrebleu").setLevel(logging.ERROR)
+SAMPLES = 200
+REFERENCES = [
+    f"{who} {does} the {which} {what} ."
+    for who, does, which, what in itertools.product(
+        ("a man", "two girls", "the old dog"),
+        ("sees", "paints"),
+        ("red", "very small"),
+        ("car", "wall", "sea"),
+    )
+]
+
+
+def bleu():
+    return sacrebleu.metrics.BLEU(force=True)
+
+
+def damaged(share: float, seed: int) -> list[str]:
+    """The references with so many of their words replaced."""
+    dice = random.Random(seed)
+    return [
+        " ".join("blah" if dice.random() < share else word for word in line.split()) for line in REFERENCES
+    ]
+
+
+def system(name: str, *translations: list[str]) -> System:
+    return System(name, (), translations)
+
+
+def run(*systems: System, test: str = "bs", metrics=None) -> dict:
+    return compare(systems, [REFERENCES], metrics or {"BLEU": bleu()}, test, SAMPLES)
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_one_seed_is_sacrebleus_own_test(test):
+    systems = [system("a", damaged(0.2, 1)), system("b", damaged(0.25, 2)), system("c", damaged(0.1, 3))]
+    metrics = {"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()}
+    report = run(*systems, test=test, metrics=metrics)
+    named = [(each.name, each.translations[0]) for each in systems]
+    own_metrics = {"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()}
+    signatures, results = PairedTest(named, own_metrics, [REFERENCES], test_type=test, n_samples=SAMPLES)()
+    for name, theirs in (("BLEU", "BLEU"), ("chrF", "chrF2")):
+        assert report["signatures"][name] == str(signatures[theirs])
+        for row, result in zip(report["systems"], results[theirs]):
+            assert row[name]["mean"] == pytest.approx(result.score)
+            assert row[name].get("p") == result.p_value
+            assert row[name]["seeds"][0]["score"] == pytest.approx(result.score)
+            if test == "bs":
+                assert row[name]["ci"] == pytest.approx(result.ci)
+    rows = report["systems"]
+    assert rows[2]["BLEU"]["delta"] == rows[2]["BLEU"]["mean"] - rows[0]["BLEU"]["mean"]
+
+
+def test_seeds_together_are_drawn_by_sentence():
+    """Against a loop over resamples, each of whole sentences with the translations of both seeds."""
+    ours, theirs = [damaged(0.2, 1), damaged(0.3, 2)], [damaged(0.17, 3), damaged(0.27, 4)]
+    drawn = np.random.default_rng(12345).choice(len(REFERENCES), (SAMPLES, len(REFERENCES)), replace=True)
+
+    def score(translations, lines):
+        both = [seed[line] for seed in translations for line in lines]
+        return bleu().corpus_score(both, [[REFERENCES[line] for _ in translations for line in lines]]).score
+
+    everything = range(len(REFERENCES))
+    difference = abs(score(ours, everything) - score(theirs, everything))
+    resampled = np.array([abs(score(ours, lines) - score(theirs, lines)) for lines in drawn])
+    exceeding = int((resampled - resampled.mean() > difference).sum())
+    row = run(system("ours", *ours), system("theirs", *theirs))["systems"][1]["BLEU"]
+    assert row["p"] == pytest.approx((exceeding + 1) / (SAMPLES + 1), abs=1.5 / SAMPLES)  # it sums in float32
+    assert [seed["p"] for seed in row["seeds"]] == [
+        run(system("ours", left), system("theirs", right))["systems"][1]["BLEU"]["p"]
+        for left, right in zip(ours, theirs)
+    ]
+    scores = [seed["score"] for seed in row["seeds"]]
+    assert row["mean"] == pytest.approx(sum(scores) / 2)
+    assert row["std"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_what_is_known_beforehand(test):
+    """A copy of the baseline does not differ from it, a copy of the references does, for better."""
+    base = damaged(0.3, 1), damaged(0.3, 2)
+    report = run(
+        system("base", *base), system("copy", *base), system("truth", REFERENCES, REFERENCES), test=test
+    )
+    _, copy, truth = (row["BLEU"] for row in report["systems"])
+    assert copy["p"] == 1 and copy["delta"] == 0 and [seed["p"] for seed in copy["seeds"]] == [1, 1]
+    assert truth["mean"] == pytest.approx(100) and truth["delta"] > 20
+    assert truth["p"] == pytest.approx(1 / (SAMPLES + 1))
+
+
+def test_tables():
+    base, other = (damaged(0.3, 1), damaged(0.3, 2)), (damaged(0.1, 3), damaged(0.1, 4))
+    report = run(system("base", *base), system("other", *other))
+    text = comparison_tables(report)
+    row = report["systems"][1]["BLEU"]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line[:1] == "|"]
+    assert rows[3] == [
+        "other",
+        f"{row['mean']:.2f} ± {row['std']:.2f}",
+        f"{row['delta']:+.2f}",
+        f"{row['p']:.3f}",
+    ]
+    assert [cells[:2] for cells in rows[6:]] == [["base", "1"], ["other", "1"], ["base", "2"], ["other", "2"]]
+    assert report["signatures"]["BLEU"] in text and "36 sentences" in text
+    single = comparison_tables(run(system("base", base[0]), system("other", other[0])))
+    assert "seed |" not in single and "±" not in single

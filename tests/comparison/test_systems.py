@@ -1,0 +1,80 @@
+"""Reading what is compared: evaluations, plain text, and what can be wrong with them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu.dataset import DATASETS
+
+from user_dir.comparison.systems import read_systems
+from user_dir.errors import UserError
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def evaluation(tmp_path):
+    """A function that writes what evaluate.py would, and returns the JSON's path."""
+
+    def make(name, lines=("a b", "c d"), references=None, signature="nrefs:1|case:mixed|tok:13a"):
+        references = references or write(tmp_path / "ref.en", "a b", "c e")
+        write(tmp_path / name / "test.en", *lines)
+        record = {"test_set": "test", "direction": "de-en", "references": str(references)}
+        return write(tmp_path / name / "test.json", json.dumps({**record, "bleu_signature": signature}))
+
+    return make
+
+
+def refused(*words: str, named, references=None) -> None:
+    with pytest.raises(UserError) as error:
+        read_systems(named, references)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_evaluations_bring_their_references_and_settings(evaluation, tmp_path):
+    files = [evaluation(name, signature="nrefs:1|case:lc|tok:char") for name in "ab"]
+    plain = write(tmp_path / "c.en", "x", "y")
+    systems, test_set = read_systems([("a", files[:1]), ("b", files[1:]), ("c", [plain])], None)
+    assert [each.translations for each in systems] == [(["a b", "c d"],), (["a b", "c d"],), (["x", "y"],)]
+    assert test_set.references == [["a b", "c e"]]
+    assert (test_set.tokenize, test_set.lowercase) == ("char", True)
+    other = write(tmp_path / "other.en", "1", "2")
+    assert (
+        read_systems([("a", files[:1]), ("b", files[1:])], [other, other])[1].references == [["1", "2"]] * 2
+    )
+
+
+def test_references_of_sacrebleu(evaluation, tmp_path, monkeypatch):
+    monkeypatch.setattr(DATASETS["wmt16"], "_outdir", str(tmp_path))
+    files = [evaluation(name, references="sacrebleu's wmt16") for name in "ab"]
+    refused("references of", "wmt16.de-en.ref", "--ref", named=[("a", files[:1]), ("b", files[1:])])
+    write(tmp_path / "wmt16.de-en.ref", "r", "s")
+    assert read_systems([("a", files[:1]), ("b", files[1:])], None)[1].references == [["r", "s"]]
+
+
+def test_what_cannot_be_compared(evaluation, tmp_path):
+    a, b = evaluation("a"), evaluation("b")
+    short = write(tmp_path / "short.en", "x")
+    refused("a is the only system", "baseline first", named=[("a", [a])])
+    refused("two systems are named a", named=[("a", [a]), ("a", [b])])
+    refused("b has 2 files and a 1 file", named=[("a", [a]), ("b", [b, b])])
+    refused("short.en has 1 line and the references 2", named=[("a", [a]), ("b", [short])])
+    refused("need --ref", named=[("a", [short]), ("b", [short])])
+    refused("empty.en is empty", named=[("a", [a]), ("b", [write(tmp_path / "empty.en")])])
+    refused("none.en cannot be read", named=[("a", [a]), ("b", [tmp_path / "none.en"])])
+    other = evaluation("c", references=write(tmp_path / "ref2.en", "a b", "c f"))
+    refused("different references", "c", "a", named=[("a", [a]), ("c", [other])])
+    cased = evaluation("d", signature="nrefs:1|case:lc|tok:13a")
+    refused("tok:13a, case:lc", "evaluate both alike", named=[("a", [a]), ("d", [cased])])
+    half = write(tmp_path / "half.json", '{"test_set": "test"}')
+    refused("half.json", "lacks direction, references", named=[("a", [a]), ("b", [half])])
+    refused("cut.json", "lacks", named=[("a", [a]), ("b", [write(tmp_path / "cut.json", '{"test')])])
+    two = [write(tmp_path / "two.en", "x", "y"), short]
+    refused("short.en has 1 line", "two.en 2", named=[("a", [a]), ("b", [b])], references=two)
+    (tmp_path / "b" / "test.en").unlink()
+    refused("test.en cannot be read", named=[("a", [a]), ("b", [b])])

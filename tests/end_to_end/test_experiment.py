@@ -1,0 +1,132 @@
+"""scripts/experiment.py: killed half-way, resumed, skipped, changed; and scripts/compare.py on what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from commands import ROOT, refused, script
+
+from user_dir.experiments.folders import open_job, state
+from user_dir.experiments.plan import read_plan
+from user_dir.experiments.running import run_all
+
+pytestmark = pytest.mark.slow
+
+UPDATES = 60  # in epochs of about 8
+
+
+@pytest.fixture(scope="module")
+def experiment(small, tmp_path_factory):
+    """An experiment of one run, as a file; the overrides as a list to be changed."""
+    folder = tmp_path_factory.mktemp("experiment")
+    overrides = [f"task.data={small / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
+    overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
+    overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
+    overrides += ["dataset.max_tokens=1000", "dataset.num_workers=0"]
+    return write(folder / "tiny.yaml", overrides), overrides
+
+
+def write(path, overrides):
+    run = {"name": "alpha", "config": "configs/toy/alpha_entmax.yaml", "overrides": overrides}
+    path.write_text(json.dumps({"average": 2, "runs": [run]}))  # JSON is YAML
+    return path
+
+
+def the_job(path):
+    return open_job(read_plan(path, ROOT)[0], ROOT, path.parent / "runs")
+
+
+def until(condition, process) -> None:
+    """Wait, but not for a process that has ended."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+
+
+def test_killed_half_way_resumed_and_then_left_alone(experiment):
+    path, overrides = experiment
+    job = the_job(path)
+    assert state(job) == "to do"
+    command = [sys.executable, ROOT / "scripts" / "experiment.py", path, "--folder", path.parent / "runs"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    until((job.folder / "checkpoint1.pt").is_file, process)
+    assert state(job) == "running"
+    assert run_all([job], print) == ({}, ["alpha-seed1"]), "two processes at one run"
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert state(job) == "interrupted", "what it ran goes on"
+
+    last = job.folder / "checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:5000])  # as if killed while it was copied
+    assert run_all([job], print) == ({}, [])
+    assert state(job) == "done"
+    result = json.loads(job.result.read_text())
+    training = result["training"]
+    assert training["updates"] == UPDATES and training["sessions"] == 2
+    assert training["tokens_per_second"] > 0 and training["processor_seconds"] > 0
+    assert training["tokens_per_processor_second"] is None, "its time holds what was trained twice"
+    sessions = json.loads((job.folder / "training.json").read_text())["sessions"]
+    assert sessions[0]["from"] == 0 and 0 < sessions[1]["from"] < UPDATES
+    updates = [json.loads(line)["update"] for line in (job.folder / "alpha.jsonl").read_text().splitlines()]
+    assert updates == [0, 25, 50, 60] or updates == [0, 25, 50]
+
+    assert result["parameters"] < 20_000 and result["corpus"] == "mine" and result["direction"] == "de-en"
+    assert result["validation"]["loss"] > result["validation"]["nll_loss"] * 0.5 > 0
+    for split, sentences in (("valid", 13), ("exam", 11)):
+        found = result["evaluation"][split]
+        assert found["sentences"] == sentences and found["sentences_per_second"] > 0
+        assert 0 <= found["bleu"] and "case:lc" in found["tokenized_bleu_lowercased_signature"]
+    last_alphas = json.loads((job.folder / "alpha.jsonl").read_text().splitlines()[-1])
+    heads = result["heads"]["encoder_self"]
+    assert heads["alpha"][0] == pytest.approx(last_alphas["encoder_self"][0], abs=0.02)
+    assert heads["alpha_min"] <= heads["alpha_mean"] <= heads["alpha_max"] and 0 < heads["density_mean"] <= 1
+    assert [file.name for file in job.folder.glob("*.pt")] == ["average.pt"]
+
+    # Done, it is left alone; asked for with other settings, it is refused and left alone.
+    before = {file: file.stat().st_mtime_ns for file in job.folder.rglob("*")}
+    assert run_all([job], print) == ({}, [])
+    other = the_job(write(path, [*overrides, "model.dropout=0.2"]))
+    assert state(other) == "changed: config.model.dropout was 0.1 and is 0.2"
+    failed, _ = run_all([other, job], print)
+    assert list(failed) == ["alpha-seed1"] and "dropout was 0.1 and is 0.2" in failed["alpha-seed1"]
+    assert {file: file.stat().st_mtime_ns for file in job.folder.rglob("*")} == before
+    write(path, overrides)
+
+
+def test_the_command_line_lists_tabulates_and_fails(experiment):
+    """After the run of the test before, and beside a run that cannot succeed."""
+    path, overrides = experiment
+    runs = path.parent / "runs"
+    if not the_job(path).result.is_file():
+        pytest.skip("the run is not there")
+    (runs / "tiny" / "foreign-seed1").mkdir(parents=True)
+    (runs / "tiny" / "foreign-seed1" / "checkpoint_last.pt").write_bytes(b"not ours")
+    run = {"config": "configs/toy/alpha_entmax.yaml", "overrides": overrides}
+    plan = {"average": 2, "runs": [{"name": "foreign", **run}, {"name": "alpha", **run}]}
+    path.write_text(json.dumps(plan))
+    table = path.parent / "table.md"
+    done = script("experiment", path, "--folder", runs, "--table", table, check=False)
+    refused(done, "foreign-seed1", "no asked.json")
+    assert "| alpha | 1 " in " ".join(done.stdout.split()), "what is done is in the table none the less"
+    assert table.read_text().strip() in done.stdout
+    figures = json.loads(table.with_suffix(".json").read_text())
+    assert figures["missing"] == ["foreign-seed1"] and figures["runs"][0]["run"] == "alpha"
+    assert f"{figures['runs'][0]['validation']['loss']:.3f}" in table.read_text()
+
+    listed = script("experiment", path, "--folder", runs, "--list").stdout
+    assert "alpha-seed1 done" in " ".join(listed.split())
+
+    exam = runs / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
+    compared = script("compare", "--system", "a", exam, "--system", "b", exam, "--table", table).stdout
+    assert "| b | " in " ".join(compared.split()) and "1.000" in compared
+    values = json.loads(table.with_suffix(".json").read_text())["systems"][1]["BLEU"]
+    assert round(values["mean"], 2) == json.loads(exam.read_text())["bleu"] and values["p"] == 1
+    refused(script("compare", "--system", "a", exam, check=False), "a is the only system")

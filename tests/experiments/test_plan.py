@@ -1,0 +1,91 @@
+"""Experiments as YAML files: ours, and what can be wrong with one."""
+
+from pathlib import Path
+
+import pytest
+
+from user_dir.errors import UserError
+from user_dir.experiments.plan import read_plan, select
+from user_dir.training import check_config, hydra_override
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def plan(tmp_path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+RUN = "runs:\n  - {name: a, config: c.yaml}\n"
+
+
+def test_runs_in_order_with_seeds_and_the_experiment_they_are_of(tmp_path):
+    text = """
+average: 2
+runs:
+  - &a {name: a, config: c.yaml, overrides: [model.dropout=0.2], seeds: [3]}
+  - {name: b, config: d.yaml, of: other}
+  - {<<: *a, seeds: [1, 2]}
+"""
+    runs = read_plan(plan(tmp_path, text), Path("/root"))
+    assert [run.label for run in runs] == ["a-seed3", "b-seed1", "a-seed1", "a-seed2"]
+    assert [run.experiment for run in runs] == ["mine", "other", "mine", "mine"]
+    assert runs[3].overrides == ("model.dropout=0.2",) and runs[3].average == 2
+    assert runs[1].config == Path("/root/d.yaml")
+    assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
+    with pytest.raises(UserError, match=r"--only x\* fits none of the runs: a-seed3, b-seed1"):
+        select(runs, ["a*", "x*"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- a", "must hold a mapping"),
+        ("runs: [", "is not valid YAML"),
+        ("average: 5", "'runs' is missing"),
+        ("runs: []", "runs is empty"),
+        ("runs: 3", "runs is 3, but must be a list"),
+        ("title: x\n" + RUN, "unknown key 'title'; the known ones are average, runs"),
+        ("average: 0\n" + RUN, "average is 0"),
+        (RUN + "  - softmax", "line 3: a run is 'softmax'"),
+        (RUN + "  - {name: b}", "line 3: the key 'config' is missing"),
+        (RUN + "  - {name: b, config: c.yaml, seed: 1}", "line 3: unknown key 'seed'"),
+        (RUN + "  - {name: a/b, config: c.yaml}", "line 3: name is 'a/b'"),
+        (RUN + "  - {name: b, config: c.yaml, of: ..}", r"line 3: of is '..'"),
+        (RUN + "  - {name: b, config: c.yaml, seeds: [one]}", r"line 3: seeds is \['one'\]"),
+        (
+            RUN + "  - {name: b, config: c.yaml, overrides: [dropout]}",
+            "line 3: the override 'dropout' is not",
+        ),
+        (RUN + "  - {name: b, config: c.yaml, overrides: [1]}", "line 3: the override 1 is not"),
+        (
+            RUN + "  - {name: b, config: c.yaml, overrides: [++common.seed=3]}",
+            "line 3: .*common.seed=3 cannot be an override; give seeds",
+        ),
+        (RUN + "  - {name: a, config: c.yaml}", "line 3: a-seed1 was already asked for"),
+        (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a was already asked for with another"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path, text, words):
+    with pytest.raises(UserError, match=r"mine\.yaml.*" + words):
+        read_plan(plan(tmp_path, text), ROOT)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_our_experiments_are_of_settings_that_exist(path, tmp_path):
+    (tmp_path / "data").mkdir()
+    runs = read_plan(path, ROOT)
+    for run in runs:
+        overrides = [*run.overrides, f"common.seed={run.seed}", f"task.data={tmp_path / 'data'}"]
+        check_config(run.config, list(map(hydra_override, overrides)), ROOT)
+    assert len({(run.config, run.overrides, run.seed) for run in runs}) == len(runs)
+
+
+def test_a_run_of_another_experiment_is_the_same_there():
+    """Otherwise the second experiment would find it trained with other settings."""
+    plans = {path.stem: read_plan(path, ROOT) for path in (ROOT / "experiments").glob("*.yaml")}
+    borrowed = [(name, run) for name, runs in plans.items() for run in runs if run.experiment != name]
+    assert borrowed
+    for _, run in borrowed:
+        assert run in plans[run.experiment]

@@ -1,0 +1,1 @@
+"""Experiments: many trainings from one YAML file, each evaluated, in a table at the end."""

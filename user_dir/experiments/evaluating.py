@@ -1,0 +1,164 @@
+"""The last stages of a run: translations and their scores, the heads, the loss; all figures in one file."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import torch
+
+from ..analysis.capture import load_model
+from ..benchmarks.machine import record
+from ..errors import UserError
+from ..evaluation import PLUGIN
+from .folders import Job, read_json, write_json
+from .training import ROOT, run_child
+
+
+def evaluate(job: Job, descriptors: tuple[int, ...]) -> None:
+    """Translate and score validation and all test sets, by scripts/evaluate.py."""
+    command = [ROOT / "scripts" / "evaluate.py", "--path", job.average, "--output", job.folder / "evaluation"]
+    for split in splits(job):
+        command += ["--test-set", split]
+    _measure(job, command + _corpus(job), "evaluate.log", descriptors)
+
+
+def heads(job: Job, descriptors: tuple[int, ...]) -> None:
+    """Statistics of the heads over validation, by scripts/head_stats.py."""
+    command = [ROOT / "scripts" / "head_stats.py", "--path", job.average]
+    _measure(job, command + _corpus(job), "heads.log", descriptors)
+
+
+def loss(job: Job, descriptors: tuple[int, ...]) -> None:
+    """Loss and perplexity on validation, by fairseq-validate."""
+    command = ["-W", "ignore::UserWarning", "-m", "fairseq_cli.validate", job.corpus.bin]
+    command += ["--user-dir", PLUGIN, "--path", job.average]
+    command += ["--task", "translation", "--valid-subset", "valid"]
+    command += ["--max-tokens", "4096", "--required-batch-size-multiple", "1", "--log-format", "json"]
+    _measure(job, command, "validate.log", descriptors)
+
+
+def conclude(job: Job) -> None:
+    """Write every figure of the run into result.json."""
+    task = job.asked["config"]["task"]
+    model, _ = load_model(job.average, job.corpus, cpu=True)
+    write_json(
+        job.result,
+        {
+            "experiment": job.run.experiment,
+            "run": job.run.name,
+            "seed": job.run.seed,
+            "config": str(job.run.config),
+            "overrides": list(job.run.overrides),
+            "corpus": job.corpus.name,
+            "direction": f"{task['source_lang']}-{task['target_lang']}",
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "averaged_epochs": job.run.average,
+            "training": training_figures(job),
+            "validation": validation_figures(job),
+            "evaluation": evaluation_figures(job),
+            "heads": head_figures(job),
+            **record("experiment", torch.device("cpu"), job.run.seed),
+        },
+    )
+
+
+def splits(job: Job) -> list[str]:
+    """What is translated, by public names."""
+    return ["valid", *job.corpus.test_sets]
+
+
+def training_figures(job: Job) -> dict:
+    """Updates, time and speed of training, from its log and its sessions.
+
+    ``tokens_per_second`` is of target tokens by the clock, the median over the log's intervals;
+    ``tokens_per_processor_second`` is over all of training, start, validation and checkpoints included, and
+    None unless that was one session. The times are None where a session was killed outright, so that nobody
+    kept its time.
+    """
+    lines = json_lines(job.folder / "training.log")
+    inner = [float(line["wps"]) for line in lines if "wps" in line]
+    epochs = {line["epoch"]: line for line in lines if "train_wpb" in line}
+    tokens, updates = 0.0, 0
+    for _, line in sorted(epochs.items()):
+        tokens += float(line["train_wpb"]) * (int(line["train_num_updates"]) - updates)
+        updates = int(line["train_num_updates"])
+    sessions = read_json(job.folder / "training.json")["sessions"]
+    seconds, processor = (
+        sum(session[kind] for session in sessions) if all(kind in session for session in sessions) else None
+        for kind in ("seconds", "processor_seconds")
+    )
+    once = processor and len(sessions) == 1
+    speeds = inner or [float(line["train_wps"]) for line in epochs.values()]
+    valid = [float(line["valid_loss"]) for line in lines if "valid_loss" in line]
+    return {
+        "updates": updates,
+        "epochs": len(epochs),
+        "sessions": len(sessions),
+        "seconds": seconds,
+        "processor_seconds": processor,
+        "tokens": round(tokens),
+        "tokens_per_second": statistics.median(speeds) if speeds else None,
+        "tokens_per_processor_second": round(tokens / processor, 1) if once else None,
+        "best_valid_loss_of_an_epoch": min(valid) if valid else None,
+    }
+
+
+def validation_figures(job: Job) -> dict:
+    """``loss`` (of the criterion, base 2, label smoothing included), ``nll_loss`` (base 2) and ``ppl``."""
+    lines = [line for line in json_lines(job.folder / "validate.log") if "valid_loss" in line]
+    if not lines:
+        raise UserError(f"fairseq-validate said no loss; see {job.folder / 'validate.log'}")
+    return {name: float(lines[-1][f"valid_{name}"]) for name in ("loss", "nll_loss", "ppl")}
+
+
+def evaluation_figures(job: Job) -> dict:
+    """What evaluate.py wrote of each split, with the speed of its beam search by the clock."""
+    log = (job.folder / "evaluate.log").read_text(encoding="utf-8", errors="replace")
+    speeds = re.findall(r"Translated .* in [\d.]+s \(([\d.]+) sentences/s", log)
+    figures = {}
+    for i, split in enumerate(splits(job)):
+        figures[split] = read_json(job.folder / "evaluation" / f"{split}.json")
+        figures[split]["sentences_per_second"] = float(speeds[i]) if i < len(speeds) else None
+    return figures
+
+
+def head_figures(job: Job) -> dict:
+    """Of each attention type the α of each layer and head, their mean, least and greatest; mean density."""
+    rows = read_json(job.average.with_suffix(".heads.json"))["heads"]
+    figures = {}
+    for kind in dict.fromkeys(row["attention"] for row in rows):
+        mine = [row for row in rows if row["attention"] == kind]
+        alphas = [row["alpha"] for row in mine]
+        figures[kind] = {
+            "alpha": [
+                [row["alpha"] for row in mine if row["layer"] == layer]
+                for layer in dict.fromkeys(row["layer"] for row in mine)
+            ],
+            "alpha_mean": statistics.fmean(alphas),
+            "alpha_min": min(alphas),
+            "alpha_max": max(alphas),
+            "density_mean": statistics.fmean(row["density"] for row in mine),
+        }
+    return figures
+
+
+def json_lines(log: Path) -> list[dict]:
+    """The figures that fairseq logged as JSON, one object after other words on each line."""
+    lines = []
+    for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
+        found = re.search(r"- (\{\"epoch\".*\}|\{\"valid_.*\})$|^INFO:[\w.]+:(\{\"valid_.*\})$", line.strip())
+        if found:
+            lines.append(json.loads(found.group(1) or found.group(2)))
+    return lines
+
+
+def _measure(job: Job, command: list, log: str, descriptors: tuple[int, ...]) -> None:
+    (job.folder / log).unlink(missing_ok=True)
+    run_child(command, job.folder / log, descriptors)
+
+
+def _corpus(job: Job) -> list:
+    return ["--corpus", job.corpus.name, "--data", job.corpus.folder.parent]

@@ -1,0 +1,142 @@
+"""The folder of a run: what was asked for, how far it has come."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..corpora import Corpus, load_corpus, stamps
+from ..errors import UserError
+from ..files import write_text
+from ..lock import Busy, locked
+from ..training import check_config, hydra_override
+from .plan import Run
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, checked, with its place on the disk."""
+
+    run: Run
+    folder: Path
+    corpus: Corpus
+    asked: dict  # all that decides what comes out
+
+    @property
+    def average(self) -> Path:
+        """The averaged checkpoint."""
+        return self.folder / "average.pt"
+
+    @property
+    def result(self) -> Path:
+        """All figures of the run; written last."""
+        return self.folder / "result.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why it came to no end, if it did not."""
+        return self.folder / "failed.txt"
+
+    def lock(self, doing: str = "at work in"):
+        """Keep other processes off the folder."""
+        return locked(self.folder, doing)
+
+
+def open_job(run: Run, root: Path, place: Path) -> Job:
+    """Check a run's config, overrides and data; nothing is written.
+
+    Args:
+        run: of an experiment.
+        root: the folder that paths in its config start from.
+        place: the folder under which each experiment has one.
+
+    Raises:
+        UserError: naming the first thing that is wrong.
+    """
+    overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
+    # With the folder that the config names, so that a run can be moved.
+    config = check_config(run.config.resolve(), overrides, root)
+    data = root / config["task"]["data"]
+    if data.name != "bin":
+        raise UserError(
+            f"{run.config}: task.data is {config['task']['data']}; an experiment takes DATA/CORPUS/bin, as "
+            "scripts/prepare.py makes it"
+        )
+    corpus = load_corpus(data.parent.name, data.parent.parent).require_prepared()
+    asked = {
+        "config": config,
+        "data": stamps.fingerprint(corpus.bin / "stamp.json"),
+        "average": run.average,
+    }
+    # JSON has lists alone, and what is read back must be equal.
+    return Job(run, place / run.experiment / run.label, corpus, json.loads(json.dumps(asked)))
+
+
+def claim(job: Job) -> None:
+    """Note what is asked for in a new folder; in an older one, check that it is the same.
+
+    Raises:
+        UserError: the folder is of something else; it says what is different.
+    """
+    different = differences(job)
+    if different:
+        raise UserError(
+            f"{job.folder} is of other settings: {different}; rename or remove the folder to train anew"
+        )
+    write_json(job.folder / "asked.json", job.asked)
+
+
+def differences(job: Job) -> str:
+    """What the folder was made with and what is asked for now, where they differ; empty if nowhere."""
+    path = job.folder / "asked.json"
+    if not path.is_file():
+        return "it has checkpoints, but no asked.json" if any(job.folder.glob("*.pt")) else ""
+    before, now = _flat(read_json(path)), _flat(job.asked)
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    told = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:3]]
+    more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
+    return ", ".join([*told, *more])
+
+
+def state(job: Job) -> str:
+    """In a word or two, and for what has gone wrong with its reason."""
+    if not job.folder.is_dir():
+        return "to do"
+    try:
+        with job.lock():
+            different = differences(job)
+            if different:
+                return f"changed: {different}"
+            if job.result.is_file():
+                return "done"
+            if job.failure.is_file():
+                return "failed: " + job.failure.read_text(encoding="utf-8").strip()
+            return "interrupted" if (job.folder / "asked.json").is_file() else "to do"
+    except Busy:
+        return "running"
+    except UserError as error:
+        return f"failed: {error}"
+
+
+def read_json(path: Path) -> dict:
+    """A file that a run wrote; raises UserError where it is not whole."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} is broken; remove the folder {path.parent} to train anew")
+    return values
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Write a file of a run."""
+    write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+def _flat(values: dict, prefix: str = "") -> dict:
+    flat = {}
+    for key, value in values.items():
+        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+    return flat

@@ -1,0 +1,142 @@
+"""What an experiment's YAML file asks for: runs, checked as far as can be done without training."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import UserError
+
+KEYS = {"average": (int, "a positive whole number"), "runs": (list, "a list of runs")}
+RUN_KEYS = {
+    "name": (str, "a name of letters, digits, '.', '_' and '-'"),
+    "config": (str, "the path of a config"),
+    "overrides": (list, "a list of section.key=value"),
+    "seeds": (list, "a list of whole numbers"),
+    "of": (str, "the name of another experiment"),
+}
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+OURS = {"common.seed": "give seeds", "checkpoint.save_dir": "every run gets a folder of its own"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training to be."""
+
+    experiment: str  # the folder it lies in
+    name: str
+    seed: int
+    config: Path
+    overrides: tuple[str, ...]
+    average: int  # of so many last epochs
+
+    @property
+    def label(self) -> str:
+        """Its name with the seed, which no other run of the experiment has."""
+        return f"{self.name}-seed{self.seed}"
+
+
+def read_plan(path: Path, root: Path) -> list[Run]:
+    """The runs of an experiment, in the order in which they are to be made.
+
+    A name may come again with other seeds, so that the first seed of every run can come before the second of
+    any; its config and overrides must then be the same.
+
+    Args:
+        path: the YAML file; its name without the suffix is the experiment's.
+        root: the folder that paths of configs start from.
+
+    Raises:
+        UserError: with the file and the line, saying what is wrong.
+    """
+    values, lines = _load(path)
+    _check(values, KEYS, ("runs",), str(path))
+    average = values.get("average", 5)
+    if average < 1:
+        raise UserError(f"{path}: average is {average}, but must be a positive whole number")
+    if not values["runs"]:
+        raise UserError(f"{path}: runs is empty")
+    runs: dict[str, Run] = {}
+    first: dict[tuple[str, str], Run] = {}
+    for entry, line in zip(values["runs"], lines):
+        where = f"{path}, line {line}"
+        for run in _runs(entry, where, path.stem, root, average):
+            if run.label in runs:
+                raise UserError(f"{where}: {run.label} was already asked for")
+            like = first.setdefault((run.experiment, run.name), run)
+            if (run.config, run.overrides) != (like.config, like.overrides):
+                raise UserError(f"{where}: {run.name} was already asked for with another config or overrides")
+            runs[run.label] = run
+    return list(runs.values())
+
+
+def select(runs: list[Run], patterns: list[str]) -> list[Run]:
+    """The runs whose label one of the patterns (``*``, ``?``) fits; all where none is given."""
+    for pattern in patterns:
+        if not any(fnmatch(run.label, pattern) for run in runs):
+            known = ", ".join(run.label for run in runs)
+            raise UserError(f"--only {pattern} fits none of the runs: {known}")
+    return [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
+
+
+def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> list[Run]:
+    if not isinstance(entry, dict):
+        raise UserError(f"{where}: a run is {entry!r}, but must be a mapping with name and config")
+    _check(entry, RUN_KEYS, ("name", "config"), where)
+    for key in ("name", "of"):
+        if key in entry and not re.fullmatch(NAME, entry[key]):
+            raise UserError(f"{where}: {key} is {entry[key]!r}, but must be {RUN_KEYS['name'][1]}")
+    overrides = entry.get("overrides", [])
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~") if isinstance(override, str) else None
+        if key is None or "=" not in override:
+            raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
+        if key in OURS:
+            raise UserError(f"{where}: {override} cannot be an override; {OURS[key]}")
+    seeds = entry.get("seeds", [1])
+    if not seeds or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds):
+        raise UserError(f"{where}: seeds is {seeds!r}, but must be {RUN_KEYS['seeds'][1]}")
+    return [
+        Run(
+            entry.get("of", experiment),
+            entry["name"],
+            seed,
+            root / entry["config"],
+            tuple(overrides),
+            average,
+        )
+        for seed in seeds
+    ]
+
+
+def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> None:
+    for key in values:
+        if key not in keys:
+            raise UserError(f"{where}: unknown key {key!r}; the known ones are {', '.join(keys)}")
+    for key, (kind, called) in keys.items():
+        if key not in values:
+            if key in required:
+                raise UserError(f"{where}: the key {key!r} is missing; give {called}")
+        elif not isinstance(values[key], kind) or isinstance(values[key], bool):
+            raise UserError(f"{where}: {key} is {values[key]!r}, but must be {called}")
+
+
+def _load(path: Path) -> tuple[dict[str, Any], list[int]]:
+    """The file's values, and the line on which each run begins."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold a mapping with the key runs; see experiments/ for examples")
+    lists = [value for key, value in node.value if key.value == "runs" and isinstance(value.value, list)]
+    return values, [entry.start_mark.line + 1 for entries in lists for entry in entries.value]

@@ -1,0 +1,64 @@
+"""An experiment's runs, one after the other; several processes may be at it, each run is one's alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from ..errors import UserError
+from ..files import write_text
+from ..lock import Busy
+from . import evaluating, training
+from .folders import Job, claim
+
+Say = Callable[[str], None]
+
+
+def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
+    """Make every run that is not done.
+
+    A run that another process has is come back to after the others, in case that process is gone.
+
+    Returns:
+        Why runs failed, and the runs that another process still has, both by their labels.
+    """
+    failed: dict[str, str] = {}
+    waiting = jobs
+    while waiting:
+        busy = []
+        for job in waiting:
+            try:
+                with job.lock() as descriptors:
+                    _run(job, descriptors, say)
+            except Busy:
+                busy.append(job)
+            except (UserError, OSError) as error:
+                failed[job.run.label] = str(error)
+                say(f"{job.run.label}: failed: {error}")
+        if len(busy) == len(waiting):
+            break
+        waiting = busy
+    return failed, [job.run.label for job in waiting]
+
+
+def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
+    """All stages of one run; what is done already is skipped."""
+    claim(job)
+    if job.result.is_file():
+        return
+    stages: list[tuple[str, Callable[[], None]]] = [
+        ("training", lambda: training.train(job, descriptors)),
+        ("averaging", lambda: training.average(job)),
+        ("evaluating", lambda: evaluating.evaluate(job, descriptors)),
+        ("heads", lambda: evaluating.heads(job, descriptors)),
+        ("loss", lambda: evaluating.loss(job, descriptors)),
+        ("result", lambda: evaluating.conclude(job)),
+    ]
+    job.failure.unlink(missing_ok=True)
+    try:
+        for name, stage in stages:
+            say(f"{datetime.now():%H:%M:%S} {job.run.label}: {name}")
+            stage()
+    except (UserError, OSError) as error:
+        write_text(job.failure, f"{error}\n")
+        raise

@@ -1,0 +1,125 @@
+"""The first stages of a run: scripts/train.py, from where it was killed, and the mean of the last epochs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..checkpoints import (
+    average_checkpoints,
+    last_epoch_checkpoints,
+    load_checkpoint,
+    num_updates,
+    save_checkpoint,
+)
+from ..errors import UserError
+from ..files import written_beside
+from .folders import Job, read_json, write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def train(job: Job, descriptors: tuple[int, ...]) -> None:
+    """Train to the end, from the last checkpoint if there is one.
+
+    Every session, this one and those that were killed, is kept in training.json with its time.
+    """
+    path = job.folder / "training.json"
+    record = read_json(path) if path.is_file() else {"done": False, "sessions": []}
+    if record["done"]:
+        return
+    updates = mend_last_checkpoint(job.folder)
+    if updates < job.asked["config"].get("optimization", {}).get("max_update", updates + 1):
+        session = {"started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": updates}
+        record["sessions"].append(session)
+        write_json(path, record)
+        folder, run = str(job.folder).replace("'", r"\'"), job.run
+        command = [ROOT / "scripts" / "train.py", run.config, *run.overrides, f"common.seed={run.seed}"]
+        command += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
+        begin, before = time.monotonic(), os.times()
+        try:
+            run_child(command, job.folder / "training.log", descriptors)
+        finally:
+            after = os.times()
+            session["seconds"] = round(time.monotonic() - begin, 1)
+            session["processor_seconds"] = round(
+                after.children_user + after.children_system - before.children_user - before.children_system, 1
+            )
+            write_json(path, record)
+    record["done"] = True
+    write_json(path, record)
+
+
+def mend_last_checkpoint(folder: Path) -> int:
+    """Put the newest whole checkpoint into the place of checkpoint_last.pt if that was cut short.
+
+    fairseq copies it from the epoch's, and can be killed while at it. Returns the updates it has; 0 of none.
+    """
+    last = folder / "checkpoint_last.pt"
+    for path in [last, *sorted(epoch_checkpoints(folder), key=os.path.getmtime, reverse=True)]:
+        if not path.is_file():
+            continue
+        try:
+            updates = num_updates(load_checkpoint(path))
+        except UserError:
+            continue
+        if path != last:
+            with written_beside(last) as beside:
+                shutil.copyfile(path, beside)
+        return updates
+    last.unlink(missing_ok=True)
+    return 0
+
+
+def average(job: Job) -> None:
+    """Average the last epochs, then remove every other checkpoint."""
+    if not job.average.is_file():
+        save_checkpoint(average_checkpoints(last_epoch_checkpoints(job.folder, job.run.average)), job.average)
+    for path in [*epoch_checkpoints(job.folder), *job.folder.glob("checkpoint_*.pt")]:
+        path.unlink()
+
+
+def epoch_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints that fairseq wrote at the ends of epochs."""
+    return [path for path in folder.glob("checkpoint*.pt") if re.fullmatch(r"checkpoint\d+\.pt", path.name)]
+
+
+def run_child(command: list, log: Path, descriptors: tuple[int, ...] = ()) -> None:
+    """Run a Python command with its output at the end of ``log``; it keeps the lock of ``descriptors``.
+
+    It is ended, with all that it has started, where this process is told to end.
+
+    Raises:
+        UserError: it fails; with the last thing it said of an error.
+    """
+    with log.open("a", encoding="utf-8") as file:
+        begin = file.tell()
+        child = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            pass_fds=descriptors,
+            start_new_session=True,
+            cwd=ROOT,
+        )
+        try:
+            status = child.wait()
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            raise
+    if status:
+        with log.open("rb") as file:
+            file.seek(begin)
+            said = file.read().decode("utf-8", errors="replace").strip().split("\n")
+        errors = [line for line in said if re.match(r"[\w.]*[Ee]rror: ", line)]
+        reason = (errors or said)[-1].strip()
+        raise UserError(f"{Path(command[0]).name} ended with status {status}: {reason}; see {log}")
