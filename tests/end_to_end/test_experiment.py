@@ -1,4 +1,4 @@
-"""scripts/experiment.py: killed half-way, resumed, skipped, changed; and scripts/compare.py on what it leaves."""
+"""scripts/experiment.py: killed, resumed, skipped, changed; and scripts/compare.py on what it left."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     for split, sentences in (("valid", 13), ("exam", 11)):
         found = result["evaluation"][split]
         assert found["sentences"] == sentences and found["sentences_per_second"] > 0
-        assert 0 <= found["bleu"] and "case:lc" in found["tokenized_bleu_lowercased_signature"]
+        assert found["bleu"] >= 0 and "case:lc" in found["tokenized_bleu_lowercased_signature"]
     last_alphas = json.loads((job.folder / "alpha.jsonl").read_text().splitlines()[-1])
     heads = result["heads"]["encoder_self"]
     assert heads["alpha"][0] == pytest.approx(last_alphas["encoder_self"][0], abs=0.02)
