@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from user_dir.experiments.running import run_all
 
 pytestmark = pytest.mark.slow
 
-UPDATES = 60  # in epochs of about 8
+UPDATES = 60  # in epochs of 20
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +77,12 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     sessions = json.loads((job.folder / "training.json").read_text())["sessions"]
     assert sessions[0]["from"] == 0 and 0 < sessions[1]["from"] < UPDATES
     updates = [json.loads(line)["update"] for line in (job.folder / "alpha.jsonl").read_text().splitlines()]
-    assert updates == [0, 25, 50, 60] or updates == [0, 25, 50]
+    assert updates == [0, 25, 50]
 
-    assert result["parameters"] < 20_000 and result["corpus"] == "mine" and result["direction"] == "de-en"
+    counted = f"num. shared model params: {result['parameters']:,} "
+    assert counted in (job.folder / "training.log").read_text()
+    assert result["config"] == "configs/toy/alpha_entmax.yaml"
+    assert result["corpus"] == "mine" and result["direction"] == "de-en"
     assert result["validation"]["loss"] > result["validation"]["nll_loss"] * 0.5 > 0
     for split, sentences in (("valid", 13), ("exam", 11)):
         found = result["evaluation"][split]
@@ -101,7 +105,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     write(path, overrides)
 
 
-def test_the_command_line_lists_tabulates_and_fails(experiment):
+def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys):
     """After the run of the test before, and beside a run that cannot succeed."""
     path, overrides = experiment
     runs = path.parent / "runs"
@@ -121,12 +125,17 @@ def test_the_command_line_lists_tabulates_and_fails(experiment):
     assert figures["missing"] == ["foreign-seed1"] and figures["runs"][0]["run"] == "alpha"
     assert f"{figures['runs'][0]['validation']['loss']:.3f}" in table.read_text()
 
-    listed = script("experiment", path, "--folder", runs, "--list").stdout
-    assert "alpha-seed1 done" in " ".join(listed.split())
+    monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has loaded fairseq
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    main([str(path), "--folder", str(runs), "--list", "--only", "alpha-*"])
+    listed = capsys.readouterr().out
+    assert "alpha-seed1 done" in " ".join(listed.split()) and "foreign" not in listed
 
     exam = runs / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
-    compared = script("compare", "--system", "a", exam, "--system", "b", exam, "--table", table).stdout
+    main = runpy.run_path(str(ROOT / "scripts" / "compare.py"))["main"]
+    main(["--system", "a", str(exam), "--system", "b", str(exam), "--table", str(table)])
+    compared = capsys.readouterr().out
     assert "| b | " in " ".join(compared.split()) and "1.000" in compared
     values = json.loads(table.with_suffix(".json").read_text())["systems"][1]["BLEU"]
     assert round(values["mean"], 2) == json.loads(exam.read_text())["bleu"] and values["p"] == 1
-    refused(script("compare", "--system", "a", exam, check=False), "a is the only system")

@@ -44,13 +44,15 @@ def conclude(job: Job) -> None:
     """Write every figure of the run into result.json."""
     task = job.asked["config"]["task"]
     model, _ = load_model(job.average, job.corpus, cpu=True)
+    config = job.run.config.resolve()
+    made = record("experiment", torch.device("cpu"), job.run.seed)
     write_json(
         job.result,
         {
             "experiment": job.run.experiment,
             "run": job.run.name,
             "seed": job.run.seed,
-            "config": str(job.run.config),
+            "config": str(config.relative_to(ROOT) if ROOT in config.parents else config),
             "overrides": list(job.run.overrides),
             "corpus": job.corpus.name,
             "direction": f"{task['source_lang']}-{task['target_lang']}",
@@ -60,7 +62,7 @@ def conclude(job: Job) -> None:
             "validation": validation_figures(job),
             "evaluation": evaluation_figures(job),
             "heads": head_figures(job),
-            **record("experiment", torch.device("cpu"), job.run.seed),
+            "made": {key: made[key] for key in ("date", "commit", "machine", "versions")},
         },
     )
 
@@ -115,12 +117,14 @@ def validation_figures(job: Job) -> dict:
 
 
 def evaluation_figures(job: Job) -> dict:
-    """What evaluate.py wrote of each split, with the speed of its beam search by the clock."""
+    """The scores that evaluate.py wrote of each split, with the speed of its beam search by the clock."""
     log = (job.folder / "evaluate.log").read_text(encoding="utf-8", errors="replace")
     speeds = re.findall(r"Translated .* in [\d.]+s \(([\d.]+) sentences/s", log)
     figures = {}
     for i, split in enumerate(splits(job)):
-        figures[split] = read_json(job.folder / "evaluation" / f"{split}.json")
+        found = read_json(job.folder / "evaluation" / f"{split}.json")
+        places = ("checkpoint", "command", "references")  # on this machine
+        figures[split] = {key: value for key, value in found.items() if key not in places}
         figures[split]["sentences_per_second"] = float(speeds[i]) if i < len(speeds) else None
     return figures
 
@@ -149,9 +153,9 @@ def json_lines(log: Path) -> list[dict]:
     """The figures that fairseq logged as JSON, one object after other words on each line."""
     lines = []
     for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
-        found = re.search(r"- (\{\"epoch\".*\}|\{\"valid_.*\})$|^INFO:[\w.]+:(\{\"valid_.*\})$", line.strip())
+        found = re.search(r'\{"(?:epoch|valid_)[^{}]*\}$', line.rstrip())
         if found:
-            lines.append(json.loads(found.group(1) or found.group(2)))
+            lines.append(json.loads(found.group()))
     return lines
 
 
