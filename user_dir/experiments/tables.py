@@ -30,12 +30,12 @@ def experiment_tables(results: list[dict]) -> str:
 
 
 def spread(values: Iterable[float | None], form: str) -> str:
-    """The mean, with ± the standard deviation of several; nothing where a value is missing."""
+    """The mean, with ± the standard deviation where values differ; nothing where one is missing."""
     values = list(values)
     if any(value is None for value in values):
         return ""
     mean = format(statistics.fmean(values), form)
-    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(values) > 1 else mean
+    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(set(values)) > 1 else mean
 
 
 Column = tuple[str, Callable[[dict], "float | None"], str]
