@@ -84,7 +84,8 @@ def claim(job: Job) -> None:
         raise UserError(
             f"{job.folder} is of other settings: {different}; rename or remove the folder to train anew"
         )
-    write_json(job.folder / "asked.json", job.asked)
+    if not (job.folder / "asked.json").is_file():
+        write_json(job.folder / "asked.json", job.asked)
 
 
 def differences(job: Job) -> str:
