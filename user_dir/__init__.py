@@ -8,7 +8,9 @@ for _name in ("matplotlib", "fontTools", "PIL"):
 
 from . import models  # noqa: E402  registers the model and its architectures
 from .checkpoints import allow_checkpoint_types  # noqa: E402
+from .interruptions import guard_training  # noqa: E402
 
 allow_checkpoint_types()
+guard_training()
 
 __all__ = ["models"]

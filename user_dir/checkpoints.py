@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from .attention import Alpha
 from .errors import UserError
-from .files import written_beside
+from .files import durable, written_beside
 from .models.flags import alpha_configs
 
 
@@ -76,11 +76,15 @@ def load_checkpoint(path: str | Path) -> dict:
 
 def save_checkpoint(state: dict, path: str | Path) -> None:
     """Write a checkpoint beside its place, then rename it."""
-    with written_beside(path) as beside:
+    with written_beside(path) as beside, beside.open("wb") as file:
         try:
-            torch.save(state, beside)
-        except RuntimeError as error:  # torch wraps what the file system says
-            raise OSError(str(error)) from None
+            torch.save(state, file)
+        except RuntimeError as error:  # torch's own, as it tidies up after what stopped the writing
+            cause = error.__context__
+            if not isinstance(cause, (OSError, KeyboardInterrupt)):
+                cause = OSError(str(error))
+            raise cause from None
+        durable(file)
 
 
 def model_name(state: dict) -> str:

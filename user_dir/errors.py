@@ -1,5 +1,10 @@
 """The one exception for a mistake of the user."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(ValueError, SystemExit):
     """A mistake in what the user gave, told in one sentence that names the value and the remedy.
@@ -11,3 +16,15 @@ class UserError(ValueError, SystemExit):
     def __init__(self, message: str):
         super().__init__(message)
         self.code = f"error: {message}"
+
+
+@contextmanager
+def ending_the_run(advice: str = "") -> Iterator[None]:
+    """Let a UserError, with ``advice`` after it, end fairseq's commands as the sentence that it is.
+
+    fairseq's trainer and hydra turn every Exception, as a UserError is one, into a traceback.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise SystemExit(error.code + advice) from None

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from .errors import UserError
 
@@ -27,6 +28,12 @@ def written_beside(path: str | Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def durable(file: BinaryIO) -> None:
+    """Have what was written reach the disk; on a network's, this is where it may be refused."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def make_folder(folder: Path) -> None:

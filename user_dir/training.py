@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -51,6 +52,7 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
         if section not in SECTIONS:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
     _check_model(path, config.get("model"))
+    _check_save_dir(path, config.get("checkpoint"), root)
     _check_data(path, config.get("task"), root)
     return config
 
@@ -100,6 +102,16 @@ def _check_model(path: Path, model) -> None:
         if known[key].type in (int, float) and not isinstance(value, (int, float, type(None))):
             raise UserError(f"{path}: model.{key} must be a number, not {value!r}")
     ARCH_CONFIG_REGISTRY[name](argparse.Namespace(**model))
+
+
+def _check_save_dir(path: Path, checkpoint, root: Path) -> None:
+    """Hydra writes its log there before fairseq looks."""
+    save_dir = (checkpoint or {}).get("save_dir", "checkpoints")
+    folder = root / str(save_dir)
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UserError(f"{path}: checkpoint.save_dir is {save_dir}, but {folder} cannot be written to")
 
 
 def _check_data(path: Path, task, root: Path) -> None:

@@ -46,8 +46,13 @@ def script(name: str, *flags, **options) -> subprocess.CompletedProcess:
 
 def train(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer", **options):
     """Train a tiny model by ``fairseq-train``."""
+    return fairseq("train", *train_flags(corpus, save_dir, *flags, arch=arch), **options)
+
+
+def train_flags(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer") -> list[str]:
+    """What ``fairseq-train`` is given to train a tiny model."""
     data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", save_dir]
-    return fairseq("train", *data, *PLUGIN, "--arch", arch, *TINY, *TRAINING, *flags, **options)
+    return [str(flag) for flag in (*data, *PLUGIN, "--arch", arch, *TINY, *TRAINING, *flags)]
 
 
 def refused(done: subprocess.CompletedProcess, *words: str) -> None:

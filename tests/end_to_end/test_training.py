@@ -224,6 +224,7 @@ def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_pat
         ("model._name=transformator", ["transformator", "adaptively_sparse_transformer"]),
         ("optimisation.max_update=3", ["optimisation"]),
         ("task.data=nowhere", ["nowhere", "prepare.py"]),
+        ("checkpoint.save_dir=README.md/here", ["checkpoint.save_dir", "README.md/here"]),
         ("no-equals-sign", ["no-equals-sign"]),
         ("model.dropout=high", ["model.dropout", "high"]),
         ("model._name=[a]", ["_name"]),

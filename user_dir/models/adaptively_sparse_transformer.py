@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor, distributed, nn
 
 from ..attention import Alpha, AlphaConfig
 from ..attention.op import require_fused
+from ..errors import ending_the_run
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
 from .flags import add_alpha_flags, alpha_configs, attention_backend
@@ -202,19 +202,25 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         for name in moving:
             log_summary(name, values[name])
         if recording:
-            if self.alpha_log.last is None:
-                atexit.register(self.finish_update)
-            self.alpha_log.record(num_updates, values)
+            with ending_the_run():
+                self.alpha_log.record(num_updates, values)
+
+    def state_dict(self, *args, **kwargs):
+        """See torch. fairseq asks for it to save a checkpoint."""
+        self.finish_update()
+        return super().state_dict(*args, **kwargs)
 
     def finish_update(self) -> None:
         """Record the update just made, of which fairseq tells only as the next begins.
 
-        Called where training pauses for validation, and where it ends.
+        Called where training pauses for validation or to save: a checkpoint's own line of the α log is there
+        before the checkpoint is.
         """
         if self.alpha_log is not None and self.alpha_log.stepped:
             update = self.alpha_log.update + 1
             super().set_num_updates(update)
-            self.alpha_log.record(update, self.alpha_values())
+            with ending_the_run():
+                self.alpha_log.record(update, self.alpha_values())
 
 
 def log_summary(attention_type: str, layers: list[list[float]]) -> None:

@@ -1,0 +1,168 @@
+"""Training that is killed, interrupted, or finds no room on the disk: fairseq's functions for it, wrapped.
+
+fairseq copies each checkpoint to ``checkpoint_last.pt`` in place: killed in the midst, a run could not go on.
+Given again, the command of a finished run makes one update more. What the file system refuses ends in pages
+of traceback or, in TensorBoard's thread, in a run that waits for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
+
+from .checkpoints import load_checkpoint, save_checkpoint
+from .errors import UserError, ending_the_run
+from .files import durable, written_beside
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS, PAUSE = 3, 2.5  # how often and after how many seconds fairseq writes a checkpoint again
+
+_fairseq_save = checkpoint_utils.torch_persistent_save
+_fairseq_copy = PathManager.copy
+_fairseq_load = checkpoint_utils.load_checkpoint_to_cpu
+_fairseq_resume = checkpoint_utils.load_checkpoint
+_fairseq_begin = checkpoint_utils.verify_checkpoint_directory
+_fairseq_log = progress_bar.TensorboardProgressBarWrapper._log_to_tensorboard
+
+
+def guard_training() -> None:
+    """Put the functions below in the place of fairseq's."""
+    checkpoint_utils.torch_persistent_save = _save
+    PathManager.copy = staticmethod(_copy)
+    checkpoint_utils.load_checkpoint_to_cpu = _load
+    checkpoint_utils.load_checkpoint = _resume
+    checkpoint_utils.verify_checkpoint_directory = _begin
+    progress_bar.TensorboardProgressBarWrapper._log_to_tensorboard = _log_to_tensorboard
+
+
+# ------------------------------------------------------------------------------ checkpoints
+
+
+def _save(state: dict, filename: str, async_write: bool = False) -> None:
+    if async_write or not PathManager.supports_rename(filename):
+        _fairseq_save(state, filename, async_write=async_write)
+    else:
+        _insist(lambda: save_checkpoint(state, filename))
+
+
+def _copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    if PathManager.path_requires_pathmanager(src_path) or not PathManager.supports_rename(dst_path):
+        return _fairseq_copy(src_path, dst_path, overwrite=overwrite)
+    _insist(lambda: _copy_beside(src_path, dst_path))
+    return True
+
+
+def _copy_beside(source: str, path: str) -> None:
+    with written_beside(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
+        shutil.copyfileobj(whole, file, 1 << 20)
+        durable(file)
+
+
+def _insist(write: Callable[[], None]) -> None:
+    """Write, again where the file system refuses, as networks do at times; then end the run.
+
+    To train on for days without being able to save would be worse.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return write()
+        except UserError as error:
+            logger.warning("%s; trying again in %g seconds", error, PAUSE)
+            time.sleep(PAUSE)
+    with ending_the_run("; what was saved before is whole: make room, and give the same command again"):
+        write()
+
+
+def _load(path: str, *args, **kwargs) -> dict:
+    try:
+        return _fairseq_load(path, *args, **kwargs)
+    except Exception:
+        if os.path.isfile(path):
+            with ending_the_run(_way_on(Path(path))):
+                load_checkpoint(path)  # says what is wrong, if it is the file
+        raise
+
+
+def _way_on(broken: Path) -> str:
+    """What to do about a broken checkpoint that training was to go on from."""
+    if not broken.name.startswith("checkpoint_last"):
+        return ""
+    others = [path for path in broken.parent.glob("checkpoint*.pt") if path != broken]
+    for path in sorted(others, key=os.path.getmtime, reverse=True):
+        try:
+            resumes = load_checkpoint(path).get("last_optimizer_state") is not None
+        except UserError:
+            continue
+        if resumes:
+            return f"; copy {path}, the latest whole one, over it, and give the same command again"
+    return "; there is no whole one beside it: remove it to train anew"
+
+
+def _resume(cfg, trainer, **iterator):
+    """See fairseq; ends the command where nothing is left to do, instead of making an update more."""
+    restored = _fairseq_resume(cfg, trainer, **iterator)
+    updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    if 0 < limit <= updates:
+        logger.info("nothing to train: %d updates are made, and --max-update is %d", updates, limit)
+        raise SystemExit(0)
+    return restored
+
+
+# ------------------------------------------------------------------------------ the run
+
+
+def _begin(save_dir: str) -> None:
+    """See fairseq, whose first worker calls it as a training begins."""
+    try:
+        _fairseq_begin(save_dir)
+    except OSError as error:
+        raise SystemExit(f"error: cannot write to --save-dir {save_dir}: {error.strerror}") from None
+    logging.raiseExceptions = False  # else a log file on a full disk gives a traceback for each of its lines
+    sys.excepthook = _telling_of_interrupts(save_dir, sys.excepthook)
+    threading.excepthook = _ending_with_tensorboard(threading.excepthook)
+
+
+def _telling_of_interrupts(save_dir: str, otherwise: Callable) -> Callable:
+    def hook(kind, error, trace):
+        if not issubclass(kind, KeyboardInterrupt):
+            return otherwise(kind, error, trace)
+        begun = any(Path(save_dir).glob("checkpoint_last*.pt"))
+        goes_on = f"goes on from the last checkpoint in {save_dir}" if begun else "starts anew"
+        print(f"interrupted; the same command, given again, {goes_on}", file=sys.stderr)
+
+    return hook
+
+
+def _log_to_tensorboard(bar, *args, **kwargs) -> None:
+    try:
+        _fairseq_log(bar, *args, **kwargs)
+    except OSError as error:
+        progress_bar._tensorboard_writers.clear()  # closing them at exit would fail as well
+        raise SystemExit(_tensorboard_error(error)) from None
+
+
+def _ending_with_tensorboard(otherwise: Callable) -> Callable:
+    """tensorboardX writes in a thread; should it die, the next event would wait for it for ever."""
+
+    def hook(args):
+        if not isinstance(args.exc_value, OSError) or "tensorboard" not in type(args.thread).__module__:
+            return otherwise(args)
+        print(_tensorboard_error(args.exc_value), file=sys.stderr, flush=True)
+        os._exit(1)
+
+    return hook
+
+
+def _tensorboard_error(error: OSError) -> str:
+    return f"error: cannot write to --tensorboard-logdir: {error.strerror}; given again, the command goes on"
