@@ -148,21 +148,22 @@ def _log_to_tensorboard(bar, *args, **kwargs) -> None:
     try:
         _fairseq_log(bar, *args, **kwargs)
     except OSError as error:
-        progress_bar._tensorboard_writers.clear()  # closing them at exit would fail as well
-        raise SystemExit(_tensorboard_error(error)) from None
+        _end_without_tensorboard(error)
 
 
 def _ending_with_tensorboard(otherwise: Callable) -> Callable:
     """tensorboardX writes in a thread; should it die, the next event would wait for it for ever."""
 
     def hook(args):
-        if not isinstance(args.exc_value, OSError) or "tensorboard" not in type(args.thread).__module__:
-            return otherwise(args)
-        print(_tensorboard_error(args.exc_value), file=sys.stderr, flush=True)
-        os._exit(1)
+        if isinstance(args.exc_value, OSError) and "tensorboard" in type(args.thread).__module__:
+            _end_without_tensorboard(args.exc_value)
+        otherwise(args)
 
     return hook
 
 
-def _tensorboard_error(error: OSError) -> str:
-    return f"error: cannot write to --tensorboard-logdir: {error.strerror}; given again, the command goes on"
+def _end_without_tensorboard(error: OSError) -> None:
+    """At once: tensorboardX closes its files as the interpreter ends, which would fail again."""
+    reason = f"error: cannot write to --tensorboard-logdir: {error.strerror}"
+    print(f"{reason}; the same command, given again, goes on", file=sys.stderr, flush=True)
+    os._exit(1)
