@@ -113,7 +113,7 @@ def _resume(cfg, trainer, **iterator):
     """See fairseq; ends the command where nothing is left to do, instead of making an update more."""
     restored = _fairseq_resume(cfg, trainer, **iterator)
     updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
-    if 0 < limit <= updates:
+    if limit and limit <= updates:
         logger.info("nothing to train: %d updates are made, and --max-update is %d", updates, limit)
         raise SystemExit(0)
     return restored
