@@ -202,3 +202,17 @@ def test_the_last_update_is_recorded_where_training_pauses(tmp_path):
     model.train()
     model.set_num_updates(1)
     assert updates(path) == [0, 1]
+
+
+def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
+    """Else a run killed after its last checkpoint would never have the line."""
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.train()
+    model.set_num_updates(0)
+    model.state_dict()
+    assert updates(path) == [0], "no update was made"
+    optimizer.step()
+    model.state_dict()
+    assert updates(path) == [0, 1]
