@@ -1,12 +1,16 @@
-"""fairseq's commands and our scripts, each run in a process of its own."""
+"""fairseq's commands and our scripts, run in processes of their own; fairseq's also within this one."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +41,18 @@ def run(*command, check=True, stdin=None, cwd=ROOT, timeout=600) -> subprocess.C
 def fairseq(command: str, *flags, **options) -> subprocess.CompletedProcess:
     """Run ``fairseq-COMMAND``."""
     return run(sys.executable, "-m", f"fairseq_cli.{command}", *flags, **options)
+
+
+def here(command: str, *flags, stdin: str = "") -> str:
+    """What ``fairseq-COMMAND`` prints, run in this process: the start of one of its own takes seconds."""
+    words = [f"fairseq-{command}", *(str(flag) for flag in flags)]
+    output = io.StringIO()
+    with contextlib.ExitStack() as given:
+        given.enter_context(mock.patch.object(sys, "argv", words))
+        given.enter_context(mock.patch.object(sys, "stdin", io.StringIO(stdin)))
+        given.enter_context(contextlib.redirect_stdout(output))
+        importlib.import_module(f"fairseq_cli.{command}").cli_main()
+    return output.getvalue()
 
 
 def script(name: str, *flags, **options) -> subprocess.CompletedProcess:

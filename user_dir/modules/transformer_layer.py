@@ -30,6 +30,12 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
         super().__init__(*args, **kwargs)
         self.need_attn = False
 
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """See fairseq, which would have every layer give weights where those of one are asked for.
+
+        What it hands on may also be None or a word, of which TorchScript makes no condition.
+        """
+
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
         """See fairseq."""
         return EntmaxMultiheadAttention(

@@ -1,0 +1,380 @@
+"""What fairseq's commands do with a trained model: every kind of search, alignments, ensembles, export.
+
+Our model at α = 1 is held against fairseq's own, and with learned α against itself, decoded in one piece by
+attention that has its weights in memory.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from commands import PLUGIN, here, run
+from fairseq import checkpoint_utils
+from fairseq.models.transformer import TransformerModel
+from fairseq.sequence_generator import SequenceGenerator
+
+from user_dir.checkpoints import from_stock, load_checkpoint, save_checkpoint
+from user_dir.models import AdaptivelySparseTransformerModel
+
+pytestmark = pytest.mark.slow
+
+SENTENCES = 20
+LENGTH = ["--max-len-a", "0", "--max-len-b", "8"]
+ROUNDED = 6e-4  # fairseq prints four digits; the rest is float32
+
+
+@pytest.fixture(scope="module")
+def few(corpus, tmp_path_factory) -> Path:
+    """A folder with 20 sentences as text, and binarised by ``fairseq-preprocess``."""
+    folder = tmp_path_factory.mktemp("few")
+    for language in ("de", "en"):
+        for kind in ("", "spm"):
+            lines = (corpus / "text" / kind / f"valid.{language}").read_text().split("\n")[:SENTENCES]
+            (folder / f"{kind or 'text'}.{language}").write_text("\n".join(lines) + "\n")
+    flags = [
+        "--source-lang",
+        "de",
+        "--target-lang",
+        "en",
+        "--testpref",
+        folder / "spm",
+        "--joined-dictionary",
+    ]
+    here("preprocess", *flags, "--srcdict", corpus / "bin" / "dict.de.txt", "--destdir", folder / "bin")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(trained, tmp_path_factory) -> Path:
+    """Of the model trained, ``first.pt``, with ``second.pt`` beside it, which differ in more than training.
+
+    After a few updates attention is almost even; with queries ten times as large, many weights are zero.
+    """
+    folder = tmp_path_factory.mktemp("ours")
+    for name, source, factor in (("first", "checkpoint_last", 10), ("second", "checkpoint_1_6", 5)):
+        state = load_checkpoint(trained / f"{source}.pt")
+        for parameter, value in state["model"].items():
+            if ".q_proj." in parameter:
+                value *= factor
+        save_checkpoint(state, folder / f"{name}.pt")
+    return folder / "first.pt"
+
+
+@pytest.fixture(scope="module")
+def at_one(stock, tmp_path_factory) -> Path:
+    """The stock checkpoint as one of our model."""
+    path = tmp_path_factory.mktemp("converted") / "converted.pt"
+    save_checkpoint(from_stock(load_checkpoint(stock), 1.0), path)
+    return path
+
+
+@pytest.fixture
+def generate(few):
+    def run_it(path, *flags) -> str:
+        data = [few / "bin", *PLUGIN, "--cpu", "--path", path, "--gen-subset", "test", *LENGTH]
+        return here("generate", *data, "--batch-size", 8, "--required-batch-size-multiple", 1, *flags)
+
+    return run_it
+
+
+@pytest.fixture
+def interactive(few, corpus):
+    def run_it(path, text, *flags) -> str:
+        data = [few / "bin", *PLUGIN, "--cpu", "--path", path, *LENGTH]
+        pieces = ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "spm.model"]
+        return here("interactive", *data, *pieces, *flags, stdin=text)
+
+    return run_it
+
+
+def lines(output: str, letter: str) -> list[tuple[int, str]]:
+    """The sentences' numbers and last columns of the lines that begin so, sentences in order."""
+    found = re.findall(rf"^{letter}-(\d+)\t(?:[^\t\n]*\t)?([^\t\n]*)$", output, flags=re.M)
+    return sorted(((int(number), text) for number, text in found), key=lambda line: line[0])
+
+
+def numbers(output: str, letter: str = "P") -> list[torch.Tensor]:
+    return [torch.tensor([float(x) for x in text.split()]) for _, text in lines(output, letter)]
+
+
+def assert_same(left: list[torch.Tensor], right: list[torch.Tensor], tolerance: float = ROUNDED) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right):
+        torch.testing.assert_close(a, b, rtol=0, atol=tolerance)
+
+
+class Whole:
+    """Models that take each translation as one piece, one sentence at a time, their weights in memory."""
+
+    def __init__(self, few: Path, *paths):
+        overrides = {"data": str(few / "bin")}
+        names = [str(path) for path in paths]
+        self.models, _, task = checkpoint_utils.load_model_ensemble_and_task(names, overrides)
+        for model in self.models:
+            for attention in getattr(model, "attentions", dict)().get("decoder_context", []):
+                attention.backend = "dense"
+        self.words = task.target_dictionary
+
+    def __call__(self, source: str, target: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Base 2 log-probabilities of the target's words, (T,), and last context attention, (T, S)."""
+        source, target = (self.words.encode_line(text).long()[None] for text in (source, target))
+        previous = target.roll(1, dims=1)
+        probabilities, weights = [], []
+        with torch.no_grad():
+            for model in self.models:
+                out, extra = model.eval()(source, torch.tensor([source.size(1)]), previous)
+                probabilities.append(out.softmax(-1).gather(2, target[..., None])[0, :, 0])
+                weights.append(extra["attn"][0][0])
+        return torch.stack(probabilities).mean(0).log2(), torch.stack(weights).mean(0)
+
+    def of(self, output: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The same of each hypothesis that a command printed."""
+        sources = dict(lines(output, "S"))
+        return [self(sources[number], target) for number, target in lines(output, "H")]
+
+
+@pytest.fixture(scope="module")
+def whole(few, ours) -> Whole:
+    return Whole(few, ours)
+
+
+# ------------------------------------------------------------------------------------------- searches
+
+SAMPLING = ["--sampling", "--beam", 3, "--nbest", 3, "--seed", 5]
+# Whose scores are what the model gives a word, and not what the search makes of that.
+PLAIN = {
+    "greedy": ["--beam", 1],
+    "n-best": ["--beam", 4, "--nbest", 4, "--lenpen", 0.6],
+    "no beamable mm": ["--beam", 4, "--no-beamable-mm"],
+    "prefix": ["--beam", 3, "--prefix-size", 2],
+    "top k": [*SAMPLING, "--sampling-topk", 5],
+    "top p": [*SAMPLING, "--sampling-topp", 0.3],
+    "no repeats": ["--beam", 3, "--no-repeat-ngram-size", 1, "--min-len", 3, "--unnormalized"],
+    "reference": ["--score-reference"],
+}
+OTHER = {
+    "sampling": SAMPLING,
+    "diverse": ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2, "--batch-size", SENTENCES],
+    "siblings": ["--beam", 4, "--nbest", 4, "--diversity-rate", 0.5],
+    "length of the source": ["--beam", 3, "--match-source-len"],
+    "dropout": ["--beam", 3, "--retain-dropout", "--seed", 5],
+    "temperature": ["--beam", 3, "--temperature", 2, "--unkpen", 1],
+}
+
+
+@pytest.mark.parametrize("search", OTHER)
+def test_search_at_alpha_one_is_that_of_stock(generate, stock, at_one, search):
+    flags = OTHER[search]
+    theirs, mine = generate(stock, *flags), generate(at_one, *flags)
+    assert len(lines(theirs, "H")) == SENTENCES * (
+        flags[flags.index("--nbest") + 1] if "--nbest" in flags else 1
+    )
+    assert lines(mine, "H") == lines(theirs, "H")
+    assert_same(numbers(mine), numbers(theirs))
+
+
+@pytest.mark.parametrize("search", PLAIN)
+def test_search_scores_words_as_the_whole_model_does(generate, whole, ours, search):
+    output = generate(ours, *PLAIN[search])
+    assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
+
+
+def test_half_precision_is_near(generate, whole, ours):
+    output = generate(ours, "--beam", 3, "--fp16")
+    assert_same(numbers(output), [scores for scores, _ in whole.of(output)], tolerance=0.05)
+
+
+def test_retained_dropout_goes_by_the_names_of_our_modules(generate, ours):
+    def scores(names):
+        return numbers(
+            generate(ours, "--score-reference", "--retain-dropout", "--retain-dropout-modules", names)
+        )
+
+    without = numbers(generate(ours, "--score-reference"))
+    assert_same(scores("['TransformerEncoderLayerBase']"), without)
+    assert not torch.equal(torch.cat(scores("['AdaptivelySparseEncoderLayer']")), torch.cat(without))
+
+
+@pytest.mark.parametrize("second", ("second.pt", "stock"))
+def test_ensemble_is_the_mean(generate, few, stock, ours, second):
+    paths = ours, stock if second == "stock" else ours.with_name(second)
+    output = generate(":".join(map(str, paths)), "--beam", 3, "--print-alignment", "soft")
+    expected = Whole(few, *paths).of(output)
+    assert_same(numbers(output), [scores for scores, _ in expected])
+    assert_same(soft(output), [weights for _, weights in expected], tolerance=1e-5)
+
+
+# ------------------------------------------------------------------------------------------ alignment
+
+
+def soft(output: str) -> list[torch.Tensor]:
+    """Attention (T, S) of each hypothesis."""
+    rows = [[row.split(",") for row in text.split(" ")] for _, text in lines(output, "A")]
+    return [torch.tensor([[float(x) for x in row] for row in matrix]) for matrix in rows]
+
+
+def hard(weights: torch.Tensor) -> str:
+    """The source word that each target word attends to most; the end of sentence neither has nor gives."""
+    return " ".join(
+        f"{source}-{target}" for target, source in enumerate(weights[:-1, :-1].argmax(1).tolist())
+    )
+
+
+def test_soft_alignment_is_the_attention(generate, whole, ours):
+    output = generate(ours, "--beam", 3, "--nbest", 2, "--print-alignment", "soft")
+    expected = [weights for _, weights in whole.of(output)]
+    assert_same(soft(output), expected, tolerance=1e-5)
+    assert any((weights == 0).any() for weights in expected), "no weight is zero: α had nothing to do"
+
+
+@pytest.mark.parametrize("flags", (["--beam", 3], ["--score-reference"]), ids=("search", "reference"))
+def test_hard_alignment_is_the_strongest_attention(generate, whole, ours, flags):
+    output = generate(ours, *flags, "--print-alignment")
+    expected = [hard(weights) for _, weights in whole.of(output)]
+    assert [text for _, text in lines(output, "A")] == expected
+
+
+# ------------------------------------------------------- what fairseq itself does not do, README says so
+
+TEXT = "Der Hund schläft.\nWer sieht die Katze?\n"
+
+
+@pytest.mark.parametrize("model", ("ours", "stock"))
+@pytest.mark.parametrize(
+    ("flags", "error", "word"),
+    [
+        (["--constraints"], TypeError, "not iterable"),
+        (["--beam", 2, "--diverse-beam-groups", 2], IndexError, "out of bounds"),
+        (["--print-step"], KeyError, "steps"),
+        (["--retain-iter-history"], KeyError, "history"),
+        (["--score-reference", "--print-alignment", "soft"], TypeError, "expected str"),
+        (["--replace-unk"], AssertionError, "raw"),
+    ],
+    ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
+)
+def test_what_fairseq_generate_does_not_do(request, generate, model, flags, error, word):
+    with pytest.raises(error, match=word):
+        generate(request.getfixturevalue(model), *flags)
+
+
+@pytest.mark.parametrize("model", ("ours", "stock"))
+def test_what_fairseq_interactive_and_the_hub_do_not_do(request, interactive, few, corpus, model):
+    path = request.getfixturevalue(model)
+    with pytest.raises(ValueError, match="too many values"):
+        interactive(path, TEXT, "--print-alignment", "soft")
+    with pytest.raises(TypeError, match="prev_output_tokens"):
+        hub(path, few, corpus).score("Der Hund schläft.")
+    with pytest.raises(KeyError, match="None"):
+        here("validate", few / "bin", *PLUGIN, "--cpu", "--path", path, "--valid-subset", "test")
+
+
+# ------------------------------------------------------------------------------- interactive, the hub
+
+
+def test_interactive_reads_a_pipe_as_generate_reads_a_corpus(generate, interactive, few, ours):
+    text = (few / "text.de").read_text()
+    expected = generate(ours, "--beam", 3)
+    for flags in ([], ["--buffer-size", 7], ["--buffer-size", 64, "--max-tokens", 200]):
+        output = interactive(ours, text, "--beam", 3, *flags)
+        assert lines(output, "H") == lines(expected, "H")
+        assert_same(numbers(output), numbers(expected))
+    assert lines(expected, "T") == list(enumerate((few / "spm.en").read_text().split("\n")[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch"), [("ordered", []), ("unordered", ["--buffer-size", 8, "--batch-size", 8])]
+)
+def test_constraints_are_met(interactive, whole, ours, kind, batch):
+    text = "Der Hund schläft.\tcat\nWer sieht die Katze?\tdog\tsleeps\nDie Frau sieht den Hund.\n"
+    output = interactive(ours, text, "--beam", 6, "--constraints", kind, *batch)
+    translations = dict(lines(output, "D"))
+    assert "cat" in translations[0]
+    assert "dog" in translations[1] and "sleeps" in translations[1]
+    if kind == "ordered":
+        assert translations[1].index("dog") < translations[1].index("sleeps")
+    assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
+
+
+def test_diverse_beams_go_together_in_interactive(interactive, few, ours):
+    flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
+    text = (few / "text.de").read_text()
+    alone = interactive(ours, text, *flags)
+    together = interactive(ours, text, *flags, "--buffer-size", 64, "--batch-size", 6)
+    assert len(lines(alone, "H")) == 4 * SENTENCES
+    assert lines(together, "H") == lines(alone, "H")
+
+
+def hub(path: Path, few: Path, corpus: Path, name: str | None = None):
+    ours = "stock" not in str(path)
+    return (AdaptivelySparseTransformerModel if ours else TransformerModel).from_pretrained(
+        str(path.parent),
+        name or path.name,
+        str(few / "bin"),
+        bpe="sentencepiece",
+        sentencepiece_model=str(corpus / "spm.model"),
+    )
+
+
+def test_from_pretrained_translates(interactive, few, corpus, ours, caplog):
+    model = hub(ours, few, corpus)
+    text = (few / "text.de").read_text().split("\n")[:5]
+    for beam in (3, 1):  # in this order: nothing of the first beam is left
+        expected = [line for _, line in lines(interactive(ours, "\n".join(text), "--beam", beam), "D")]
+        assert model.translate(text, beam=beam, max_len_b=8) == expected
+        assert model.translate(text[1], beam=beam, max_len_b=8) == expected[1]
+    several = hub(ours, few, corpus, f"{ours.name}:second.pt")
+    pair = f"{ours}:{ours.with_name('second.pt')}"
+    expected = [line for _, line in lines(interactive(pair, "\n".join(text), "--beam", 2), "D")]
+    assert several.translate(text, beam=2, max_len_b=8) == expected
+
+    with caplog.at_level("INFO"):
+        model.translate(text, beam=2, max_len_b=8, verbose=True, print_alignment="hard")
+    told = [record.getMessage()[:2] for record in caplog.records]
+    assert [told.count(kind) for kind in ("S\t", "H\t", "P\t", "A\t")] == [5, 10, 10, 10]
+
+
+# ------------------------------------------------------------------------------------ validate, export
+
+
+def test_validate_finds_the_loss_that_generate_scores(generate, few, ours, caplog):
+    with caplog.at_level("INFO"):
+        subset = ["--valid-subset", "test", "--batch-size", 8, "--required-batch-size-multiple", 1]
+        given = ["--path", ours, "--task", "translation", *subset]
+        here("validate", few / "bin", *PLUGIN, "--cpu", *given, "--no-progress-bar")
+    found = re.findall(r"\bnll_loss ([\d.]+)", caplog.text)[-1]
+    scores = torch.cat(numbers(generate(ours, "--score-reference")))
+    assert float(found) == pytest.approx(-scores.mean().item(), abs=1e-3)
+
+
+EXPORTED = """
+import sys, torch
+torch.set_num_threads(1)
+given = torch.load("given.pt")
+found = torch.jit.load("translator.ts")(given)
+assert not {"fairseq", "user_dir"} & set(sys.modules)
+torch.save([[(one["tokens"], one["score"]) for one in beam] for beam in found], "found.pt")
+"""
+
+
+def test_exported_search_runs_without_fairseq_and_plugin(few, corpus, ours, tmp_path):
+    """Nor native kernels, which only the plugin loads; step by step, with incremental state."""
+    model = hub(ours, few, corpus)
+    search = SequenceGenerator(model.models, model.tgt_dict, beam_size=4, max_len_b=8)
+    torch.jit.script(search).save(tmp_path / "translator.ts")
+    sources = [model.encode(text) for text in (few / "text.de").read_text().split("\n")[:5]]
+    length = max(len(source) for source in sources)
+    tokens = torch.full((5, length), model.src_dict.pad())
+    for row, source in zip(tokens, sources):
+        row[length - len(source) :] = source
+    given = {"net_input": {"src_tokens": tokens, "src_lengths": torch.tensor([len(s) for s in sources])}}
+    torch.save(given, tmp_path / "given.pt")
+    (tmp_path / "translate.py").write_text(EXPORTED)
+    run(sys.executable, tmp_path / "translate.py", cwd=tmp_path)
+    expected = search(given)
+    for beam, found in zip(expected, torch.load(tmp_path / "found.pt")):
+        assert [tokens.tolist() for tokens, _ in found] == [h["tokens"].tolist() for h in beam]
+        torch.testing.assert_close([score for _, score in found], [h["score"] for h in beam])
