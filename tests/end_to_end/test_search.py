@@ -1,7 +1,7 @@
 """What fairseq's commands do with a trained model: every kind of search, alignments, ensembles, export.
 
-Our model at α = 1 is held against fairseq's own, and with learned α against itself, decoded in one piece by
-attention that has its weights in memory.
+With learned α, what a search gives a word is held against the model given the whole translation at once, its
+context attention dense; where a search changes the scores, our model at α = 1 is held against the stock one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import pytest
 import torch
 from commands import PLUGIN, here, run
 from fairseq import checkpoint_utils
-from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 
 from user_dir.checkpoints import from_stock, load_checkpoint, save_checkpoint
@@ -262,14 +261,17 @@ def test_what_fairseq_generate_does_not_do(request, generate, model, flags, erro
 
 
 @pytest.mark.parametrize("model", ("ours", "stock"))
-def test_what_fairseq_interactive_and_the_hub_do_not_do(request, interactive, few, corpus, model):
+def test_what_the_other_commands_do_not_do(request, interactive, few, corpus, model):
     path = request.getfixturevalue(model)
     with pytest.raises(ValueError, match="too many values"):
         interactive(path, TEXT, "--print-alignment", "soft")
     with pytest.raises(TypeError, match="prev_output_tokens"):
         hub(path, few, corpus).score("Der Hund schläft.")
     with pytest.raises(KeyError, match="None"):
-        here("validate", few / "bin", *PLUGIN, "--cpu", "--path", path, "--valid-subset", "test")
+        here("validate", few / "bin", *PLUGIN, "--cpu", "--path", path, "--batch-size", 8)
+    with pytest.raises(OSError, match="not found"):
+        ensemble = ["--path", f"{path}:{path}", "--task", "translation", "--batch-size", 8]
+        here("validate", few / "bin", *PLUGIN, "--cpu", *ensemble)
 
 
 # ------------------------------------------------------------------------------- interactive, the hub
@@ -308,11 +310,11 @@ def test_diverse_beams_go_together_in_interactive(interactive, few, ours):
     assert lines(together, "H") == lines(alone, "H")
 
 
-def hub(path: Path, few: Path, corpus: Path, name: str | None = None):
-    ours = "stock" not in str(path)
-    return (AdaptivelySparseTransformerModel if ours else TransformerModel).from_pretrained(
+def hub(path: Path, few: Path, corpus: Path, names: str | None = None):
+    """Any checkpoint by our class: fairseq builds the model that the checkpoint names."""
+    return AdaptivelySparseTransformerModel.from_pretrained(
         str(path.parent),
-        name or path.name,
+        names or path.name,
         str(few / "bin"),
         bpe="sentencepiece",
         sentencepiece_model=str(corpus / "spm.model"),

@@ -85,5 +85,9 @@ def test_only_the_weights_that_are_returned_are_computed(monkeypatch):
     asked = []
     attention = op.dense_attention
     monkeypatch.setattr(op, "dense_attention", lambda *args: asked.append(args[-1]) or attention(*args))
-    outputs(build("--attention-backend dense").eval())
+    model = build("--attention-backend dense").eval()
+    outputs(model)
     assert asked == [False] * 5 + [True]
+    model.make_generation_fast_(need_attn="hard")  # as under --print-alignment
+    outputs(model)
+    assert asked == ([False] * 5 + [True]) * 2
