@@ -19,6 +19,9 @@ def main(argv=None) -> None:
     parser.add_argument(
         "--last-epochs", type=int, metavar="N", help="the N latest epoch checkpoints of the folder"
     )
+    parser.add_argument(
+        "--ema", action="store_true", help="of each, the moving average that training with --store-ema kept"
+    )
     parser.add_argument("--output", type=Path, required=True, help="the averaged checkpoint")
     args = parser.parse_args(argv)
 
@@ -29,8 +32,9 @@ def main(argv=None) -> None:
     paths = args.inputs
     if args.last_epochs is not None:
         paths = last_epoch_checkpoints(args.inputs[0], args.last_epochs)
-    save_checkpoint(average_checkpoints(paths), args.output)
-    print(f"{args.output}: the mean of {', '.join(map(str, paths))}")
+    save_checkpoint(average_checkpoints(paths, args.ema), args.output)
+    kind = "the moving averages of " if args.ema else ""
+    print(f"{args.output}: the mean of {kind}{', '.join(map(str, paths))}")
 
 
 if __name__ == "__main__":

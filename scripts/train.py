@@ -36,14 +36,15 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     config = args.config.resolve()
 
-    from user_dir.training import check_config, hydra_override
+    from user_dir.training import check_config, hydra_override, worker_overrides
 
     # Quoted: to hydra, a comma in a path would mean several runs.
     overrides = [hydra_override(override) for override in args.overrides]
     overrides.append(f"++common.user_dir='{ROOT / 'user_dir'}'")
     if args.tensorboard:
         overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
-    check_config(config, overrides, root=ROOT)
+    settings = check_config(config, overrides, root=ROOT)
+    overrides += worker_overrides(settings)
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
     command += ["-m", "fairseq_cli.hydra_train"]
     command += ["--config-dir", str(config.parent), "--config-name", config.stem]

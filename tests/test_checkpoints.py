@@ -72,6 +72,21 @@ def test_average(tmp_path):
     assert average["last_optimizer_state"] is None
 
 
+def test_moving_averages_are_taken_if_asked_for(tmp_path):
+    for i, value in enumerate((1.0, 2.0)):
+        moving = {"w": torch.full((2,), 10 * value), "n": torch.tensor(4)}
+        save(state(value, extra_state={"ema": moving, "epoch": i}), tmp_path / f"{i}.pt")
+    paths = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    for ema, value, count in ((True, 15.0, 4), (False, 1.5, 3)):
+        average = average_checkpoints(paths, ema)
+        assert average["model"]["w"].tolist() == [value] * 2
+        assert average["model"]["n"] == count
+        assert average["extra_state"] == {"epoch": 1}, "an average that is no longer of these parameters"
+    save(state(), tmp_path / "plain.pt")
+    with pytest.raises(UserError, match=r"plain\.pt .*--store-ema"):
+        average_checkpoints([paths[0], tmp_path / "plain.pt"], ema=True)
+
+
 def test_last_epochs_are_by_number_not_by_name(tmp_path):
     for epoch in (2, 9, 10, 11):
         (tmp_path / f"checkpoint{epoch}.pt").touch()

@@ -160,14 +160,26 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 
 
-def average_checkpoints(paths: list[Path]) -> dict:
+def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     """The last of ``paths`` with the mean of the parameters of all, summed in float64.
 
     Counters (whole numbers) are those of the last. The α's are averaged as the parameters they are.
+
+    Args:
+        ema: take of each the moving average of the parameters that fairseq keeps under ``--store-ema``.
+
+    Raises:
+        UserError: a checkpoint has no such average, or they are of different models.
     """
     state, total = None, {}
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)
+        extra = state.get("extra_state") or {}
+        moving, _ = extra.pop("ema", None), extra.pop("ema_fp32_params", None)
+        if ema:
+            if moving is None:
+                raise UserError(f"{path} has no moving average of its parameters; train with --store-ema")
+            state["model"] = moving
         model = state["model"]
         if total and {name: value.shape for name, value in total.items()} != {
             name: value.shape for name, value in model.items() if value.is_floating_point()

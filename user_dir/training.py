@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from .distributed import READ_BY_EACH, launched_workers
 from .errors import UserError
 
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
@@ -55,6 +56,17 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
     _check_save_dir(path, config.get("checkpoint"), root)
     _check_data(path, config.get("task"), root)
     return config
+
+
+def worker_overrides(config: dict) -> list[str]:
+    """Settings that several workers need besides those of a config, in hydra's grammar."""
+    overrides = [f"++checkpoint.{READ_BY_EACH}=true"]
+    distributed = config.get("distributed_training") or {}
+    if distributed.get("distributed_init_method") is None:
+        cpu = bool((config.get("common") or {}).get("cpu"))
+        settings = launched_workers(distributed.get("ddp_backend", "pytorch_ddp"), cpu)
+        overrides += [f"++distributed_training.{name}='{value}'" for name, value in settings.items()]
+    return overrides
 
 
 def _compose(path: Path, overrides: list[str]) -> dict:

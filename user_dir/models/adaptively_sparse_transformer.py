@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -16,6 +17,7 @@ from fairseq.models.transformer import (
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from torch import Tensor, distributed, nn
+from torch.utils.checkpoint import checkpoint
 
 from ..attention import Alpha, AlphaConfig
 from ..attention.op import require_fused
@@ -29,8 +31,12 @@ logger = logging.getLogger(__name__)
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Activation checkpointing and sharding, as fairseq's own encoder and decoder do it."""
-    if cfg.checkpoint_activations:
-        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    if cfg.offload_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=True)
+    elif cfg.checkpoint_activations:
+        # Not fairseq's, which runs a backward within the backward: torch's DistributedDataParallel refuses
+        # that for an α that layers share, and with --find-unused-parameters.
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     # A checkpointed layer is always wrapped, whatever its size.
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 

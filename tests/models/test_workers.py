@@ -1,0 +1,110 @@
+"""The model inside what fairseq wraps it in for several workers: no parameter may be left without a gradient.
+
+One worker is enough for that: torch's wrapper counts the gradients of each worker by itself.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from fairseq.models import DistributedFairseqModel
+from helpers import MODEL_TOLERANCE, batch, build
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+LAYER_DROP = "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5"
+SCHEDULE = "--alpha-schedule linear --alpha-schedule-updates 2"
+VARIANTS = (
+    "",
+    "--alpha-freeze-updates 2",
+    "--encoder-self-fixed-alpha 1.3 --decoder-self-attention-normalizer softmax",
+    SCHEDULE,
+    f"{SCHEDULE} --alpha-schedule-then learned",
+    "--alpha-tying model --alpha-freeze-updates 2",
+    "--alpha-tying type --checkpoint-activations",
+    "--alpha-tying model --checkpoint-activations",
+)
+
+
+@pytest.fixture
+def one_worker(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield distributed.group.WORLD
+    distributed.destroy_process_group()
+
+
+def train(wrapped, model, updates=3):
+    """Some updates without an optimizer; returns the gradients of the last, by parameter name."""
+    sample = batch()
+    model.train()
+    for update in range(updates):
+        model.zero_grad()
+        model.set_num_updates(update)
+        torch.manual_seed(update)  # LayerDrop: fairseq too sets the seed by the update
+        logits, _ = wrapped(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])
+        torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), sample["target"].flatten(), ignore_index=model.encoder.padding_idx
+        ).backward()
+        if hasattr(wrapped, "all_reduce_grads"):
+            wrapped.all_reduce_grads()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def assert_same_gradients(gradients, expected) -> None:
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        other = expected[name]
+        other = torch.zeros_like(gradient) if other is None else other
+        torch.testing.assert_close(
+            gradient, other, **MODEL_TOLERANCE, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("flags", VARIANTS)
+def test_torch_s_wrapper_finds_a_gradient_for_every_parameter(one_worker, flags):
+    model, alone = build(flags), build(flags)
+    wrapped = DistributedDataParallel(model, process_group=one_worker)
+    assert_same_gradients(train(wrapped, model), train(alone, alone))
+
+
+@pytest.mark.parametrize("flags", ("", "--checkpoint-activations", "--alpha-tying model"))
+def test_layers_may_be_dropped_where_unused_parameters_are_looked_for(one_worker, flags):
+    flags = f"{LAYER_DROP} {flags}"
+    model, alone = build(flags), build(flags)
+    wrapped = DistributedDataParallel(model, process_group=one_worker, find_unused_parameters=True)
+    gradients, expected = train(wrapped, model), train(alone, alone)
+    assert any(gradient is None for gradient in expected.values()), "no layer was dropped"
+    for name, gradient in expected.items():
+        if gradient is not None:
+            torch.testing.assert_close(gradients[name], gradient, **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize("flags", (*VARIANTS, LAYER_DROP))
+def test_fairseq_s_wrapper_gives_every_parameter_a_gradient(one_worker, flags):
+    model, alone = build(flags), build(flags)
+    settings = Namespace(ddp_backend="legacy_ddp", tpu=False)
+    wrapped = DistributedFairseqModel(settings, model, one_worker, torch.device("cpu"))
+    gradients = train(wrapped, model)
+    assert all(gradient is not None for gradient in gradients.values())
+    assert_same_gradients(gradients, train(alone, alone))
+
+
+def test_wrapped_models_tell_and_log_the_alpha_of_the_model(one_worker, tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1 --encoder-self-alpha-init 1.25")
+    settings = Namespace(ddp_backend="legacy_ddp", tpu=False)
+    wrapped = DistributedFairseqModel(settings, model, one_worker, torch.device("cpu"))
+    with metrics.aggregate(new_root=True) as log:
+        wrapped.train()
+        wrapped.set_num_updates(0)
+        with torch.no_grad():
+            model.encoder.layers[0].self_attn.alpha.a.fill_(0.0)
+        wrapped.set_num_updates(1)
+    values = log.get_smoothed_values()
+    assert (values["alpha_encoder_self_min"], values["alpha_encoder_self_max"]) == (1.25, 1.5)
+    first, second = path.read_text(encoding="utf-8").splitlines()
+    assert '"encoder_self": [[1.25, 1.25, 1.25, 1.25], [1.25' in first
+    assert '"encoder_self": [[1.5, 1.5, 1.5, 1.5], [1.25' in second
