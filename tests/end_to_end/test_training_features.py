@@ -1,0 +1,104 @@
+"""fairseq's features of training together, as one would have them on: LayerDrop, activation checkpointing,
+updates of several batches, a moving average of the parameters, half precision; through, and resumed.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from commands import read_alpha_log, script, train
+from fairseq import checkpoint_utils
+
+from user_dir.checkpoints import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
+FEATURES = ["--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5", "--checkpoint-activations"]
+FEATURES += ["--update-freq", "2", "--store-ema", "--ema-decay", "0.5", "--cpu"]
+FEATURES += [
+    "--max-tokens",
+    "300",
+    "--save-interval-updates",
+    "3",
+    "--max-update",
+    "6",
+    "--log-interval",
+    "1",
+]
+FEATURES += ["--disable-validation", "--no-epoch-checkpoints", "--alpha-log-interval", "1"]
+HALF = ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"]  # flattened gradients are for GPUs alone
+
+
+def through_and_resumed(corpus, tmp_path, *flags):
+    """Folders of a training of 6 updates, and of one that goes on from its checkpoint of update 3."""
+    folders = through, resumed = tmp_path / "through", tmp_path / "resumed"
+    for folder in folders:
+        if folder is resumed:
+            resumed.mkdir()
+            shutil.copy(through / "checkpoint_1_3.pt", resumed / "checkpoint_last.pt")
+            shutil.copy(through / "alpha.jsonl", resumed)
+        train(corpus, folder, *FEATURES, "--alpha-log", folder / "alpha.jsonl", *flags)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def runs(corpus, tmp_path_factory):
+    return through_and_resumed(corpus, tmp_path_factory.mktemp("features"))
+
+
+def alphas_by_update(folder) -> torch.Tensor:
+    """α of each update, attention type, layer and head."""
+    lines = read_alpha_log(folder / "alpha.jsonl")
+    assert [line["update"] for line in lines] == list(range(7))
+    return torch.tensor([[line[name] for name in ATTENTION_TYPES] for line in lines], dtype=torch.float64)
+
+
+def test_resumed_equals_through(runs):
+    through, resumed = runs
+    left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in runs)
+    for one, other in (
+        (left["model"], right["model"]),
+        (left["extra_state"]["ema"], right["extra_state"]["ema"]),
+    ):
+        assert one.keys() == other.keys()
+        assert not [name for name in one if not torch.equal(one[name], other[name])]
+    assert (through / "alpha.jsonl").read_text() == (resumed / "alpha.jsonl").read_text()
+
+
+def test_alphas_of_dropped_layers_stay(runs):
+    """Those of a layer that neither batch of an update passed through."""
+    moved = (alphas_by_update(runs[0]).diff(dim=0) != 0).any(-1)  # (updates, types, layers)
+    assert moved.unique().tolist() == [False, True]
+    assert torch.equal(moved[:, 1], moved[:, 2]), "both attentions of a decoder layer are dropped together"
+
+
+def test_the_moving_average_is_that_of_a_and_can_be_used(runs, tmp_path):
+    """α of the averaged model is α of the averaged a, whose averages are reckoned here from the α log."""
+    alphas = alphas_by_update(runs[0])
+    average, *others = torch.logit(alphas[1:] - 1)  # fairseq's average begins with the first update's
+    for a in others:
+        average = 0.5 * average + 0.5 * a
+    path = tmp_path / "ema.pt"
+    script("average_checkpoints", runs[0] / "checkpoint_last.pt", "--ema", "--output", path)
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    averaged = torch.stack([torch.stack(model.alphas()[name]) for name in ATTENTION_TYPES]).double()
+    torch.testing.assert_close(averaged, 1 + torch.sigmoid(average), rtol=0, atol=1e-5)
+    assert (averaged - alphas[-1]).abs().max() > 1e-4
+
+
+def test_half_precision(corpus, tmp_path):
+    """The parameters are in float16, α's among them; fairseq's optimizer and average keep float32."""
+    runs = through_and_resumed(corpus, tmp_path, *HALF)
+    left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in runs)
+    for name, value in left["model"].items():
+        # Going on, fairseq begins from the float16 parameters.
+        torch.testing.assert_close(right["model"][name], value, rtol=0, atol=5e-3)
+    a = left["model"]["encoder.layers.0.self_attn.alpha.a"]  # saved in float32
+    assert torch.equal(a, a.half().float())
+    moving = left["extra_state"]["ema_fp32_params"]["encoder.layers.0.self_attn.alpha.a"]
+    assert moving.dtype == torch.float32 and torch.isfinite(moving).all()
+    alphas = alphas_by_update(runs[0])
+    assert (alphas[-1] != alphas[0]).any(-1).all(), "the α's of a layer did not learn"

@@ -1,0 +1,144 @@
+"""Two workers, started by torchrun on the CPU: the same training as by one, and what a kill leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from commands import PLUGIN, ROOT, TINY, TRAINING, read_alpha_log, train
+
+from user_dir.checkpoints import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+# Without dropout, whose random numbers each worker draws for itself.
+FLAGS = ["--cpu", "--dropout", "0", "--max-tokens", "300", "--disable-validation", "--no-epoch-checkpoints"]
+FLAGS += ["--alpha-log-interval", "1", "--alpha-freeze-updates", "1", "--alpha-lr-multiplier", "5"]
+PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers along
+
+
+@contextmanager
+def torchrun(output: Path, *command):
+    """Two workers of a module or a script; ``output`` gets what they say."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [str(word) for word in (*launcher, *command)],
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def fairseq_train(corpus: Path, folder: Path, *flags) -> list:
+    data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", folder]
+    log = ["--alpha-log", folder / "alpha.jsonl"]
+    arch = ["--arch", "adaptively_sparse_transformer"]
+    return ["-m", "fairseq_cli.train", *data, *PLUGIN, *arch, *TINY, *TRAINING, *FLAGS, *log, *flags]
+
+
+def same_config(corpus: Path, folder: Path, path: Path) -> Path:
+    """What :func:`fairseq_train` says, as a config for ``scripts/train.py``."""
+    model = {"_name": "adaptively_sparse_transformer", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
+    for side in ("encoder", "decoder"):
+        model.update({f"{side}_layers": 2, f"{side}_attention_heads": 4})
+    model.update(dropout=0.0, share_all_embeddings=True, alpha_freeze_updates=1, alpha_lr_multiplier=5)
+    model.update(alpha_log=str(folder / "alpha.jsonl"), alpha_log_interval=1)
+    data = {"data": str(corpus / "bin"), "source_lang": "de", "target_lang": "en"}
+    config = {
+        "common": {"seed": 3, "log_interval": 2, "cpu": True},
+        "task": {"_name": "translation", **data},
+        "model": model,
+        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
+        "optimizer": {"_name": "adam"},
+        "lr_scheduler": {"_name": "fixed"},
+        "dataset": {"max_tokens": 300, "num_workers": 0, "disable_validation": True},
+        "optimization": {"lr": [0.002]},
+        "checkpoint": {"save_dir": str(folder), "no_epoch_checkpoints": True},
+        "hydra": {"run": {"dir": str(folder)}, "job": {"chdir": False}, "output_subdir": None},
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def average_loss(state: dict) -> float:
+    """Of all updates so far, to more digits than the log line has."""
+    meters = {key: meter for _, key, _, meter in state["extra_state"]["metrics"]["train"]}
+    return float(meters["loss"]["sum"] / meters["loss"]["count"])
+
+
+def test_two_workers_train_as_one_with_twice_the_batches(corpus, tmp_path):
+    """Begun by fairseq-train and ended by scripts/train.py, both under torchrun."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    log = ["--alpha-log", one / "alpha.jsonl"]
+    train(corpus, one, *FLAGS, *log, "--update-freq", "2", "--max-update", "5")
+
+    output = tmp_path / "output"
+    config = same_config(corpus, two, tmp_path / "same.yaml")
+    script = [ROOT / "scripts" / "train.py", config, "optimization.max_update=5"]
+    for command in (fairseq_train(corpus, two, "--max-update", "3"), script):
+        with torchrun(output, *command) as process:
+            assert process.wait(PATIENCE) == 0, output.read_text()[-5000:]
+    assert "Loaded checkpoint" in output.read_text()
+
+    single, several = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (one, two))
+    assert average_loss(several) == pytest.approx(average_loss(single), abs=1e-4)
+    for name, value in single["model"].items():
+        torch.testing.assert_close(several["model"][name], value, rtol=0, atol=1e-5)
+    lines, expected = (read_alpha_log(folder / "alpha.jsonl") for folder in (two, one))
+    assert [line["update"] for line in lines] == list(range(6)), "one line an update, by one worker"
+    for line, other in zip(lines, expected):
+        for attention_type in ("encoder_self", "decoder_self", "decoder_context"):
+            given, wanted = torch.tensor(line[attention_type]), torch.tensor(other[attention_type])
+            torch.testing.assert_close(given, wanted, rtol=0, atol=1e-5)
+    assert lines[0]["encoder_self"] == lines[1]["encoder_self"] != lines[5]["encoder_self"]
+
+
+def workers_of(launcher: int) -> dict[int, int]:
+    """Process ids of torchrun's workers, by rank."""
+    ranks = {}
+    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        for variable in Path(f"/proc/{child}/environ").read_text().split("\0"):
+            if variable.startswith("RANK="):
+                ranks[int(variable[5:])] = int(child)
+    return ranks
+
+
+def ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers as Linux lists them")
+def test_a_killed_worker_ends_the_run_and_leaves_a_checkpoint(corpus, tmp_path):
+    output, folder = tmp_path / "output", tmp_path / "model"
+    command = fairseq_train(corpus, folder, "--max-update", "100000", "--save-interval-updates", "2")
+    with torchrun(output, *command) as process:
+        start = time.monotonic()
+        while not (folder / "checkpoint_last.pt").exists():
+            assert process.poll() is None and time.monotonic() < start + PATIENCE, output.read_text()[-5000:]
+            time.sleep(0.1)
+        workers = workers_of(process.pid)
+        assert sorted(workers) == [0, 1]
+        os.kill(workers[1], signal.SIGKILL)
+        assert process.wait(60) != 0
+    assert "exitcode: -9" in output.read_text()
+    assert all(ended(worker) for worker in workers.values())
+    # The next one may have been under way: fairseq's copy of it, checkpoint_last.pt, is not written beside.
+    assert load_checkpoint(folder / "checkpoint_1_2.pt")["model"]
