@@ -2,8 +2,10 @@
 
 import math
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from user_dir.attention import Alpha, AlphaConfig
 from user_dir.attention.normalizers import NORMALIZERS
@@ -45,7 +47,7 @@ def test_bounds(low, high):
     with torch.no_grad():
         module.a.copy_(torch.tensor([-200.0, -5, -1, 0, 1, 5, 200, 1e30]))
     bounded = values(module)
-    assert (bounded >= low - 1e-6).all() and (bounded <= high + 1e-6).all() and (bounded >= 1).all()
+    assert (bounded >= torch.tensor(low)).all() and (bounded <= torch.tensor(high)).all()
     assert (bounded.diff() >= 0).all() and (bounded[:6].diff() > 0).all()
     assert abs(bounded[3] - (low + high) / 2) < 1e-6
     assert abs(bounded[0] - low) < 1e-6 and abs(bounded[-1] - high) < 1e-6
@@ -137,6 +139,55 @@ def test_schedule_then_learned_moves_the_parameter_only_afterwards():
         assert (gradient(module) == 0).all()  # there, but 0: workers exchange a gradient for every parameter
     module.set_num_updates(200)
     assert (gradient(module) > 0).all()
+
+
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
+@hypothesis.given(
+    st.floats(1, 4),
+    st.floats(1e-3, 4),
+    st.sampled_from((0.1, 1.0, 100.0)),
+    st.sampled_from((torch.float32, torch.float16, torch.bfloat16)),
+    st.sampled_from((torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad)),
+    st.floats(1e-4, 1e4),
+    st.lists(st.one_of(st.floats(-1e6, 1e6), st.floats(-20, 20)), min_size=4, max_size=4),
+    st.booleans(),
+)
+def test_never_leaves_its_bounds(low, width, multiplier, dtype, optimizer, lr, a, upwards):
+    bounds = {"alpha_min": low, "alpha_max": low + width}
+    module = alpha(4, **bounds, alpha_lr_multiplier=multiplier, alpha_freeze_updates=1).to(dtype)
+    kept = torch.nn.Parameter(torch.tensor(a))  # what is learned, in float32, as mixed precision keeps it
+    step = optimizer([kept], lr=lr)
+    for update in range(4):
+        module.set_num_updates(update)
+        with torch.no_grad():
+            module.a.copy_(kept)
+        found = values(module)
+        assert found.dtype == torch.float32 and (found >= 1).all()
+        assert (found >= torch.tensor(low)).all() and (found <= torch.tensor(low + width)).all()
+        module.zero_grad()
+        (module() if upwards else -module()).sum().backward()
+        assert module.a.grad.isfinite().all()
+        kept.grad = module.a.grad.float()
+        step.step()
+
+
+@pytest.mark.parametrize("value", (float("inf"), -float("inf"), 200.0, -200.0))
+@pytest.mark.parametrize("settings", ({}, {"alpha_freeze_updates": 5}))
+def test_where_the_sigmoid_is_flat_the_gradient_is_zero(value, settings):
+    module = alpha(3, alpha_min=1.84, alpha_max=1.902, **settings)  # 1.84 + 0.062 is beyond 1.902 in float32
+    with torch.no_grad():
+        module.a.fill_(value)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        module.to(dtype)
+        assert values(module).tolist() == torch.full((3,), 1.902 if value > 0 else 1.84).tolist()
+        assert torch.equal(gradient(module), torch.zeros(3, dtype=dtype))
+
+
+def test_halved_and_back():
+    module = alpha(alpha_init=1.0001)
+    whole = values(module)
+    assert torch.equal(values(module.half().float()), values(module.half()))
+    torch.testing.assert_close(values(module) - 1, whole - 1, rtol=1e-2, atol=0)
 
 
 def test_freezing():

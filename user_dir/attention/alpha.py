@@ -189,7 +189,7 @@ class Alpha(nn.Module):
         self.num_heads = num_heads
         self.constant = config.constant
         self.low = config.alpha_min
-        self.width = config.alpha_max - config.alpha_min
+        self.high = config.alpha_max
         self.multiplier = config.alpha_lr_multiplier
         self.freeze_updates = config.alpha_freeze_updates
         self.schedule = config.alpha_schedule
@@ -210,7 +210,7 @@ class Alpha(nn.Module):
         if start is None:
             a = torch.empty(size).normal_(config.alpha_init_mean, config.alpha_init_std)
         else:
-            share = torch.full((size,), (start - self.low) / self.width, dtype=torch.float64)
+            share = torch.full((size,), (start - self.low) / (self.high - self.low), dtype=torch.float64)
             a = torch.logit(share).float()
         return a / self.multiplier
 
@@ -221,12 +221,13 @@ class Alpha(nn.Module):
         a = self.a
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
-        if self.updates < self.freeze_updates:
-            # Not a bare detach: several workers expect a gradient, if only of 0, for every parameter.
-            a = a.detach() + 0.0 * a
-        alpha = self.low + self.width * torch.sigmoid(self.multiplier * a.float())
+        alpha = self.low + (self.high - self.low) * torch.sigmoid(self.multiplier * a.float())
+        alpha = alpha.clamp(self.low, self.high)  # by rounding, a sum may lie beyond its bound
+        # Not a bare detach: several workers expect a gradient, if only of 0, for every parameter.
         if self.updates < self.schedule_updates:
             alpha = self.scheduled_alpha() + 0.0 * alpha
+        elif self.updates < self.freeze_updates:
+            alpha = alpha.detach() + 0.0 * alpha
         return alpha.view(-1, 1, 1)
 
     def value(self) -> Union[float, Tensor]:
@@ -256,4 +257,4 @@ class Alpha(nn.Module):
         if self.constant is not None:
             return f"{self.num_heads} heads, alpha={self.constant:g}"
         kind = "learned" if self.a is not None else "scheduled"
-        return f"{self.num_heads} heads, {kind} in [{self.low:g}, {self.low + self.width:g}]"
+        return f"{self.num_heads} heads, {kind} in [{self.low:g}, {self.high:g}]"

@@ -174,7 +174,7 @@ def power(z, lam, eps, COARSE: tl.constexpr):
 @triton.jit
 def coarse_log(z, lam, eps):
     """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's own instruction."""
-    u = eps * z + (1.0 - eps * lam)[:, None]
+    u = eps * (z - lam[:, None]) + 1.0  # in this order: z and λ may be so large that ε z swallows the 1
     u = tl.where(u < 0, 0.0, u)  # unlike a maximum, lets a NaN through
     return tl.log2(u) if INTERPRETED else libdevice.fast_log2f(u)
 

@@ -229,11 +229,10 @@ double backward_row(const T* weights, const T* grad, T* grad_scores, T* scratch,
   Vec<T> total = {}, product = {};
   for (int64_t j = 0; j < n; j += lanes) {
     const Vec<T> p = load(weights + j, n - j);
-    const IntVec<T> support = p > 0;
     Vec<T> w = {}, term = {};
-    if (any<T>(support)) {
+    if (any<T>(p != T(0))) {
       if (!need_alpha && eps == 1) {
-        w = support ? 1 + w : w;
+        w = p > 0 ? 1 + w : p;
       } else if (!need_alpha && eps == T(0.5)) {
         for (int i = 0; i < lanes; ++i) w[i] = std::sqrt(p[i]);
       } else {

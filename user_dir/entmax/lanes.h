@@ -332,6 +332,7 @@ inline Vec<T> phi2(Vec<T> s) {
 }
 
 // What the gradients need of weights p: w, and −p r of entmax_backward in reference.py, if α is to have a gradient.
+// Of a p that is not above 0 they are p itself: 0, or a NaN, which stays.
 template <typename T, bool need_alpha>
 inline void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>& term) {
   const Vec<T> tiny = std::numeric_limits<T>::min() + Vec<T>{};
@@ -343,9 +344,9 @@ inline void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>
     const Vec<T> s = -eps * log_p;
     const Vec<T> near = p * log_p * log_p * phi2<T>(s);
     const Vec<T> far = (w - p - p * s) * reciprocal_eps * reciprocal_eps;
-    term = support ? (s < 1 ? near : far) : Vec<T>{};
+    term = support ? (s < 1 ? near : far) : p;
   }
-  w = support ? w : Vec<T>{};
+  w = support ? w : p;
 }
 
 }  // namespace entmax

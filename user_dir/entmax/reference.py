@@ -131,7 +131,7 @@ def entmax_backward(
     eps = (alpha - 1).to(dtype)
     p = weights.to(dtype)
     g = grad.to(dtype)
-    support = p > 0
+    support = p != 0  # a NaN counts, so that it stays
     log_p = torch.log(p.clamp_min(torch.finfo(dtype).tiny))
 
     w = torch.where(support, torch.exp((1 - eps) * log_p), 0.0)

@@ -1,0 +1,134 @@
+"""Attention with scores and gradients at the ends of what their types can hold, whatever computes it."""
+
+import pytest
+import torch
+from helpers import HALF_TYPES
+
+from user_dir.attention import Alpha, AlphaConfig, cpu
+from user_dir.attention.dense import dense_attention
+from user_dir.modules import EntmaxMultiheadAttention
+
+# The interpreter of Triton computes with numpy, which warns of infinities.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+INF = float("inf")
+DTYPES = (torch.float32, *HALF_TYPES)
+ALPHAS = torch.tensor([1.0, 1 + 2.0**-20, 1.3, 1.7, 2.0]).view(-1, 1, 1)
+# Greatest error as a share of the greatest entry; the interpreter cuts bfloat16 off, where a GPU rounds.
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+MASK = torch.zeros(2, 7, dtype=torch.bool)
+MASK[1, 5:] = True
+
+
+@pytest.fixture(params=("dense reference", "dense native", "fused cpu", "fused triton"))
+def attend(request, monkeypatch):
+    """Attention of queries, keys, values, α and padding, and the gradients of the first four."""
+    kind, name = request.param.split()
+    monkeypatch.setenv("ENTMAX_BACKEND", "native" if name != "reference" else name)
+    device, function = "cpu", dense_attention
+    if name == "triton":
+        pytest.importorskip("triton")
+        from user_dir.attention import fused
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        function = fused.fused_attention
+    elif kind == "fused":
+        function = cpu.fused_attention
+
+    def attend(q, k, v, alpha, mask, grad):
+        if name == "cpu" and q.dtype != torch.float32:
+            pytest.skip("in half precision attention on the CPU is dense")
+        inputs = [x.to(device).clone().requires_grad_() for x in (q, k, v, alpha)]
+        output, _ = function(*inputs, mask.to(device))
+        grads = torch.autograd.grad(output, inputs, grad.to(device))
+        return [tensor.cpu() for tensor in (output.detach(), *grads)]
+
+    return attend
+
+
+def inputs(dtype, magnitude=1.0):
+    """Queries, keys, values of two sentences; powers of two in the former two make scores exact."""
+    q = magnitude * 2.0 ** torch.randint(-2, 1, (2, 5, 6, 4))
+    k = magnitude * 2.0 ** torch.randint(-2, 1, (2, 5, 7, 4)) * torch.randn(2, 5, 7, 4).sign()
+    return q.to(dtype), k.to(dtype), torch.randn(2, 5, 7, 4).to(dtype)
+
+
+def in_float64(q, k, v, alpha, mask, grad):
+    exact = [x.double().requires_grad_() for x in (q, k, v, alpha)]
+    output, _ = dense_attention(*exact, mask)
+    return [output.detach(), *torch.autograd.grad(output, exact, grad.double())]
+
+
+@pytest.mark.parametrize("magnitude", (2.0**-10, 1.0, 2.0**7))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_small_and_large_scores(dtype, magnitude, attend):
+    q, k, v = inputs(dtype, magnitude)
+    grad = torch.randn_like(q)
+    found = attend(q, k, v, ALPHAS, MASK, grad)
+    expected = in_float64(q, k, v, ALPHAS, MASK, grad)
+    # λ has a float32's digits beside scores of up to 2 magnitude²; terms of α's gradient may cancel
+    tolerance = max(TOLERANCE[dtype], 2.0**-26 * magnitude**2)
+    for name, actual, exact in zip(("output", "q", "k", "v", "alpha"), found, expected):
+        assert actual.isfinite().all(), name
+        error = (actual.double() - exact).abs().max()
+        assert error <= tolerance * (exact.abs().max() + (name == "alpha")), f"{name} is off by {error:.2g}"
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_scores_beside_which_one_is_nothing(dtype, attend):
+    # z − λ must be taken before it is multiplied and added to: each query's weight is all on its one best key
+    q, k, v = (torch.randn(2, 5, n, 4) for n in (6, 7, 7))
+    q, k, v = ((1e4 * q).to(dtype), (1e4 * k).to(dtype), v.to(dtype))
+    grad = torch.randn_like(q)
+    output, dq, dk, dv, da = attend(q, k, v, ALPHAS, MASK, grad)
+    expected, *_, expected_dv, _ = in_float64(q, k, v, ALPHAS, MASK, grad)
+    for actual, exact in ((output, expected), (dv, expected_dv)):
+        assert (actual.double() - exact).abs().max() <= TOLERANCE[dtype] * exact.abs().max()
+    assert all(tensor.isfinite().all() for tensor in (dq, dk, da))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_sentence_that_is_all_padding_adds_nothing(dtype, attend):
+    q, k, v = inputs(dtype)
+    grad = torch.randn_like(q)
+    mask = MASK.clone()
+    mask[0] = True
+    found = attend(q, k, v, ALPHAS, mask, grad)
+    alone = attend(*(x[1:] for x in (q, k, v)), ALPHAS, mask[1:], grad[1:])
+    for both, one in zip(found[:4], alone):
+        assert (both[0] == 0).all()
+        torch.testing.assert_close(both[1:], one)
+    torch.testing.assert_close(found[4], alone[4])
+
+
+@pytest.mark.parametrize("value", (INF, float("nan")))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, value, attend):
+    q, k, v = inputs(dtype)
+    grad = torch.randn_like(q)
+    grad[1, :, 3, 2] = value
+    _, dq, dk, dv, da = attend(q, k, v, ALPHAS, MASK, grad)
+    for tensor in (dq[1, :, 3], dk[1], dv[1]):
+        assert not tensor.isfinite().flatten(1).all(1).any()  # in no head
+    assert not da.isfinite().any()
+    assert all(tensor[0].isfinite().all() for tensor in (dq, dk, dv)) and dq[1, :, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("inside", HALF_TYPES)
+def test_alpha_and_weights_are_of_float32_under_autocast(inside):
+    module = EntmaxMultiheadAttention(16, 4, self_attention=True)
+    module.alpha = Alpha(4, AlphaConfig(alpha_init=1.0001))
+    x, mask = torch.randn(9, 2, 16), torch.zeros(2, 9, dtype=torch.bool)
+    mask[1, 4:] = True
+    with torch.autocast("cpu", inside):
+        alpha = module.alpha()
+        q, k, v = (proj(x) for proj in (module.q_proj, module.k_proj, module.v_proj))
+        output, weights = module(x, x, x, key_padding_mask=mask, need_head_weights=True)
+        output.float().square().sum().backward()
+    assert alpha.dtype == torch.float32 and torch.equal(alpha, module.alpha())
+    assert q.dtype == output.dtype == inside and module.alpha.a.grad.isfinite().all()
+    q, k, v = (y.view(9, 2, 4, 4).permute(1, 2, 0, 3).double() for y in (q, k, v))
+    _, exact = dense_attention(q, k, v, alpha.double(), mask, need_weights=True)
+    # scores are rounded to half precision, weights again
+    rounding = 4 * torch.finfo(inside).eps
+    torch.testing.assert_close(weights.transpose(0, 1).double(), exact, rtol=rounding, atol=rounding)
