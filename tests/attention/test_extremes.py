@@ -11,7 +11,6 @@ from user_dir.modules import EntmaxMultiheadAttention
 # The interpreter of Triton computes with numpy, which warns of infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-INF = float("inf")
 DTYPES = (torch.float32, *HALF_TYPES)
 ALPHAS = torch.tensor([1.0, 1 + 2.0**-20, 1.3, 1.7, 2.0]).view(-1, 1, 1)
 # Greatest error as a share of the greatest entry; the interpreter cuts bfloat16 off, where a GPU rounds.
@@ -59,7 +58,7 @@ def in_float64(q, k, v, alpha, mask, grad):
     return [output.detach(), *torch.autograd.grad(output, exact, grad.double())]
 
 
-@pytest.mark.parametrize("magnitude", (2.0**-10, 1.0, 2.0**7))
+@pytest.mark.parametrize("magnitude", (2.0**-10, 2.0**7))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_small_and_large_scores(dtype, magnitude, attend):
     q, k, v = inputs(dtype, magnitude)
@@ -101,17 +100,29 @@ def test_a_sentence_that_is_all_padding_adds_nothing(dtype, attend):
     torch.testing.assert_close(found[4], alone[4])
 
 
-@pytest.mark.parametrize("value", (INF, float("nan")))
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, value, attend):
+def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, attend):
     q, k, v = inputs(dtype)
     grad = torch.randn_like(q)
-    grad[1, :, 3, 2] = value
+    grad[1, :, 3, 2] = float("inf")
     _, dq, dk, dv, da = attend(q, k, v, ALPHAS, MASK, grad)
     for tensor in (dq[1, :, 3], dk[1], dv[1]):
         assert not tensor.isfinite().flatten(1).all(1).any()  # in no head
     assert not da.isfinite().any()
     assert all(tensor[0].isfinite().all() for tensor in (dq, dk, dv)) and dq[1, :, :3].isfinite().all()
+
+
+def test_a_nan_in_a_query_stays_visible_and_in_its_head(attend):
+    q, k, v = inputs(torch.float32)
+    q[1, 2, 3, 0] = float("nan")
+    output, dq, dk, dv, da = attend(q, k, v, ALPHAS, MASK, torch.zeros_like(q))
+    assert output[1, 2, 3].isnan().all() and dq[1, 2, 3].isnan().all() and da[2].isnan()
+    for tensor in (dk, dv):
+        assert not tensor[1, 2].isfinite().any(1)[~MASK[1]].any()
+    others = torch.arange(5) != 2
+    for tensor in (output, dq, dk, dv):
+        assert tensor[0].isfinite().all() and tensor[1, others].isfinite().all()
+    assert da[others].isfinite().all()
 
 
 @pytest.mark.parametrize("inside", HALF_TYPES)
