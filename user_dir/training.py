@@ -9,6 +9,7 @@ import warnings
 from dataclasses import fields
 from pathlib import Path
 
+import hydra
 import yaml
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -73,9 +74,11 @@ def _compose(path: Path, overrides: list[str]) -> dict:
     """The config as hydra will see it."""
     try:
         from hydra import compose, initialize_config_dir
-    except ImportError:  # hydra 1.0
-        from hydra.experimental import compose, initialize_config_dir
-
+    except ImportError:
+        raise UserError(
+            f"configs need hydra 1.2 or later, not {hydra.__version__}, which fairseq 0.12.2 comes with; "
+            "train with fairseq-train, or install the fairseq of requirements.txt"
+        ) from None
     if not path.is_file():
         raise UserError(f"no config {path}; the ones that come with the project are under configs/")
     if path.suffix != ".yaml" or path.stem == "config":

@@ -49,7 +49,7 @@ def test_unknown_backends_are_refused():
 def test_fused_is_refused_where_there_are_no_fused_kernels(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    with pytest.raises(UserError, match=r"no fused kernels for cpu .* compiler .* ENTMAX_BACKEND .* auto"):
+    with pytest.raises(UserError, match=r"no fused kernels for cpu .* compiler.* ENTMAX_BACKEND .* auto"):
         build("--attention-backend fused")
     build("--attention-backend auto")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -112,7 +112,7 @@ def require_fused(device: str) -> None:
     if device == "cpu" and has_native("cpu") and cpu.kernel() is not None:
         return
     if gpu_kernels(device) is None:
-        needed = "a C++ compiler and ninja" if device == "cpu" else "triton"
+        needed = "a C++ compiler" if device == "cpu" else "triton"
         raise UserError(
             f"there are no fused kernels for {device} here, which need {needed}, and ENTMAX_BACKEND not to "
             "be reference; --attention-backend auto does without them"

@@ -7,9 +7,9 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Optional
@@ -51,7 +51,7 @@ def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
         reason = next((line for line in lines if "error:" in line), lines[0])
         logger.warning(
             "the native kernel of %s cannot be built (%s), so a slower one takes its place; "
-            "install a C++ compiler and ninja, or set ENTMAX_BACKEND=reference to do without",
+            "install a C++ compiler, or set ENTMAX_BACKEND=reference to do without",
             source.parent.name,
             reason,
         )
@@ -102,22 +102,17 @@ def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
 
 def _build(source: Path, folder: Path, flags: list[str]) -> Path:
     """Compile into a folder. Raises RuntimeError where it cannot be."""
-    from torch.utils import cpp_extension  # only here: it is slow to import, and needs setuptools
+    from torch.utils.cpp_extension import include_paths, library_paths  # only here: it is slow to import
 
-    compiler = cpp_extension.get_cxx_compiler()
-    if shutil.which(compiler) is None:
-        raise RuntimeError(f"there is no {compiler}")
-    name, path = f"{source.parent.name}_{source.stem}", os.environ.get("PATH", "")
-    # ninja stands beside python, also where the environment was not activated
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), path])
-    try:
-        cpp_extension.load(
-            name,
-            [str(source)],
-            extra_cflags=flags,
-            build_directory=str(folder),
-            is_python_module=False,
-        )
-    finally:
-        os.environ["PATH"] = path
-    return next(folder.glob("*.so"))  # its name has a number where this process built before
+    # Not by its load(), which cannot link where the path of PyTorch has a space in it.
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    if shutil.which(compiler[0]) is None:
+        raise RuntimeError(f"there is no {compiler[0]}")
+    library = folder / f"{source.parent.name}_{source.stem}.so"
+    command = [*compiler, "-std=c++20", "-shared", "-fPIC", *flags, str(source), "-o", str(library)]
+    command += [word for path in include_paths() for word in ("-isystem", path)]
+    command += [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return library

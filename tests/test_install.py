@@ -1,0 +1,129 @@
+"""What `make setup` does on the Pythons and the leftovers that it can meet. No network: pip is not run."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "install.py"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """The script, for a project in an empty folder; its commands are kept in ``install.commands``."""
+    spec = importlib.util.spec_from_file_location("install", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    venv = tmp_path / ".venv"
+    files = [tmp_path / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt")]
+    for file in files:
+        file.write_text("", encoding="utf-8")
+    monkeypatch.setattr(module, "VENV", venv)
+    monkeypatch.setattr(module, "STAMP", venv / ".installed")
+    monkeypatch.setattr(module, "REQUIREMENTS", files[:2])
+    monkeypatch.setattr(module, "CONSTRAINTS", files[2])
+    module.commands = []
+
+    def run(*command):
+        module.commands.append(" ".join(map(str, command)))
+        if "venv" in command:
+            (venv / "bin").mkdir(parents=True, exist_ok=True)
+            python = venv / "bin" / "python"
+            python.unlink(missing_ok=True)
+            python.symlink_to(sys.executable)
+
+    monkeypatch.setattr(module, "run", run)
+    return module
+
+
+def test_once_done_nothing_more_is_done(install):
+    install.main([])
+    assert "venv --clear" in install.commands[0]
+    assert all("--constraint" in command for command in install.commands[1:])
+    install.commands.clear()
+    install.main(["--this-python"])
+    assert not install.commands
+
+
+def test_new_requirements_are_installed_into_what_is_there(install):
+    install.main([])
+    install.commands.clear()
+    later = install.STAMP.stat().st_mtime + 1
+    os.utime(install.CONSTRAINTS, (later, later))
+    install.main([])
+    assert install.commands and not any("venv --clear" in command for command in install.commands)
+
+
+def test_after_an_interruption_all_is_made_anew(install, monkeypatch):
+    run = install.run
+
+    def interrupted(*command):
+        run(*command)
+        if "torch" in command:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(install, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        install.main([])
+    monkeypatch.setattr(install, "run", run)
+    install.commands.clear()
+    install.main([])
+    assert "venv --clear" in install.commands[0]
+
+
+def test_python_that_vanished(install):
+    install.main([])
+    install.commands.clear()
+    python = install.VENV / "bin" / "python"
+    python.unlink()
+    python.symlink_to("/nowhere/python3")
+    install.main([])
+    assert "venv --clear" in install.commands[0]
+
+
+def test_another_python_stays_unless_one_is_named(install, monkeypatch):
+    install.main([])
+    install.commands.clear()
+    other = (3, 12) if sys.version_info[:2] != (3, 12) else (3, 11)
+    monkeypatch.setattr(install.sys, "version_info", (*other, 0))
+    install.main([])
+    assert not install.commands
+    install.main(["--this-python"])
+    assert "venv --clear" in install.commands[0]
+
+
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 13, 0)])
+def test_unsupported_python(install, monkeypatch, version):
+    monkeypatch.setattr(install.sys, "version_info", version)
+    with pytest.raises(SystemExit, match=r"error: Python .* is not supported, only 3\.1\d to 3\.12"):
+        install.main([])
+    assert not install.commands
+
+
+def test_link_to_an_environment_of_others_is_not_emptied(install, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    install.VENV.symlink_to(tmp_path / "theirs")
+    with pytest.raises(SystemExit, match=r"error: .*theirs"):
+        install.main([])
+    assert not install.commands
+
+
+@pytest.mark.parametrize("variable", ["CC", "CXX"])
+def test_no_compiler_where_fairseq_is_compiled(install, monkeypatch, variable):
+    monkeypatch.setenv(variable, "/nowhere/compiler -m64")
+    monkeypatch.setattr(install.sys, "version_info", (3, 11, 7))
+    with pytest.raises(SystemExit, match=r"error: fairseq is compiled .*/nowhere/compiler"):
+        install.main([])
+    monkeypatch.setattr(install.sys, "version_info", (3, 12, 1))
+    monkeypatch.setattr(install.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(install.platform, "machine", lambda: "x86_64")
+    install.main([])
+
+
+def test_no_headers_where_fairseq_is_compiled(install, monkeypatch, tmp_path):
+    monkeypatch.setattr(install.sys, "version_info", (3, 11, 7))
+    monkeypatch.setattr(install.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(SystemExit, match=r"error: fairseq is compiled .*Python\.h"):
+        install.main([])

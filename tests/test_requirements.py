@@ -1,0 +1,61 @@
+"""constraints.txt: exact versions of all that the requirements bring, for every supported Python."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+MACHINES = [
+    {"python_version": version, "python_full_version": f"{version}.1", "sys_platform": system.lower()}
+    | {"platform_system": system, "platform_machine": machine}
+    for version in ("3.10", "3.11", "3.12")
+    for system, machine in (("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64"))
+]
+
+
+def requirements(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    return [Requirement(line) for line in (line.split("#")[0].strip() for line in lines) if line]
+
+
+def pins(machine):
+    """The version of each package on a machine; one that has two there fails."""
+    found = {}
+    for pin in requirements("constraints.txt"):
+        if pin.marker is None or pin.marker.evaluate(machine):
+            assert canonicalize_name(pin.name) not in found, f"{pin.name} is pinned twice on {machine}"
+            found[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
+    return found
+
+
+def test_all_are_exact_and_of_no_machine():
+    for pin in requirements("constraints.txt"):
+        assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), pin  # no range, no +cpu
+        assert pin.url is None, pin
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: " ".join(machine.values()))
+def test_every_requirement_is_met(machine):
+    found = pins(machine)
+    for requirement in requirements("requirements.txt") + requirements("requirements-dev.txt"):
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            assert requirement.specifier.contains(found[canonicalize_name(requirement.name)]), requirement
+
+
+def test_what_comes_with_the_requirements_is_pinned():
+    found, seen = pins(None), set()
+    left = [(each, "") for each in requirements("requirements.txt") + requirements("requirements-dev.txt")]
+    while left:
+        requirement, extra = left.pop()
+        name = canonicalize_name(requirement.name)
+        if (requirement.marker and not requirement.marker.evaluate({"extra": extra})) or name in seen:
+            continue
+        seen.add(name)
+        assert name in found, f"{requirement} is not in constraints.txt: make lock"
+        further = importlib.metadata.requires(name) or []
+        left += [(Requirement(each), extra) for each in further for extra in ("", *requirement.extras)]
+    assert "antlr4-python3-runtime" in seen  # by way of fairseq and hydra
