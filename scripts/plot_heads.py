@@ -36,11 +36,14 @@ def main(argv=None) -> None:
 
     import user_dir  # noqa: F401  registers the model
     from user_dir.analysis import plots
-    from user_dir.analysis.sources import model_names, read_statistics
+    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
     from user_dir.analysis.trajectories import read_trajectories
 
     names = model_names(args.statistics, args.name)
     models = {name: read_statistics(path) for name, path in zip(names, args.statistics)}
+    logs = [read_trajectories(log) for log in args.alpha_log or []]
+    for name, log in zip(names, logs):
+        check_same_model(ModelAnalysis(name, models[name], log))
     figures = {
         "alpha_histograms": plots.alpha_histograms(
             {name: plots.alphas_of_heads(statistics) for name, statistics in models.items()}
@@ -49,9 +52,9 @@ def main(argv=None) -> None:
         "sorted_densities": plots.sorted_densities(models),
         "diversity": plots.diversity(models),
     }
-    for number, log in enumerate(args.alpha_log or []):
+    for number, log in enumerate(logs):
         suffix = f"_{number}" if len(names) > 1 else ""
-        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(read_trajectories(log))
+        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(log)
     for stem, figure in figures.items():
         path = args.output / f"{stem}.{args.format}"
         plots.save(figure, path)

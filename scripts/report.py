@@ -128,7 +128,7 @@ def main(argv=None) -> None:
     import user_dir  # noqa: F401  registers the model
     from user_dir.analysis.maps import Maps
     from user_dir.analysis.report import write_report
-    from user_dir.analysis.sources import ModelAnalysis, model_names, read_statistics
+    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.errors import UserError
 
@@ -153,6 +153,8 @@ def main(argv=None) -> None:
         )
         for name, model in zip(names, args.models)
     ]
+    for model in models:
+        check_same_model(model)
     output = args.output or args.models[0].report
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")

@@ -133,11 +133,11 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
     assert resume(tmp_path / "checkpoint_best.pt").endswith("or is cut short")
 
 
-def test_other_troubles_of_loading_stay_as_they_are(tmp_path):
+def test_other_troubles_of_loading_are_told(tmp_path):
     with pytest.raises(FileNotFoundError):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))
     torch.save({**state(), "optimizer_history": 3, "extra_state": 4}, tmp_path / "odd.pt")
-    with pytest.raises(TypeError):
+    with pytest.raises(SystemExit, match=r"odd\.pt is not a checkpoint that fairseq wrote"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "odd.pt"))
 
 

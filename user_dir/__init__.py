@@ -7,10 +7,11 @@ for _name in ("matplotlib", "fontTools", "PIL"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 from . import models  # noqa: E402  registers the model and its architectures
-from .checkpoints import allow_checkpoint_types  # noqa: E402
-from .interruptions import guard_training  # noqa: E402
+from .loading import guard_fairseq  # noqa: E402
 
-allow_checkpoint_types()
+guard_fairseq()
+from .interruptions import guard_training  # noqa: E402  wraps what the former put in the place of fairseq's
+
 guard_training()
 
 __all__ = ["models"]

@@ -1,17 +1,12 @@
-"""Checkpoints: loaded under torch's ``weights_only=True``, averaged, and taken over from the stock model.
-
-``weights_only`` is never switched off: unpickling a file can run code that somebody put there.
-"""
+"""Checkpoints: loaded, averaged, and taken over from the stock model."""
 
 from __future__ import annotations
 
 import argparse
 import math
-import pickle
 import re
 from pathlib import Path
 
-import numpy as np
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
@@ -21,56 +16,27 @@ from tqdm import tqdm
 from .attention import Alpha
 from .errors import UserError
 from .files import durable, written_beside
+from .loading import read_checkpoint, require_finite, told_of
 from .models.flags import alpha_configs
 
 
-def allow_checkpoint_types() -> None:
-    """Let torch load what fairseq puts into a checkpoint besides tensors: all of it plain data.
-
-    The flags are a Namespace; meters and best scores of ``--eval-bleu`` are numpy scalars, whose functions
-    numpy 1 and 2 keep under different names: each of them reads what was written under the other.
-    """
-    dtypes = {type(np.dtype(kind)) for kind in np.typecodes["AllInteger"] + "efd?"}
-    rebuild = {
-        "_reconstruct": np.array([0]).__reduce__()[0],
-        "scalar": np.float64(0).__reduce__()[0],
-    }
-    named = [
-        (function, f"numpy.{core}.multiarray.{name}")
-        for name, function in rebuild.items()
-        for core in ("core", "_core")
-    ]
-    torch.serialization.add_safe_globals([argparse.Namespace, np.dtype, np.ndarray, *dtypes, *named])
-
-
 def load_checkpoint(path: str | Path) -> dict:
-    """The state of a fairseq checkpoint, on the CPU, with ``cfg`` filled in for older ones.
+    """The state of a translation model's checkpoint, on the CPU, with ``cfg`` filled in for older ones.
 
     Raises:
-        UserError: the file is missing, broken, of another program, or would run code.
+        UserError: the file is missing, broken, of another program, would run code, or holds numbers that are
+            not finite.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"no checkpoint {path}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        found = re.search(r"GLOBAL ([\w.]+) was not an allowed", str(error))
-        if found:
-            raise UserError(
-                f"{path} is refused: besides plain data it holds {found.group(1)}, which could run code"
-            ) from None
-        raise UserError(f"{path} is not a checkpoint, or is cut short") from None
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
-    if state.get("cfg") is None and isinstance(state.get("args"), argparse.Namespace):
+    state = read_checkpoint(path)
+    if state.get("cfg") is None:
         # Written before fairseq had cfg. With args gone too, fairseq reads what we make of them.
-        cfg = convert_namespace_to_omegaconf(state["args"])
-        state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+        with told_of(path):
+            cfg = convert_namespace_to_omegaconf(state["args"])
+            state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         state["args"] = None
-    cfg = state.get("cfg")
-    if not isinstance(cfg, dict) or not cfg.get("model") or not cfg.get("task"):
-        raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no settings")
+    if not isinstance(model_name(state), str):
+        raise UserError(f"{path} is not a checkpoint that fairseq wrote: its settings name no architecture")
+    require_finite(state["model"], str(path))
     return state
 
 
@@ -122,6 +88,11 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
     name = model_name(state)
     if not name.startswith("adaptively_sparse_transformer"):
         raise UserError(f"it is of a {name}, whose heads have no α; convert_checkpoint.py gives it one")
+    with told_of("it"):
+        return _alphas(state, name)
+
+
+def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
     settings = argparse.Namespace(**model_settings(state))
     ARCH_CONFIG_REGISTRY[name](settings)
     parameters, alphas = state["model"], {}
@@ -133,7 +104,8 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
         layers = []
         while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in parameters:
             if shape.a is not None:
-                shape.a.data = parameters[f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
+                learned = parameters[f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
+                shape.load_state_dict({"a": learned})
             layers.append(shape().detach().flatten().expand(shape.num_heads).tolist())
         if layers:
             alphas[attention_type] = layers
@@ -202,11 +174,12 @@ def from_stock(state: dict, alpha: float) -> dict:
     name = model_name(state)
     if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
-    settings = argparse.Namespace(**model_settings(state))
-    ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
-    ours = "adaptively_sparse_transformer"
-    settings._name = settings.arch = ours
-    settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
-    ARCH_CONFIG_REGISTRY[ours](settings)
+    with told_of("the checkpoint"):
+        settings = argparse.Namespace(**model_settings(state))
+        ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
+        ours = "adaptively_sparse_transformer"
+        settings._name = settings.arch = ours
+        settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
+        ARCH_CONFIG_REGISTRY[ours](settings)
     state["cfg"]["model"] = settings
     return state

@@ -11,11 +11,19 @@ class UserError(ValueError, SystemExit):
 
     A ``ValueError`` for callers of the library, and a ``SystemExit`` so that, left uncaught, it ends
     any command line (fairseq's own included) with that sentence and status 1 instead of a traceback.
+
+    What a message quotes may be of a file that means harm: it stays on its line, and no control character or
+    other code that a terminal would act on gets through.
     """
 
     def __init__(self, message: str):
+        message = "".join(each if each.isprintable() else _shown(each) for each in message)
         super().__init__(message)
         self.code = f"error: {message}"
+
+
+def _shown(character: str) -> str:
+    return " " if character in "\n\r\t" else character.encode("unicode_escape").decode()
 
 
 @contextmanager

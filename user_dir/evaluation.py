@@ -12,7 +12,7 @@ from pathlib import Path
 from . import scoring
 from .checkpoints import load_checkpoint, model_name, task_settings
 from .corpora import Corpus, normalising
-from .corpora.binarise import SPECIAL
+from .corpora.binarised import check_split, read_dictionary
 from .corpora.readers import read_lines
 from .errors import UserError
 from .files import make_folder, write_text
@@ -61,6 +61,7 @@ def evaluate(
     lower_case = "lower_case" in normalising.steps_of(corpus.description, test_set)
     bleu = scoring.make_bleu(target, tokenize, lower_case)
     subset = corpus.subsets[test_set]
+    check_split(corpus.bin, subset, corpus.languages)
     command = [str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint), "--gen-subset", subset]
     command += ["--source-lang", source, "--target-lang", target, "--remove-bpe", "sentencepiece"]
     command += ["--beam", str(beam), "--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
@@ -119,7 +120,7 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
     """Source and target language a checkpoint was trained for; checks that ``corpus`` and it fit."""
     task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
-    if set(direction) != set(corpus.languages):
+    if sorted(map(str, direction)) != sorted(corpus.languages):
         raise UserError(
             f"{checkpoint} translates {direction[0]}-{direction[1]}, "
             f"but the languages of {corpus.name} are {' and '.join(corpus.languages)}"
@@ -129,10 +130,10 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
         raise UserError(
             f"{checkpoint} is of a {model_name(state)}, which is no translation model of fairseq's"
         )
-    symbols = SPECIAL + sum(1 for _ in (corpus.bin / f"dict.{direction[0]}.txt").open(encoding="utf-8"))
-    if embeddings.size(0) != symbols:
+    symbols = len(read_dictionary(corpus.bin, direction[0]))
+    if embeddings.dim() != 2 or embeddings.size(0) != symbols:
         raise UserError(
-            f"{checkpoint} was trained with {embeddings.size(0)} symbols, but {corpus.name} is prepared with "
+            f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
             f"{symbols}; prepare it with the --vocab-size of then"
         )
     return direction

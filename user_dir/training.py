@@ -6,19 +6,23 @@ import argparse
 import logging
 import os
 import warnings
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import hydra
-import yaml
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
+from .corpora.binarised import check_split
 from .distributed import READ_BY_EACH, launched_workers
 from .errors import UserError
+from .reading import read_yaml
 
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 
@@ -53,9 +57,11 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
     for section in config:
         if section not in SECTIONS:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
+        _check_section(path, section, config[section])
     _check_model(path, config.get("model"))
     _check_save_dir(path, config.get("checkpoint"), root)
     _check_data(path, config.get("task"), root)
+    _check_binarised(config, root)
     return config
 
 
@@ -85,19 +91,48 @@ def _compose(path: Path, overrides: list[str]) -> dict:
         raise UserError(
             f"{path}: hydra wants a name that ends in .yaml, and fairseq keeps config.yaml for its own"
         )
+    if not isinstance(read_yaml(path)[0], dict):
+        raise UserError(f"{path} must hold sections such as task, model and optimization")
     logging.getLogger("hydra").setLevel(logging.WARNING)
     try:
-        if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
-            raise UserError(f"{path} must hold sections such as task, model and optimization")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about hydra's versions
             with initialize_config_dir(str(path.parent)):
                 config = compose(path.stem, overrides)
         return OmegaConf.to_container(config, resolve=True)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (
+        HydraException,
+        OmegaConfBaseException,
+        YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _check_section(path: Path, section: str, settings) -> None:
+    """Raise a ``UserError`` over a setting that fairseq does not have there, or of the wrong type."""
+    default = getattr(FairseqConfig(), section)
+    if not is_dataclass(default):  # one of several, by its name
+        registry = TASK_DATACLASS_REGISTRY if section == "task" else _registry(section)
+        name = settings.get("_name") if isinstance(settings, dict) else None
+        default = registry[name]() if isinstance(name, str) and name in registry else None
+    if default is None:
+        return
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: {section} must hold settings, not {settings!r}")
+    for key, value in settings.items():
+        try:
+            OmegaConf.merge(OmegaConf.structured(default), {key: value})
+        except OmegaConfBaseException as error:
+            reason = str(error).split("\n")[0]
+            raise UserError(f"{path}: {section}.{key} cannot be {value!r}: {reason}") from None
+
+
+def _registry(section: str) -> dict:
+    """The dataclasses of what can be chosen for a section of a config, by name."""
+    return REGISTRIES.get(section, {}).get("dataclass_registry", {})
 
 
 def _check_model(path: Path, model) -> None:
@@ -139,3 +174,15 @@ def _check_data(path: Path, task, root: Path) -> None:
                 f"{path}: no binarised data in {root / folder}; "
                 "prepare the corpus first: python scripts/prepare.py --help"
             )
+
+
+def _check_binarised(config: dict, root: Path) -> None:
+    """Look at training and validation data where they are of the translation task's own format."""
+    task, dataset = config["task"], config.get("dataset") or {}
+    languages = task.get("source_lang"), task.get("target_lang")
+    if task.get("_name") != "translation" or task.get("dataset_impl") or None in languages:
+        return
+    folder = root / task["data"].split(":")[0]
+    subsets = dataset.get("train_subset", "train"), *dataset.get("valid_subset", "valid").split(",")
+    for subset in subsets:
+        check_split(folder, subset, languages)

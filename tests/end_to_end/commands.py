@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
+NO_NETWORK = Path(__file__).with_name("no_network")
 
 TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
 TINY += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
@@ -23,14 +24,15 @@ PLUGIN = ["--user-dir", str(ROOT / "user_dir")]
 
 
 def run(*command, check=True, stdin=None, cwd=ROOT, timeout=600) -> subprocess.CompletedProcess:
-    """Run a command on one thread; with ``check``, show what it said where it fails."""
+    """Run a command on one thread, off the network; with ``check``, show what it said where it fails."""
+    path = os.pathsep.join(filter(None, [str(NO_NETWORK), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
         input=stdin,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         timeout=timeout,
     )
     if check:

@@ -1,6 +1,8 @@
 """The native kernel for the CPU: masks read in place, any number of threads, and the building of it."""
 
+import ctypes
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import torch
 from helpers import combinations
 
-from user_dir.entmax import attention_weights, entmax
+from user_dir.entmax import attention_weights, build, entmax
 from user_dir.entmax.masks import hide
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +163,72 @@ def test_each_kind_of_processor_has_a_build_of_its_own(tmp_path):
     for builds, capability in enumerate(("default", "avx2"), start=1):
         assert result(use(tmp_path, ATEN_CPU_CAPABILITY=capability))[0] == "native"
         assert len(kept(tmp_path)) == builds
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder with a library that marks its being opened, and what stands in for building another."""
+    folder, marker = tmp_path / "cache", tmp_path / "marker"
+    folder.mkdir(mode=0o700)
+    planting = f'__attribute__((constructor)) void f(void) {{ fclose(fopen("{marker}", "w")); }}\n'
+    for name, body in (("planted", planting), ("honest", "int honest(void) { return 1; }\n")):
+        source = tmp_path / f"{name}.c"
+        source.write_text("#include <stdio.h>\n" + body)
+        subprocess.run(["c++", "-shared", "-fPIC", "-x", "c", source, "-o", tmp_path / name], check=True)
+    shutil.copy(tmp_path / "planted", folder / "kernel.so")
+    (folder / "kernel.so").chmod(0o755)
+
+    def built(source, scratch, flags):
+        assert scratch.stat().st_mode & 0o777 == 0o700
+        return Path(shutil.copy(tmp_path / "honest", scratch))
+
+    monkeypatch.setattr(build, "_build", built)
+    return folder / "kernel.so"
+
+
+def opened(library):
+    """Whether what was planted there ran."""
+    marker = library.parents[1] / "marker"
+    marker.unlink(missing_ok=True)
+    build._load(library, library, [])
+    return marker.exists()
+
+
+def test_what_lies_in_the_cache_is_run(cache):
+    assert opened(cache), "the tests below show nothing"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_a_library_that_others_can_write_to_is_replaced(cache, mode):
+    cache.chmod(mode)
+    assert not opened(cache)
+    assert cache.stat().st_mode & 0o777 == 0o755
+    assert hasattr(ctypes.CDLL(str(cache)), "honest")
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_nothing_is_run_from_a_folder_that_others_can_write_to(cache, mode, caplog):
+    cache.parent.chmod(mode)
+    assert not opened(cache)
+    assert "chmod 700" in caplog.text
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_what_belongs_to_another_is_not_run(cache, which):
+    os.chown(cache if which == "file" else cache.parent, 12345, -1)
+    assert not opened(cache)
+
+
+def test_a_new_cache_is_private(cache, monkeypatch):
+    new = cache.parent / "new" / "kernel.so"
+    before = os.umask(0)
+    try:
+        build._load(new, new, [])
+    finally:
+        os.umask(before)
+    assert new.parent.stat().st_mode & 0o777 == 0o700
+    assert new.stat().st_mode & 0o777 == 0o755
 
 
 def test_without_a_compiler_one_warning_and_the_reference(tmp_path):

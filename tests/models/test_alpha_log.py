@@ -103,6 +103,26 @@ def test_training_anew_sets_the_earlier_files_aside(tmp_path):
     assert (tmp_path / "alpha.jsonl.2").read_text() == second
 
 
+def test_resuming_with_the_log_of_another_model_sets_it_aside(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 20)
+    log = AlphaLog(str(path), 10)
+    other = {**ALPHAS, "decoder_self": [[1.1, 1.2]]}
+    for update in (10, 20, 30):
+        log.record(update, other)
+    assert updates(path) == [10, 20, 30]
+    assert updates(tmp_path / "alpha.jsonl.1") == [0, 10, 20]
+
+
+def test_lines_with_an_update_that_is_no_number_are_dropped(tmp_path):
+    path = tmp_path / "alpha.jsonl"
+    run(path, 0, 10)
+    with path.open("a") as file:
+        file.write('{"update": "soon"}\n{"update": [1]}\n{"update": 10, "encoder_self": 3}\n')
+    AlphaLog(str(path), 10).record(20, ALPHAS)
+    assert updates(path) == [0, 10, 20]
+
+
 def test_an_empty_file_is_not_set_aside(tmp_path):
     path = tmp_path / "alpha.jsonl"
     path.touch()

@@ -102,7 +102,7 @@ def test_what_the_command_line_leaves_open_stays_open():
     "flags, named",
     [
         ("--alpha-init 3", "--alpha-init 3"),
-        ("--fixed-alpha 0.5", "--fixed-alpha must be at least 1, not 0.5"),
+        ("--fixed-alpha 0.5", "--fixed-alpha must be from 1 to 1000, not 0.5"),
         ("--attention-normalizer relu", "'relu'"),
         ("--decoder-self-alpha-init 2.5", "decoder_self: --alpha-init 2.5"),
         ("--alpha-log-interval 0", "--alpha-log-interval must be a positive whole number, not 0"),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
+from ..reading import read_text
 
 Link = tuple[int, int]
 """Source word and target word, both from 0."""
@@ -90,12 +91,7 @@ class Gold:
         reversed_sides: bool = False,
     ):
         self.path = Path(path)
-        try:
-            lines = self.path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        except OSError as error:
-            raise UserError(f"cannot read the gold alignment {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UserError(f"{path} is no gold alignment: it is not text") from None
+        lines = read_text(self.path, "the gold alignment", "utf-8-sig").removesuffix("\n").split("\n")
         self._first = 1 if one_based else 0
         self._reversed = reversed_sides
         self._lines = [self._parsed(number, line) for number, line in enumerate(lines[:sentences], start=1)]

@@ -17,8 +17,10 @@ from tqdm import tqdm
 
 from ..checkpoints import from_stock, load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
+from ..corpora.binarised import check_split
 from ..errors import UserError
 from ..evaluation import translation_direction
+from ..loading import told_of
 
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, both from 0."""
@@ -53,9 +55,10 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
 
 
 def _load(checkpoint: str | Path, corpus: Corpus):
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
-    )
+    with told_of(checkpoint):
+        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
+        )
     return models[0].eval(), task
 
 
@@ -97,6 +100,8 @@ def batches(
 
 def _dataset(task, subset: str):
     if subset not in task.datasets:
+        languages = task.cfg.source_lang, task.cfg.target_lang
+        check_split(Path(task.cfg.data), subset, languages)
         task.load_dataset(subset)
     return task.dataset(subset)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,7 +122,7 @@ class Maps:
         try:
             self._archive = np.load(self.path, allow_pickle=False)
             names = self._archive.files
-        except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
+        except Exception:  # a broken file can raise anything
             raise UserError(f"{path} is not an NPZ of attention maps, or is cut short") from None
         numbers = {int(found.group(1)) for name in names if (found := re.match(r"(\d+)/", name))}
         if not numbers or numbers != set(range(len(numbers))):
@@ -145,17 +144,32 @@ class Maps:
             text = f"{number}/text"
             return SentenceMaps(
                 weights={
-                    name: self._archive[f"{number}/{name}"]
+                    name: _weights(self._archive[f"{number}/{name}"])
                     for name in ATTENTION_TYPES
                     if f"{number}/{name}" in self._names
                 },
                 text=str(self._archive[text]) if text in self._names else None,
-                **{name: self._archive[f"{number}/{name}"].tolist() for name in _TOKENS},
+                **{name: _tokens(self._archive[f"{number}/{name}"]) for name in _TOKENS},
             )
         except KeyError as error:
             raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{self.path} is broken at sentence {number}: {error}") from None
+        except Exception as error:  # as above
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"{self.path} is broken at sentence {number}: {reason}") from None
+
+
+def _weights(array: np.ndarray) -> np.ndarray:
+    """(L, H, T, S) weights; raises ValueError for an array of anything else."""
+    if array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise ValueError("its weights are no finite numbers")
+    return array
+
+
+def _tokens(array: np.ndarray) -> list[str]:
+    """Tokens; raises ValueError for an array of anything else."""
+    if array.dtype.kind != "U" or array.ndim != 1:
+        raise ValueError("its tokens are no list of text")
+    return array.tolist()
 
 
 def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[str]]:

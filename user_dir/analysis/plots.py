@@ -120,7 +120,8 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
     figure, rows = _panels(len(models), len(types), height=1.5)
     values = [alphas for model in models.values() for alphas in model.values()]
     top = max(2.0, max(float(np.max(each)) for each in values))
-    edges = 1 + 0.05 * np.arange(np.ceil((top - 1) / 0.05 - 1e-9) + 1)
+    width = 0.05 if top < 11 else (top - 1) / 200
+    edges = 1 + width * np.arange(np.ceil((top - 1) / width - 1e-9) + 1)
     for row, (name, model), style in zip(rows, models.items(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             alphas = np.ravel(model.get(attention_type, []))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
+from ..reading import parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories
 
-_ROW = ("attention", "layer", "head", "alpha", "density", "density_histogram")
-_LAYER = ("attention", "layer", "diversity", "union_density")
+_MOST = 10_000  # layers, and heads; a table of more would be no use
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,93 @@ class ModelAnalysis:
 def read_statistics(path: str | Path) -> dict:
     """Read what ``head_stats.py`` wrote; raises UserError if the file is not there or is something else."""
     path = Path(path)
+    text = read_text(path, "the statistics")
     try:
-        statistics = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the statistics {path}: {error.strerror}") from None
+        statistics = parse_json(text)
     except ValueError:
         raise UserError(f"{path} is not JSON; head_stats.py writes what is wanted here") from None
     try:
-        complete = (
-            bool(statistics["heads"])
-            and all(name in row for row in statistics["heads"] for name in _ROW)
-            and all(row["attention"] in ATTENTION_TYPES for row in statistics["heads"])
-            and all(name in row for row in statistics["layers"] for name in _LAYER)
-            and all({"measure", "threshold", "heads"} <= set(role) for role in statistics["roles"].values())
-        )
-    except (KeyError, TypeError, AttributeError):
-        complete = False
-    if not complete:
+        _check(statistics)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
         raise UserError(
-            f"{path} is not the statistics of a model's heads; write them anew with head_stats.py"
-        )
+            f"{path} is not the statistics of a model's heads ({found}); write them anew with head_stats.py"
+        ) from None
     return statistics
+
+
+def _check(statistics: dict) -> None:
+    """Raise an exception of some kind unless statistics are as :mod:`~.statistics` has them."""
+    heads, layers = statistics["heads"], statistics["layers"]
+    _check_numbers("a measure", list(_floats(statistics)))
+    for row in heads:
+        _check_place(row)
+        for name in ("alpha", "density"):
+            _check_numbers(name, [row[name]])
+        _check_numbers("density_histogram", row["density_histogram"])
+        if row["alpha"] < 1 or min(row["density_histogram"]) < 0 or not sum(row["density_histogram"]):
+            raise ValueError("an alpha below 1, or an empty density_histogram")
+    if len({len(row["density_histogram"]) for row in heads}) != 1:
+        raise ValueError("no heads, or density_histogram of unlike lengths")
+    if len({(row["attention"], row["layer"], row["head"]) for row in heads}) != len(heads):
+        raise ValueError("a head is there twice")
+    for layer in layers:
+        _check_place({**layer, "head": 0})
+        _check_numbers("union_density", [layer["union_density"]])
+        _check_numbers("diversity", [value for value in [layer["diversity"]] if value is not None])
+    for role in statistics["roles"].values():
+        _check_numbers("threshold", [role["threshold"]])
+        _check_numbers("value", [head["value"] for head in role["heads"]])
+        for head in role["heads"]:
+            _check_place(head)
+        str.strip(role["measure"])
+    dict.items(statistics.get("measures", {}))
+
+
+def _check_place(row: dict) -> None:
+    if row["attention"] not in ATTENTION_TYPES:
+        raise ValueError(f"no attention type {row['attention']!r}")
+    for name in ("layer", "head"):
+        if type(row[name]) is not int or not 0 <= row[name] < _MOST:
+            raise ValueError(f"{name} {row[name]!r}")
+
+
+def _floats(value) -> Iterator[float]:
+    """Every one, however deep."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _floats(inner)
+
+
+def _check_numbers(name: str, values: list) -> None:
+    for value in values:
+        if type(value) not in (int, float) or not abs(value) < 1e18:  # nor NaN
+            raise ValueError(f"{name} {value!r}")
+
+
+def check_same_model(model: ModelAnalysis) -> None:
+    """Raise a ``UserError`` unless α log and maps have the layers and heads of the statistics."""
+    shapes = {}
+    for row in model.statistics["heads"]:
+        layers, heads = shapes.get(row["attention"], (0, 0))
+        shapes[row["attention"]] = max(layers, row["layer"] + 1), max(heads, row["head"] + 1)
+    others = {}
+    if model.trajectories is not None:
+        others["α log"] = {name: values.shape for name, values in model.trajectories.final().items()}
+    if model.maps is not None:
+        others["attention maps"] = {name: each.shape[:2] for name, each in model.maps[0].weights.items()}
+    for what, found in others.items():
+        if found != shapes:
+            raise UserError(
+                f"the {what} of {model.name} have layers and heads {_listed(found)}, but the statistics "
+                f"{_listed(shapes)}: they are of another model"
+            )
+
+
+def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {layers}×{heads}" for name, (layers, heads) in shapes.items())
 
 
 def model_names(paths: list[Path], given: list[str | None] | None = None) -> list[str]:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from ..attention import ATTENTION_TYPES
 from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates
 from ..errors import UserError
+from ..reading import parse_json, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +63,7 @@ def read_alpha_log(path: str | Path) -> Trajectories:
         UserError: there is no such file, or a line of it is wrong; the message names the line.
     """
     path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UserError(f"cannot read the α log {path}: {reason}") from None
+    lines = read_text(path, "the α log").split("\n")
     points = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -122,8 +119,9 @@ def _point_of_checkpoint(path: Path) -> _Point:
 
 def _point(line: str) -> _Point:
     """A line of an α log; raises ValueError if it is cut short, and UserError if it is whole but wrong."""
-    values = json.loads(line)
-    if not isinstance(values, dict) or not isinstance(values.get("update"), int):
+    values = parse_json(line)
+    update = values.get("update") if isinstance(values, dict) else None
+    if not isinstance(update, int) or isinstance(update, bool) or not 0 <= update < 2**53:
         raise UserError('it has no whole number "update"')
     alphas = {}
     for name in ATTENTION_TYPES:
@@ -131,7 +129,7 @@ def _point(line: str) -> _Point:
             continue
         try:
             alphas[name] = np.array(values[name], dtype=float)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise UserError(f"{name} is not α's by layer and head") from None
         if alphas[name].ndim != 2 or not alphas[name].size:
             raise UserError(f"{name} is not α's by layer and head")

@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..errors import UserError
+from ..reading import read_text
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
 """How pieces make words, by fairseq's names: ``▁`` begins a word, ``@@`` ends a piece that goes on, or each
@@ -38,12 +39,7 @@ def read_interrogatives(path: str | Path) -> frozenset[str]:
         UserError: no such file, not UTF-8, a line of several words, or no word at all.
     """
     words = set()
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"cannot read the interrogative words of {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text of interrogative words, one a line") from None
+    lines = read_text(Path(path), "the interrogative words of", "utf-8-sig").split("\n")
     for number, line in enumerate(lines, start=1):
         content = line.partition("#")[0].split()
         if len(content) > 1:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from .normalizers import NORMALIZERS
 
+GREATEST = 1000  # of what is asked for α; far beyond what is of use, and far from the bounds of float32
 ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
 
 
@@ -75,9 +76,9 @@ class AlphaConfig:
         self._check_choice("alpha_tying", ("none", "layer", "type", "model"))
         self._check_choice("alpha_schedule", ("none", "linear", "cosine"))
         self._check_choice("alpha_schedule_then", ("fixed", "learned"))
-        if not 1 <= self.alpha_min < self.alpha_max < math.inf:
+        if not 1 <= self.alpha_min < self.alpha_max <= GREATEST:
             raise UserError(
-                "the bounds of α must satisfy 1 <= --alpha-min < --alpha-max, "
+                f"the bounds of α must satisfy 1 <= --alpha-min < --alpha-max <= {GREATEST}, "
                 f"not {self.alpha_min:g} and {self.alpha_max:g}"
             )
         if self.fixed_alpha is not None:
@@ -86,18 +87,19 @@ class AlphaConfig:
                     f"--fixed-alpha {self.fixed_alpha:g} goes with --attention-normalizer entmax, "
                     f"not {self.attention_normalizer}"
                 )
-            if not 1 <= self.fixed_alpha < math.inf:
-                raise UserError(f"--fixed-alpha must be at least 1, not {self.fixed_alpha:g}")
+            self._check_alpha("fixed_alpha")
         if self.alpha_init is not None:
             self._check_inside("alpha_init")
-        if not math.isfinite(self.alpha_init_mean):
-            raise UserError(f"--alpha-init-mean must be finite, not {self.alpha_init_mean:g}")
-        if not 0 <= self.alpha_init_std < math.inf:
-            raise UserError(f"--alpha-init-std must be finite and not negative, not {self.alpha_init_std:g}")
-        if not 0 < self.alpha_lr_multiplier < math.inf:
+        if not abs(self.alpha_init_mean) <= GREATEST:
             raise UserError(
-                f"--alpha-lr-multiplier must be positive and finite, not {self.alpha_lr_multiplier:g}; "
-                "to keep α as it is, give --fixed-alpha"
+                f"--alpha-init-mean must be from -{GREATEST} to {GREATEST}, not {self.alpha_init_mean:g}"
+            )
+        if not 0 <= self.alpha_init_std <= GREATEST:
+            raise UserError(f"--alpha-init-std must be from 0 to {GREATEST}, not {self.alpha_init_std:g}")
+        if not 1 / GREATEST <= self.alpha_lr_multiplier <= GREATEST:
+            raise UserError(
+                f"--alpha-lr-multiplier must be from {1 / GREATEST:g} to {GREATEST}, not "
+                f"{self.alpha_lr_multiplier:g}; to keep α as it is, give --fixed-alpha"
             )
         if self.alpha_freeze_updates < 0:
             raise UserError(f"--alpha-freeze-updates must not be negative: {self.alpha_freeze_updates}")
@@ -139,6 +141,11 @@ class AlphaConfig:
         if value not in choices:
             raise UserError(f"unknown {_flag(name)} {value!r}: choose from {', '.join(choices)}")
 
+    def _check_alpha(self, name: str) -> None:
+        value = getattr(self, name)
+        if not 1 <= value <= GREATEST:
+            raise UserError(f"{_flag(name)} must be from 1 to {GREATEST}, not {value:g}")
+
     def _check_inside(self, name: str) -> None:
         value = getattr(self, name)
         if not self.alpha_min < value < self.alpha_max:
@@ -164,9 +171,8 @@ class AlphaConfig:
                 f"--alpha-schedule {self.alpha_schedule} needs --alpha-schedule-updates, its length in "
                 f"updates, to be positive, not {self.alpha_schedule_updates}"
             )
-        for name in ("alpha_schedule_start", "alpha_schedule_end"):
-            if not 1 <= getattr(self, name) < math.inf:
-                raise UserError(f"{_flag(name)} must be at least 1, not {getattr(self, name):g}")
+        self._check_alpha("alpha_schedule_start")
+        self._check_alpha("alpha_schedule_end")
         if self.alpha_schedule_then == "learned":
             self._check_inside("alpha_schedule_end")
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..entmax import has_native
 from ..errors import UserError
 from . import cpu
+from .checks import check_shapes
 from .dense import dense_attention
 from .future import is_future_mask
 
@@ -54,9 +55,13 @@ def attention(
         The output, (B, H, T, D), and the weights, (B, H, T, S), or None. A query all of whose keys are
         masked gets zeros.
 
+    Raises:
+        ValueError: shapes do not fit, or α is below 1, infinite or NaN.
+
     Source: Vaswani et al. 2017, equation 1; Correia et al. 2019, equation 9.
     """
     if not torch.jit.is_scripting():  # TorchScript knows no autograd functions
+        check_shapes(query, key, value, key_padding_mask, attn_mask)
         found = None
         if backend != "dense":
             found = _fused(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from sacrebleu.dataset import DATASETS
 
 from ..corpora.readers import read_lines
 from ..errors import UserError
+from ..reading import parse_json, read_text
 
 KEYS = ("test_set", "direction", "references", "bleu_signature")
 
@@ -113,10 +113,9 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
 def _read(file: Path) -> _Read:
     if file.suffix != ".json":
         return _Read(_text(file))
+    text = read_text(file, "the evaluation")
     try:
-        evaluation = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+        evaluation = parse_json(text)
     except ValueError:
         evaluation = None
     known = evaluation if isinstance(evaluation, dict) else {}

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import UserError
+from ..reading import read_yaml
 
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
@@ -167,14 +166,7 @@ def _is_language(code: Any) -> bool:
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """The top level of a YAML file, and the line each key stands on."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; see data/README.md for the keys")
     lines: dict[str, int] = {}

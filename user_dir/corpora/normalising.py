@@ -35,7 +35,7 @@ def check(description: Description) -> None:
             known = ", ".join([EVERY, *description.splits])
             raise description.error("normalise", f"normalise: there is no split {split!r}; there are {known}")
         for step in steps if isinstance(steps, list) else [steps]:
-            if not isinstance(steps, list) or step not in STEPS:
+            if not isinstance(steps, list) or not isinstance(step, str) or step not in STEPS:
                 raise description.error(
                     "normalise",
                     f"normalise: {split} is {steps!r}, but must be a list of {', '.join(STEPS)}",

@@ -68,9 +68,19 @@ def _explain(error: str, vocabulary_size: int) -> str:
     return f"sentencepiece could not learn a vocabulary of {vocabulary_size} pieces: {error}"
 
 
+def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor:
+    """The sentencepiece model in a file; raises ``UserError`` where it is missing or broken."""
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (RuntimeError, OSError):
+        raise UserError(
+            f"{model} is no whole sentencepiece model; prepare the corpus again, with --force"
+        ) from None
+
+
 def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str]:
     """Each sentence as its pieces, joined by spaces."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    processor = load_pieces(model)
     for batch in batches(sentences):
         for pieces in processor.encode(batch, out_type=str, num_threads=workers):
             yield " ".join(pieces)
@@ -78,6 +88,6 @@ def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str
 
 def vocabulary(model: Path) -> list[str]:
     """Every piece of the model, but for the special ones that fairseq's dictionary has of its own."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    processor = load_pieces(model)
     ids = range(processor.get_piece_size())
     return [processor.id_to_piece(i) for i in ids if not (processor.is_unknown(i) or processor.is_control(i))]

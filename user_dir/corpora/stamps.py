@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..reading import parse_json
+
 
 @dataclass
 class Build:
@@ -28,10 +30,12 @@ class Build:
 def read_stamp(stamp: Path) -> dict[str, Any]:
     """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none."""
     try:
-        record = json.loads(stamp.read_text(encoding="utf-8"))
+        record = parse_json(stamp.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    parts = ("inputs", "outputs", "report")
+    whole = isinstance(record, dict) and all(isinstance(record.get(name), dict) for name in parts)
+    return record if whole else {}
 
 
 def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:

@@ -87,17 +87,34 @@ def _name(source: Path, flags: list[str]) -> str:
 def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
     """Open what is there, or build it. Of several first users each builds; one and the same comes out."""
     try:
-        return ctypes.CDLL(str(library))
+        if _is_ours(library.parent) and _is_ours(library):
+            return ctypes.CDLL(str(library))
     except OSError:
         logger.info("building the native kernel of %s, once, in %s", source.parent.name, library.parent)
     try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="build_", dir=library.parent) as folder:
-            os.replace(_build(source, Path(folder), flags), library)
-            return ctypes.CDLL(str(library))
-    except OSError:  # a home that cannot be written to: build for this process alone
-        with tempfile.TemporaryDirectory(prefix="entmax_") as folder:
-            return ctypes.CDLL(str(_build(source, Path(folder), flags)))
+        library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_ours(library.parent):
+            with tempfile.TemporaryDirectory(prefix="build_", dir=library.parent) as folder:
+                built = _build(source, Path(folder), flags)
+                built.chmod(0o755)
+                os.replace(built, library)
+                return ctypes.CDLL(str(library))
+        logger.warning("others can write to %s: its kernels are not used; chmod 700 it", library.parent)
+    except OSError:  # a home that cannot be written to
+        pass
+    with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process alone
+        return ctypes.CDLL(str(_build(source, Path(folder), flags)))
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file or folder is the user's (or root's), and nobody else can write to it.
+
+    What lies in a cache is run: nobody else must have put it there.
+    """
+    if not hasattr(os, "getuid"):  # Windows, where a home is private
+        return path.exists()
+    found = path.stat()
+    return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
 
 
 def _build(source: Path, folder: Path, flags: list[str]) -> Path:

@@ -10,6 +10,7 @@ from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
 from ..files import write_text
 from ..lock import Busy, locked
+from ..reading import parse_json
 from ..training import check_config, hydra_override
 from .plan import Run
 
@@ -123,7 +124,7 @@ def state(job: Job) -> str:
 def read_json(path: Path) -> dict:
     """A file that a run wrote; raises UserError where it is not whole."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         values = None
     if not isinstance(values, dict):

@@ -8,9 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import UserError
+from ..reading import read_yaml
 
 KEYS = {"average": (int, "a positive whole number"), "runs": (list, "a list of runs")}
 RUN_KEYS = {
@@ -128,14 +127,7 @@ def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> N
 
 def _load(path: Path) -> tuple[dict[str, Any], list[int]]:
     """The file's values, and the line on which each run begins."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping with the key runs; see experiments/ for examples")
     lists = [value for key, value in node.value if key.value == "runs" and isinstance(value.value, list)]

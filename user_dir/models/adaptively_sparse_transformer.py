@@ -22,9 +22,10 @@ from torch.utils.checkpoint import checkpoint
 from ..attention import Alpha, AlphaConfig
 from ..attention.op import require_fused
 from ..errors import ending_the_run
+from ..loading import require_finite
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
-from .flags import add_alpha_flags, alpha_configs, attention_backend
+from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         if backend == "fused":
             on_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
             require_fused("cuda" if on_gpu else "cpu")
+        check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
         model.set_alphas(configs)
         for attentions in model.attentions().values():
@@ -171,11 +173,12 @@ class AdaptivelySparseTransformerModel(TransformerModel):
                 "the checkpoint has no α's: they stay as this model begins. To train on from it, give "
                 "--reset-optimizer, or --finetune-from-model in the place of --restore-file"
             )
+        with ending_the_run():
+            require_finite(state_dict, "the checkpoint")
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
         except RuntimeError as error:
             reason = " ".join(str(error).split(":", 1)[-1].split())
-            # Not a UserError: fairseq's trainer would turn any Exception into a traceback.
             raise SystemExit(
                 "error: the checkpoint does not fit this model: it was trained with other settings, which "
                 f"must be given here too. {reason[:300]}"

@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..errors import UserError
 from ..files import write_text
+from ..reading import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class AlphaLog:
         ``alphas``: by attention type, α of each layer and head.
         """
         if self.last is None:
-            self.last = self._open(update)
+            self.last = self._open(update, _shapes(alphas))
             register_optimizer_step_post_hook(self._after_step)
         self.update, self.stepped = update, False
         if update % self.interval or update <= self.last:
@@ -54,7 +55,7 @@ class AlphaLog:
     def _after_step(self, optimizer, args, kwargs) -> None:
         self.stepped = True
 
-    def _open(self, update: int) -> int:
+    def _open(self, update: int, shapes: dict) -> int:
         """Make the file ready for training that goes on from ``update``; returns the last update it holds."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,11 +63,11 @@ class AlphaLog:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not self.path.exists() or not self.path.stat().st_size:
                 return -1
-            if update == 0:
+            lines = self._lines_until(update)
+            if update == 0 or any(each != shapes for _, _, each in lines):
                 logger.info("--alpha-log %s is of an earlier run; kept as %s", self.path, self._set_aside())
                 return -1
-            lines = self._lines_until(update)
-            write_text(self.path, "".join(line + "\n" for _, line in lines))
+            write_text(self.path, "".join(line + "\n" for _, line, _ in lines))
         except OSError as error:
             raise UserError(f"cannot write --alpha-log {self.path}: {error.strerror}") from None
         return lines[-1][0] if lines else -1
@@ -78,13 +79,20 @@ class AlphaLog:
         os.replace(self.path, kept)
         return kept
 
-    def _lines_until(self, update: int) -> list[tuple[int, str]]:
+    def _lines_until(self, update: int) -> list[tuple[int, str, dict]]:
         lines = []
         for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
-                line_update = json.loads(line)["update"]
-            except (ValueError, TypeError, KeyError):
+                alphas = parse_json(line)
+                line_update = int(alphas.pop("update"))
+                shapes = _shapes(alphas)
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
                 continue  # cut short when the run was killed
             if line_update <= update:
-                lines.append((line_update, line))
+                lines.append((line_update, line, shapes))
         return lines
+
+
+def _shapes(alphas: dict[str, list[list[float]]]) -> dict[str, list[int]]:
+    """Of each attention type, the number of heads of every layer."""
+    return {attention_type: [len(layer) for layer in layers] for attention_type, layers in alphas.items()}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer import base_architecture as stock_base_architecture
 
 from ..distributed import join_workers
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
-from .flags import alpha_configs, attention_backend
+from .flags import adaptive_cutoffs, alpha_configs, attention_backend
 
 MODEL = "adaptively_sparse_transformer"
 
@@ -42,10 +40,7 @@ def _check(args) -> None:
     """Say what is wrong with the flags while the command line is still being read."""
     alpha_configs(args)
     attention_backend(args)
-    cutoff = getattr(args, "adaptive_softmax_cutoff", None)
-    # fairseq evaluates it as Python, also when it comes from a checkpoint.
-    if isinstance(cutoff, str) and not re.fullmatch(r"[\d\s,()\[\]]*", cutoff):
-        raise UserError(f"--adaptive-softmax-cutoff must be numbers parted by commas, not {cutoff!r}")
+    adaptive_cutoffs(args)
     for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
         for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
@@ -54,6 +49,8 @@ def _check(args) -> None:
                 raise UserError(
                     f"--{side}-{name.replace('_', '-')} must be a positive whole number, not {value!r}"
                 )
+        if embed_dim < 4:  # fairseq's sinusoids divide by embed_dim // 2 - 1
+            raise UserError(f"--{side}-embed-dim must be at least 4, not {embed_dim}")
         if embed_dim % heads:
             raise UserError(
                 f"--{side}-embed-dim {embed_dim} is not divisible by --{side}-attention-heads {heads}; "

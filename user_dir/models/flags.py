@@ -6,9 +6,11 @@ from dataclasses import dataclass, fields
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.utils import eval_str_list
 
 from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
 from ..errors import UserError
+from ..loading import is_literal
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
 # A flag for one attention type → what its flags for all would contradict there, and is void.
@@ -54,6 +56,34 @@ def attention_backend(args) -> str:
     if backend not in BACKENDS:
         raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
     return backend
+
+
+def adaptive_cutoffs(args) -> list[int]:
+    """``--adaptive-softmax-cutoff``, [] without one; raises UserError for what is no rising list of sizes."""
+    given = getattr(args, "adaptive_softmax_cutoff", None)
+    try:
+        # fairseq evaluates it as Python
+        cutoffs = eval_str_list(given, type=int) if not isinstance(given, str) or is_literal(given) else [0]
+    except (ValueError, TypeError, OverflowError):
+        cutoffs = [0]
+    if given is not None and (not cutoffs or cutoffs[0] < 1 or sorted(set(cutoffs)) != cutoffs):
+        raise UserError(
+            f"--adaptive-softmax-cutoff must be rising numbers above 0 parted by commas, not {given!r}"
+        )
+    return cutoffs or []
+
+
+def check_cutoffs(args, symbols: int) -> None:
+    """Raise UserError where ``--adaptive-softmax-cutoff`` does not fit the target symbols or the decoder."""
+    cutoffs = adaptive_cutoffs(args)
+    if cutoffs and cutoffs[-1] >= symbols:
+        raise UserError(f"--adaptive-softmax-cutoff {cutoffs[-1]} must be below the {symbols} target symbols")
+    width, factor = getattr(args, "decoder_output_dim", 0), getattr(args, "adaptive_softmax_factor", 4)
+    if cutoffs and width // factor ** len(cutoffs) < 1:
+        raise UserError(
+            f"--adaptive-softmax-cutoff has {len(cutoffs)} sizes, each 1/{factor:g} as wide as the last: "
+            f"the rarest words are left nothing of the {width} of --decoder-output-dim"
+        )
 
 
 def alpha_configs(args) -> dict[str, AlphaConfig]:

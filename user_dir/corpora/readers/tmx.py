@@ -34,6 +34,8 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]
         yield from _units(parser, above, languages)
     except ParseError as error:
         raise UserError(f"{path}, line {error.position[0]}: not TMX ({error}); get the file again") from None
+    except RecursionError:
+        raise UserError(f"{path} is not TMX: it has a segment nested too deep; get the file again") from None
 
 
 def _units(parser: XMLPullParser, above: list[Element], languages: tuple[str, str]):
@@ -45,7 +47,8 @@ def _units(parser: XMLPullParser, above: list[Element], languages: tuple[str, st
         if element.tag == "tu":
             sides = {_language(each): each for each in reversed(element.findall("tuv"))}
             yield tuple(_segment(sides.get(language)) for language in languages)
-            above[-1].clear()  # or the parser would keep every unit of the file
+            for parent in above[-1:]:
+                parent.clear()  # or the parser would keep every unit of the file
 
 
 def _language(variant: Element) -> str:

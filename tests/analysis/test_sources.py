@@ -1,0 +1,78 @@
+"""Statistics, α log and attention maps: whole, and of the same model."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from examples import sentence, statistics
+
+from user_dir.analysis.maps import Maps, maps_writer
+from user_dir.analysis.sources import ModelAnalysis, check_same_model, read_statistics
+from user_dir.analysis.trajectories import Trajectories
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.errors import UserError
+
+
+def log(layers: int = 2, heads: int = 3) -> Trajectories:
+    return Trajectories([0, 10], {name: np.full((2, layers, heads), 1.5) for name in ATTENTION_TYPES})
+
+
+def maps(path, layers: int = 2) -> Maps:
+    with maps_writer(path) as writer:
+        writer.write(sentence(layers=layers))
+    return Maps(path)
+
+
+def test_all_of_one_model_pass(tmp_path):
+    check_same_model(ModelAnalysis("a", statistics(), log(), maps(tmp_path / "a.npz")))
+    check_same_model(ModelAnalysis("a", statistics()))
+
+
+def test_files_of_another_model_are_told_apart(tmp_path):
+    with pytest.raises(
+        UserError, match=r"α log of a have layers and heads encoder_self 3×3, .* statistics encoder_self 2×3"
+    ):
+        check_same_model(ModelAnalysis("a", statistics(), log(layers=3)))
+    with pytest.raises(UserError, match=r"α log of a have .*encoder_self 2×4"):
+        check_same_model(ModelAnalysis("a", statistics(), log(heads=4)))
+    with pytest.raises(UserError, match=r"attention maps of a have .*encoder_self 1×3"):
+        check_same_model(ModelAnalysis("a", statistics(), maps=maps(tmp_path / "a.npz", layers=1)))
+
+
+def changed(change) -> dict:
+    report = copy.deepcopy(statistics())
+    change(report)
+    return report
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        (lambda report: report.pop("layers"), "no layers"),
+        (lambda report: report["heads"].clear(), "no heads"),
+        (lambda report: report["heads"][0].pop("density"), "no density"),
+        (lambda report: report["heads"][0].update(density="x"), "density 'x'"),
+        (lambda report: report["heads"][0].update(eos=float("nan")), "a measure nan"),
+        (lambda report: report["heads"][0].update(alpha=0.5), "an alpha below 1"),
+        (lambda report: report["heads"][0].update(layer=-1), "layer -1"),
+        (lambda report: report["heads"][0].update(layer=True), "layer True"),
+        (lambda report: report["heads"][0].update(attention="self"), "no attention type 'self'"),
+        (lambda report: report["heads"].append(report["heads"][0]), "a head is there twice"),
+        (lambda report: report["heads"][0]["density_histogram"].append(1), "unlike lengths"),
+        (lambda report: report["layers"][0].update(union_density=None), "union_density None"),
+        (lambda report: report.update(roles=[]), "list"),
+    ],
+)
+def test_what_is_wrong_with_statistics_is_named(tmp_path, change, word):
+    path = tmp_path / "a.heads.json"
+    path.write_text(json.dumps(statistics()))
+    assert read_statistics(path) == json.loads(path.read_text())
+    path.write_text(json.dumps(changed(change)))
+    with pytest.raises(
+        UserError, match=r"a\.heads\.json is not the statistics of a model's heads \("
+    ) as caught:
+        read_statistics(path)
+    assert word in str(caught.value)

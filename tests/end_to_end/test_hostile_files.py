@@ -1,0 +1,183 @@
+"""Hostile and broken checkpoints through every command that reads one, here in this process."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import ROOT, TINY, TRAINING
+
+from user_dir.checkpoints import load_checkpoint
+from user_dir.models import AdaptivelySparseTransformerModel
+
+pytestmark = pytest.mark.slow
+
+
+class Runs:
+    """What pickles as a call."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.fixture
+def hostile(trained, tmp_path):
+    """Two checkpoints that would make a file: as they are unpickled, and as fairseq builds their model."""
+    marker = tmp_path / "marker"
+    state = load_checkpoint(trained / "checkpoint_last.pt")
+    torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
+    state["cfg"]["model"] = copy.copy(state["cfg"]["model"])
+    state["cfg"]["model"].adaptive_softmax_cutoff = f"open({str(marker)!r}, 'w') and None"
+    torch.save(state, tmp_path / "setting.pt")
+    return [tmp_path / "pickle.pt", tmp_path / "setting.pt"]
+
+
+def fairseq(name: str):
+    def command(*words):
+        module = importlib.import_module(f"fairseq_cli.{name}")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [name, *map(str, words)])
+            patch.setattr(sys, "stdin", io.StringIO("Der Hund schläft.\n"))
+            module.cli_main()
+
+    return command
+
+
+def script(name: str):
+    def command(*words):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(ROOT / "scripts"))
+            importlib.import_module(name).main([str(word) for word in words])
+
+    return command
+
+
+def ended(command, *words) -> str:
+    """The sentence that a command ends with."""
+    with pytest.raises(SystemExit) as caught:
+        command(*words)
+    assert str(caught.value.code).startswith("error: "), caught.value.code
+    return caught.value.code
+
+
+# By name: from a checkpoint, the corpus and a folder to the command and its arguments.
+READERS = {
+    "train --restore-file": lambda pt, corpus, new: training(corpus, new, "--restore-file", pt),
+    "train --finetune-from-model": lambda pt, corpus, new: training(corpus, new, "--finetune-from-model", pt),
+    "train, resuming": lambda pt, corpus, new: training(corpus, resumed(pt, new)),
+    "generate": lambda pt, corpus, new: (fairseq("generate"), corpus / "bin", "--path", pt),
+    "generate --lm-path": lambda pt, corpus, new: (
+        *(fairseq("generate"), corpus / "bin", "--path", good(pt), "--lm-path", pt),
+    ),
+    "interactive": lambda pt, corpus, new: (fairseq("interactive"), corpus / "bin", "--path", pt),
+    "validate": lambda pt, corpus, new: (
+        *(fairseq("validate"), corpus / "bin", "--path", pt, "--task", "translation", "--max-tokens", 500),
+    ),
+    "from_pretrained": lambda pt, corpus, new: (
+        *(AdaptivelySparseTransformerModel.from_pretrained, str(pt.parent), pt.name, str(corpus / "bin")),
+    ),
+    "evaluate": lambda pt, corpus, new: (script("evaluate"), *split(pt, corpus), "--output", new),
+    "head_stats": lambda pt, corpus, new: (script("head_stats"), *split(pt, corpus)),
+    "head_importance": lambda pt, corpus, new: (script("head_importance"), *split(pt, corpus)),
+    "align": lambda pt, corpus, new: (script("align"), *split(pt, corpus)),
+    "report": lambda pt, corpus, new: (script("report"), *split(pt, corpus)),
+    "average_checkpoints": lambda pt, corpus, new: (script("average_checkpoints"), pt, "--output", new),
+    "convert_checkpoint": lambda pt, corpus, new: (script("convert_checkpoint"), pt, new),
+    "dump_alphas": lambda pt, corpus, new: (script("dump_alphas"), pt),
+    "dump_alphas of a folder": lambda pt, corpus, new: (script("dump_alphas"), resumed(pt, new)),
+}
+
+
+def training(corpus, new, *flags):
+    data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", new]
+    arch = ["--arch", "adaptively_sparse_transformer", *TINY, *TRAINING, "--max-update", 1]
+    return fairseq("train"), *data, *arch, *flags
+
+
+def resumed(checkpoint: Path, new: Path) -> Path:
+    new.mkdir()
+    (new / "checkpoint_last.pt").write_bytes(checkpoint.read_bytes())
+    return new
+
+
+def good(checkpoint: Path) -> Path:
+    return checkpoint.parent / "good.pt"
+
+
+def split(checkpoint: Path, corpus: Path) -> list:
+    return ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_checkpoint_that_would_run_code_is_refused_and_runs_nothing(
+    reader, hostile, corpus, trained, tmp_path
+):
+    good(hostile[0]).write_bytes((trained / "checkpoint_last.pt").read_bytes())
+    for i, checkpoint in enumerate(hostile):
+        said = ended(*READERS[reader](checkpoint, corpus, tmp_path / f"new{i}"))
+        assert "is refused: " in said and (checkpoint.name in said or "checkpoint_last.pt" in said)
+        assert not (tmp_path / "marker").exists()
+
+
+# What is wrong with a checkpoint → what is said of it, by fairseq-generate (None: fairseq's own) and by us.
+WRONG = {
+    "nan": ("not finite", "not finite"),
+    "cut": ("cut short", "cut short"),
+    "vocabulary": ("does not fit this model", "symbols, but toy is prepared with"),
+    "layers": ("does not fit this model", "does not fit this model"),
+    "lm": (None, "no translation model"),
+    "list": ("not a checkpoint that fairseq wrote", "not a checkpoint that fairseq wrote"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_checkpoint_that_cannot_be_used_is_said_to_be(wrong, corpus, trained, tmp_path):
+    path, state = tmp_path / "wrong.pt", load_checkpoint(trained / "checkpoint_last.pt")
+    model = state["model"]
+    if wrong == "nan":
+        model["decoder.layers.1.fc2.weight"][3, 4] = np.nan
+    elif wrong == "vocabulary":
+        for name in [name for name in model if "embed_tokens" in name or "output_projection" in name]:
+            model[name] = torch.cat([model[name], model[name][:8]])
+    elif wrong == "layers":
+        state["cfg"]["model"] = Namespace(**{**vars(state["cfg"]["model"]), "decoder_layers": 3})
+    elif wrong == "lm":
+        state["cfg"]["model"] = Namespace(**{**vars(state["cfg"]["model"]), "_name": "transformer_lm"})
+        state["model"] = {name: value for name, value in model.items() if name.startswith("decoder.")}
+    torch.save([state] if wrong == "list" else state, path)
+    if wrong == "cut":
+        path.write_bytes(path.read_bytes()[:-1000])
+    by_fairseq, by_us = WRONG[wrong]
+    if by_fairseq is not None:
+        assert by_fairseq in ended(*READERS["generate"](path, corpus, tmp_path))
+    readers = ["head_stats", "align", "report"] + (["evaluate"] if wrong != "layers" else [])
+    readers += ["average_checkpoints", "dump_alphas"] if wrong in ("nan", "cut", "list") else []
+    for reader in readers:
+        assert by_us in ended(*READERS[reader](path, corpus, tmp_path / "new")), reader
+    assert not (tmp_path / "new").exists()
+
+
+def test_broken_data_is_said_before_anything_runs(corpus, trained, tmp_path):
+    data = tmp_path / "toy"
+    (data / "bin").mkdir(parents=True)
+    for file in (corpus / "bin").iterdir():
+        (data / "bin" / file.name).write_bytes(file.read_bytes())
+    (data / "text").symlink_to(corpus / "text")
+    for name in ("valid.de-en.en.bin", "test.de-en.en.bin"):
+        (data / "bin" / name).write_bytes(b"\0")
+    for reader in ("head_stats", "head_importance", "align", "report", "evaluate"):
+        said = ended(*READERS[reader](trained / "checkpoint_last.pt", data, tmp_path / "new"))
+        assert "de-en.en.bin has 1 bytes, but its index tells of" in said, reader
+    (data / "bin" / "dict.de.txt").write_text("garbage\n")
+    said = ended(*READERS["evaluate"](trained / "checkpoint_last.pt", data, tmp_path / "new"))
+    assert "dict.de.txt is no dictionary of fairseq's" in said

@@ -1,0 +1,68 @@
+"""How the tests of this folder search, and what an example may end with.
+
+The cases are the same in every run. ``FUZZ=10 python -m pytest tests/fuzz`` tries ten times as many, others
+each time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+
+import hypothesis
+
+from user_dir.errors import UserError
+
+TIMES = int(os.environ.get("FUZZ", "1"))
+
+
+def search(examples: int) -> hypothesis.settings:
+    """Settings for a test of so many examples."""
+    return hypothesis.settings(
+        max_examples=examples * TIMES,
+        deadline=None,  # of the wall clock, which tells nothing on a machine that is busy
+        derandomize=TIMES == 1,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+
+
+@contextmanager
+def limited(seconds: int = 20):
+    """Fail where the body takes more processor time than that: something hangs."""
+
+    def hangs(*_):
+        raise AssertionError(f"no end after {seconds} s")
+
+    previous = signal.signal(signal.SIGPROF, hangs)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+
+
+def sentence(function, *arguments, **options) -> str | None:
+    """What a mistake ends with: one sentence; None where all goes well. Any other exception is passed on."""
+    try:
+        with limited():
+            function(*arguments, **options)
+    except UserError as error:
+        return _checked(str(error))
+    except SystemExit as error:
+        if error.code == 2:  # argparse, which has printed its own
+            return "usage"
+        if error.code in (None, 0):
+            return None
+        assert str(error.code).startswith("error: "), error.code
+        return _checked(error.code)
+    return None
+
+
+def _checked(message: str) -> str:
+    assert message.strip(), "an empty message"
+    assert "\n" not in message.strip(), message
+    return message

@@ -1,0 +1,87 @@
+"""Is fairseq's binarised data whole? What its index promises is held against what is there."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import _code_to_dtype
+
+from ..errors import UserError
+
+MAGIC = b"MMIDIDX\x00\x00"
+OLDER = b"TNTIDX\x00\x00"  # which fairseq still reads, and we do not look into
+HEADER = "<QBQ"  # version, type of the tokens, number of sentences
+REMEDY = "prepare the corpus again, with --force"
+
+
+def read_dictionary(folder: Path, language: str) -> Dictionary:
+    """The dictionary of a side; raises ``UserError`` where it is missing or broken."""
+    path = folder / f"dict.{language}.txt"
+    if not path.is_file():
+        raise UserError(f"there is no dictionary {path}; {REMEDY}")
+    try:
+        return Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises whatever it comes upon
+        raise UserError(f"{path} is no dictionary of fairseq's ({_line(error)}); {REMEDY}") from None
+
+
+def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
+    """Raise a ``UserError`` unless both sides of a subset are there, whole, and fit their dictionaries.
+
+    Reads every token once. Data in fairseq's older formats is let through.
+    """
+    pairs = ["-".join(languages), "-".join(reversed(languages))]
+    prefixes = [folder / f"{subset}.{pair}.{languages[0]}" for pair in pairs]
+    found = [
+        pair for pair, prefix in zip(pairs, prefixes) if prefix.with_name(prefix.name + ".idx").is_file()
+    ]
+    if not found:
+        raise UserError(f"there is no {prefixes[0]}.idx; {REMEDY}")
+    lengths = []
+    for language in languages:
+        symbols = len(read_dictionary(folder, language))
+        prefix = f"{subset}.{found[0]}.{language}"
+        lengths.append(_check_side(folder / f"{prefix}.idx", folder / f"{prefix}.bin", symbols))
+    if None not in lengths and lengths[0] != lengths[1]:
+        raise UserError(
+            f"{folder} has {lengths[0]} sentences of {subset} in {languages[0]}, but {lengths[1]} in "
+            f"{languages[1]}; {REMEDY}"
+        )
+
+
+def _check_side(index: Path, tokens: Path, symbols: int) -> int | None:
+    """The number of sentences of one side; None for a format that is not looked into."""
+    for path in (index, tokens):
+        if not path.is_file():
+            raise UserError(f"there is no {path}; {REMEDY}")
+    content = index.read_bytes()
+    if content.startswith(OLDER):
+        return None
+    start = len(MAGIC) + struct.calcsize(HEADER)
+    if not content.startswith(MAGIC) or len(content) < start:
+        raise UserError(f"{index} is no index of binarised data; {REMEDY}")
+    _, code, count = struct.unpack(HEADER, content[len(MAGIC) : start])
+    kind = np.dtype(_code_to_dtype.get(code, np.float64))
+    if kind.kind not in "iu" or len(content) != start + 12 * count:
+        raise UserError(f"{index} is broken, or cut short; {REMEDY}")
+    sizes = np.frombuffer(content, np.int32, count, start).astype(np.int64)
+    places = np.frombuffer(content, np.int64, count, start + 4 * count)
+    if (sizes < 1).any() or not np.array_equal(places, (sizes.cumsum() - sizes) * kind.itemsize):
+        raise UserError(f"{index} is broken: its sentences do not follow one another; {REMEDY}")
+    expected, size = int(sizes.sum()) * kind.itemsize, tokens.stat().st_size
+    if size != expected:
+        raise UserError(f"{tokens} has {size:,} bytes, but its index tells of {expected:,}; {REMEDY}")
+    if size:
+        values = np.memmap(tokens, kind, "r")
+        if values.min() < 0 or values.max() >= symbols:
+            raise UserError(
+                f"{tokens} has the symbol {values.max()}, but its dictionary only {symbols}; {REMEDY}"
+            )
+    return count
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
