@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
+import signal
 import sys
 import threading
 from queue import Queue
@@ -141,10 +143,14 @@ def test_other_troubles_of_loading_are_told(tmp_path):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "odd.pt"))
 
 
-def test_only_an_interrupt_is_told_in_a_sentence(tmp_path, hooks, capsys):
+def test_only_an_interrupt_is_told_in_a_sentence(tmp_path, hooks, monkeypatch, capsys):
     checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    ends = []
+    monkeypatch.setattr(signal, "signal", lambda *given: ends.append(given))
+    monkeypatch.setattr(os, "kill", lambda *given: ends.append(given))
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert capsys.readouterr().err == "interrupted; the same command, given again, starts anew\n"
+    assert ends == [(signal.SIGINT, signal.SIG_DFL), (os.getpid(), signal.SIGINT)]
     save(tmp_path / "checkpoint_last.pt")
     sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert f"goes on from the last checkpoint in {tmp_path}\n" in capsys.readouterr().err

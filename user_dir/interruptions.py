@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -140,6 +141,11 @@ def _telling_of_interrupts(save_dir: str, otherwise: Callable) -> Callable:
         begun = any(Path(save_dir).glob("checkpoint_last*.pt"))
         goes_on = f"goes on from the last checkpoint in {save_dir}" if begun else "starts anew"
         print(f"interrupted; the same command, given again, {goes_on}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not by the interpreter's own end, where a thread of torch's may abort.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
     return hook
 

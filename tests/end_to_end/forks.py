@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -48,8 +49,15 @@ class Forks:
             assert self.running(), "the command ended before: " + Path(self.said[1]).read_text()[-3000:]
             time.sleep(0.0005)
 
-    def kill(self, signal: int) -> subprocess.CompletedProcess:
-        os.kill(self.pid, signal)
+    def kill(self, number: int) -> subprocess.CompletedProcess:
+        os.kill(self.pid, number)
+        return self.finish()
+
+    def interrupt(self) -> subprocess.CompletedProcess:
+        """Ctrl-C; again after a while, since Python ignores one that it happens to see in a finaliser."""
+        while self.running():
+            os.kill(self.pid, signal.SIGINT)
+            select.select([self.parent.stdout], [], [], 5)
         return self.finish()
 
     def finish(self) -> subprocess.CompletedProcess:

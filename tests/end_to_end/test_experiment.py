@@ -57,7 +57,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
-    until((job.folder / "checkpoint1.pt").is_file, process)
+    until((job.folder / "checkpoint_last.pt").is_file, process)
     assert state(job) == "running"
     assert run_all([job], print) == ({}, ["alpha-seed1"]), "two processes at one run"
     process.terminate()

@@ -1,5 +1,6 @@
 """The α log over fresh, resumed and broken-off runs."""
 
+import copy
 import json
 
 import pytest
@@ -234,5 +235,19 @@ def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
     model.state_dict()
     assert updates(path) == [0], "no update was made"
     optimizer.step()
+    model.state_dict()
+    assert updates(path) == [0, 1]
+
+
+def test_the_copy_of_a_model_has_no_log(tmp_path):
+    """fairseq keeps moving averages in a copy, and asks that for its parameters after every update."""
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.train()
+    model.set_num_updates(0)
+    optimizer.step()
+    copy.deepcopy(model).state_dict()
+    assert updates(path) == [0]
     model.state_dict()
     assert updates(path) == [0, 1]

@@ -31,6 +31,9 @@ class AlphaLog:
         self.update = 0  # the update that was last told of
         self.stepped = False  # whether the optimizer has made a step since
 
+    def __deepcopy__(self, memo) -> None:
+        """The copy of a model, as fairseq keeps one of moving averages, has no log."""
+
     def record(self, update: int, alphas: dict[str, list[list[float]]]) -> None:
         """Write the line of ``update`` if it is due and not there yet.
 
