@@ -46,11 +46,12 @@ class NoDevice:
         return launch
 
 
-def compiled_apart(module, capability, calls, cache):
-    """What ``module.compile_calls(device, calls)`` gives with an empty cache, by Triton's compiler.
+def compiled_apart(file, capability, calls, cache):
+    """What ``compile_calls(device, calls)`` of a test's file gives with an empty cache, by Triton's compiler.
 
-    ``module``: name of a test module, which runs in a process of its own.
+    It runs in a process of its own.
     """
+    folder, name = os.path.split(os.path.splitext(file)[0])
     code = (
         "import importlib, json, sys, no_gpu; from triton.runtime import driver; "
         "name, capability, calls = json.load(sys.stdin); device = no_gpu.NoDevice(capability); "
@@ -58,10 +59,10 @@ def compiled_apart(module, capability, calls, cache):
         "print(json.dumps(module.compile_calls(device, calls)))"
     )
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(cache)}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    environment["PYTHONPATH"] = os.pathsep.join([folder, *sys.path])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=json.dumps([module, capability, calls]),
+        input=json.dumps([name, capability, calls]),
         env=environment,
         text=True,
         stdout=subprocess.PIPE,

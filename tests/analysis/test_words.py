@@ -129,7 +129,7 @@ def test_interrogatives_of_a_file(tmp_path):
     with pytest.raises(UserError, match=r"words\.txt holds no interrogative word"):
         read_interrogatives(file)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"words\.txt is not UTF-8"):
+    with pytest.raises(UserError, match=r"words\.txt: it is not text"):
         read_interrogatives(file)
     with pytest.raises(UserError, match=r"cannot read .*none\.txt"):
         read_interrogatives(tmp_path / "none.txt")

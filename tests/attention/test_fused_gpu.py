@@ -34,8 +34,9 @@ def oracle(monkeypatch):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Rows of more than 16 keys are long ones, of tiles of 16."""
-    for name in ("RESIDENT", "ONE_KERNEL", "TILE"):
+    for name in ("RESIDENT", "TILE"):
         monkeypatch.setattr(kernels, name, 16)
+    monkeypatch.setattr(kernels, "ONE_KERNEL", dict.fromkeys(kernels.ONE_KERNEL, 16))
 
 
 def projections(queries, keys, depth, dtype=torch.float32, heads=5, count=2):
@@ -466,7 +467,7 @@ def test_compiles_once_per_bucket(tmp_path):
         "step": ["bfloat16", 2, 3, 1, 20, 64, {"step": True}],
         "next step": ["bfloat16", 5, 3, 1, 32, 64, {"step": True}],
     }
-    compiled = dict(zip(calls, compiled_apart("test_fused_gpu", 90, list(calls.values()), tmp_path)))
+    compiled = dict(zip(calls, compiled_apart(__file__, 90, list(calls.values()), tmp_path)))
     new = {"first": SHORT, "dropout": SHORT, "long": LONG, "step": ["forward_step"]}
     assert compiled == {name: new.get(name, []) for name in calls}
 
@@ -474,7 +475,7 @@ def test_compiles_once_per_bucket(tmp_path):
 @pytest.mark.slow
 def test_less_shared_memory_is_enough_for_less_depth(tmp_path):
     calls = [["float32", 1, 1, n, n, 64, {"padded": True}] for n in (128, 256, 300)]
-    assert compiled_apart("test_fused_gpu", 86, calls, tmp_path) == [SHORT, MIDDLE, LONG[:1]]
+    assert compiled_apart(__file__, 86, calls, tmp_path) == [MIDDLE, SHORT[:1], LONG[:1]]
 
 
 @pytest.mark.slow
@@ -483,7 +484,7 @@ def test_every_kernel_compiles(tmp_path, capability):
     # the deepest of each bucket, which could be short of shared memory; long rows share some of it
     calls = [["bfloat16", 1, 1, n, n, 128, {"padded": True, "dropout": 0.1}] for n in (16, 64, 128, 256, 300)]
     calls += [["float32", 1, 1, n, n, 128, {"padded": True}] for n in (128, 256, 300)]
-    expected = [*[SHORT] * 3, MIDDLE, LONG[:1], SHORT, MIDDLE, LONG[:1]]
+    expected = [*[SHORT] * 3, MIDDLE, LONG[:1], MIDDLE, SHORT[:1], LONG[:1]]
     calls += [
         ["float16", 1, 1, 16, 64, 64, {"causal": True}],
         ["float16", 1, 1, 300, 300, 64, {"causal": True, "learned": False}],
@@ -494,4 +495,4 @@ def test_every_kernel_compiles(tmp_path, capability):
     for dtype in ("float32", "bfloat16"):
         calls += [[dtype, 1, 1, 1, keys, 128, {"step": True, "padded": True}] for keys in (16, 256)]
         expected += [["forward_step"]] * 2
-    assert compiled_apart("test_fused_gpu", capability, calls, tmp_path) == expected
+    assert compiled_apart(__file__, capability, calls, tmp_path) == expected

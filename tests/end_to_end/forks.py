@@ -57,7 +57,7 @@ class Forks:
         """Ctrl-C; again after a while, since Python ignores one that it happens to see in a finaliser."""
         while self.running():
             os.kill(self.pid, signal.SIGINT)
-            select.select([self.parent.stdout], [], [], 5)
+            select.select([self.parent.stdout], [], [], 0.5)
         return self.finish()
 
     def finish(self) -> subprocess.CompletedProcess:

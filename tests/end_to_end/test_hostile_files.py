@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import io
+import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -168,6 +169,7 @@ def test_a_checkpoint_that_cannot_be_used_is_said_to_be(wrong, corpus, trained, 
 
 
 def test_broken_data_is_said_before_anything_runs(corpus, trained, tmp_path):
+    checkpoint = shutil.copy(trained / "checkpoint_last.pt", tmp_path)  # beside it there is no report yet
     data = tmp_path / "toy"
     (data / "bin").mkdir(parents=True)
     for file in (corpus / "bin").iterdir():
@@ -176,8 +178,8 @@ def test_broken_data_is_said_before_anything_runs(corpus, trained, tmp_path):
     for name in ("valid.de-en.en.bin", "test.de-en.en.bin"):
         (data / "bin" / name).write_bytes(b"\0")
     for reader in ("head_stats", "head_importance", "align", "report", "evaluate"):
-        said = ended(*READERS[reader](trained / "checkpoint_last.pt", data, tmp_path / "new"))
+        said = ended(*READERS[reader](checkpoint, data, tmp_path / "new"))
         assert "de-en.en.bin has 1 bytes, but its index tells of" in said, reader
     (data / "bin" / "dict.de.txt").write_text("garbage\n")
-    said = ended(*READERS["evaluate"](trained / "checkpoint_last.pt", data, tmp_path / "new"))
+    said = ended(*READERS["evaluate"](checkpoint, data, tmp_path / "new"))
     assert "dict.de.txt is no dictionary of fairseq's" in said

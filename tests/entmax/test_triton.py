@@ -379,7 +379,7 @@ def test_compiles_once_per_bucket(tmp_path):
         "long": ["float32", (1, 3, 2, 5000), heads, 0, True],
         "longer": ["float32", (2, 3, 1, 16384), heads, 0, True],
     }
-    compiled = dict(zip(calls, compiled_apart("test_triton", 90, list(calls.values()), tmp_path)))
+    compiled = dict(zip(calls, compiled_apart(__file__, 90, list(calls.values()), tmp_path)))
     new = {"first": RESIDENT, "next bucket": RESIDENT, "one query": RESIDENT, "long": TILED}
     assert compiled == {name: new.get(name, []) for name in calls}
 
@@ -397,4 +397,4 @@ def test_every_kernel_compiles(tmp_path, capability):
         expected.append(TILED)
     calls += [["float32", (1, 1, 2, 32), 1.5, 0, False], ["float32", (1, 1, 2, 5000), 1.5, 0, False]]
     expected += [RESIDENT[1:], TILED[1:]]
-    assert compiled_apart("test_triton", capability, calls, tmp_path) == expected
+    assert compiled_apart(__file__, capability, calls, tmp_path) == expected

@@ -24,7 +24,9 @@ from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # --------------------------------------------------------------------- sizes, chosen for sm_80 and sm_90
 RESIDENT = 256  # keys of the longest row that is one tile
-ONE_KERNEL = 128  # queries and keys of the longest head with one kernel for all its gradients
+# Queries and keys of the longest head with one kernel for all its gradients, by bytes of a number: all keys and
+# values of the head lie in shared memory.
+ONE_KERNEL = {2: 128, 4: 64}
 QUERIES = {16: 16, 32: 32, 64: 64, 128: 64, 256: 32}  # of a tile, by the bucket of keys
 TILE = 64  # queries and keys of a tile of longer rows
 BACKWARD_QUERIES = 32  # of a tile, where one kernel gives all gradients: keys and values hold the registers
@@ -38,7 +40,7 @@ DEEPEST = {
     160 * 1024: 128,  # sm_80, sm_90 and beyond
     99 * 1024: 64,  # sm_86 and sm_89
 }
-STAGES = 2  # tiles on the way at once, where a loop goes over tiles
+STAGES = 2  # tiles on the way at once, where a loop goes over tiles; those of float32 leave no room for two
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -167,6 +169,7 @@ class _Call:
         self.scalars = (*sizes, seed, round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = _bucket(self.keys), _bucket(self.queries)
         self.constants = {**_depth_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lam: Tensor) -> None:
         """Write ``output`` and ``lam``."""
@@ -182,7 +185,7 @@ class _Call:
         tiles = (self.batch * self.heads, triton.cdiv(self.queries, rows), triton.cdiv(self.keys, TILE))
         alive = torch.empty(tiles, dtype=torch.int8, device=self.device)
         self._launch(
-            fused_forward.forward_long, tiles[:2], [*arguments, alive, tiles[2]], rows, TILE, unit, STAGES
+            fused_forward.forward_long, tiles[:2], [*arguments, alive, tiles[2]], rows, TILE, unit, self.stages
         )
 
     def backward(
@@ -201,7 +204,7 @@ class _Call:
         unit, strides = _strides(query, key, value, grad, grad_query, grad_key, grad_value)
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
         last = (self.alpha, *self.mask, *self.scalars)
-        together = max(self.queries, self.keys) <= ONE_KERNEL
+        together = max(self.queries, self.keys) <= ONE_KERNEL[query.element_size()]
         columns = self.key_bucket if together else TILE
         rows = min(BACKWARD_QUERIES if together else TILE, self.query_bucket)
         heads = self.batch * self.heads
@@ -219,10 +222,10 @@ class _Call:
             mean = torch.empty_like(lam)
             arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *last]
             grid = (heads, query_tiles)
-            self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, STAGES)
+            self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, self.stages)
             arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
             grid = (heads, key_tiles)
-            self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, STAGES)
+            self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
         if partial is None:
             return None
         return gradient_of_alpha(partial.sum(2, dtype=torch.float64), self.alpha)
