@@ -24,8 +24,8 @@ from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # --------------------------------------------------------------------- sizes, chosen for sm_80 and sm_90
 RESIDENT = 256  # keys of the longest row that is one tile
-# Queries and keys of the longest head with one kernel for all its gradients, by bytes of a number: all keys and
-# values of the head lie in shared memory.
+# Queries and keys of the longest head with one kernel for all its gradients, by bytes of a number: its keys
+# and values lie in shared memory altogether.
 ONE_KERNEL = {2: 128, 4: 64}
 QUERIES = {16: 16, 32: 32, 64: 64, 128: 64, 256: 32}  # of a tile, by the bucket of keys
 TILE = 64  # queries and keys of a tile of longer rows
@@ -184,9 +184,8 @@ class _Call:
         rows = min(TILE, self.query_bucket)
         tiles = (self.batch * self.heads, triton.cdiv(self.queries, rows), triton.cdiv(self.keys, TILE))
         alive = torch.empty(tiles, dtype=torch.int8, device=self.device)
-        self._launch(
-            fused_forward.forward_long, tiles[:2], [*arguments, alive, tiles[2]], rows, TILE, unit, self.stages
-        )
+        arguments += [alive, tiles[2]]
+        self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, TILE, unit, self.stages)
 
     def backward(
         self,
