@@ -53,13 +53,6 @@ class Forks:
         os.kill(self.pid, number)
         return self.finish()
 
-    def interrupt(self) -> subprocess.CompletedProcess:
-        """Ctrl-C; again after a while, since Python ignores one that it happens to see in a finaliser."""
-        while self.running():
-            os.kill(self.pid, signal.SIGINT)
-            select.select([self.parent.stdout], [], [], 0.5)
-        return self.finish()
-
     def finish(self) -> subprocess.CompletedProcess:
         """Wait for its end; returns what it said."""
         status = int(self.parent.stdout.readline())
@@ -80,6 +73,8 @@ def next_command() -> Callable[[], None]:
 
     import user_dir  # noqa: F401
 
+    # A shell starts what goes to the background with Ctrl-C ignored, and children inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for line in sys.stdin:
         pid = os.fork()
         if not pid:
