@@ -11,7 +11,7 @@ from user_dir.corpora.download import download
 from user_dir.errors import UserError
 
 CONTENT = b"one line\nanother line\n" * 5000
-PACKED = gzip.compress(CONTENT)
+PACKED = gzip.compress(CONTENT, mtime=0)
 FILES = {"text.gz": PACKED, "plain": CONTENT, "archive.tgz": PACKED}
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 MD5 = hashlib.md5(PACKED).hexdigest()

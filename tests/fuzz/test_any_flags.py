@@ -42,7 +42,7 @@ WORDS = {
 
 
 def sensible(name: str, default) -> st.SearchStrategy:
-    return WORDS.get(name) or (WHOLE if isinstance(default, int) else NUMBERS)
+    return WORDS.get(name, WHOLE if isinstance(default, int) else NUMBERS)
 
 
 OURS = {field.name: sensible(field.name, field.default) for field in fields(AlphaConfig)}
