@@ -9,7 +9,6 @@ of each layer's heads, and by the mean of all. Words are what spaces part in the
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -72,7 +71,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.alignment import Gold
     from user_dir.analysis.capture import batches
     from user_dir.analysis.words import Pieces
-    from user_dir.files import write_text
+    from user_dir.files import write_json
 
     gold = None
     if args.gold:
@@ -102,7 +101,7 @@ def main(argv=None) -> None:
     report = rounded({**split.report, **found})
     if gold is not None:
         report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
-    write_text(args.output / "alignment.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_json(args.output / "alignment.json", report)
     print(table(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")

@@ -14,12 +14,12 @@ of sacrebleu's bootstrap is one-sided in effect: where it is small, about half o
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from pathlib import Path
 
 from _split import positive
+from _tables import add_table_argument, write_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -43,18 +43,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--samples", type=positive, metavar="N", help="resamples (default: 1000), or trials (10000)")
     add("--lowercase", action="store_true", help="lower-case everything, as evaluate.py does where told so")
     add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU; by default as evaluated, or 13a")
-    add(
-        "--table",
-        type=Path,
-        metavar="FILE.md",
-        help="also write the tables there; all numbers to FILE.json",
-    )
+    add_table_argument(parser)
     args = parser.parse_args(argv)
     for name, *files in args.system:
         if not files:
             parser.error(f"--system {name}: give a name, and then a file for each seed")
-    if args.table and args.table.suffix == ".json":
-        parser.error(f"--table {args.table} is the Markdown; the JSON is written beside it")
     return args
 
 
@@ -67,7 +60,6 @@ def main(argv=None) -> None:
     from user_dir.comparison.paired import compare
     from user_dir.comparison.systems import read_systems
     from user_dir.comparison.tables import comparison_tables
-    from user_dir.files import write_text
     from user_dir.scoring import make_bleu
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -82,9 +74,7 @@ def main(argv=None) -> None:
     report = compare(systems, test_set.references, metrics, args.test, samples)
     tables = comparison_tables(report)
     print(tables)
-    if args.table:
-        write_text(args.table, tables + "\n")
-        write_text(args.table.with_suffix(".json"), json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_tables(args.table, tables, report)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ it. A run's folder keeps the averaged checkpoint, logs, α's, translations and s
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from pathlib import Path
+
+from _tables import add_table_argument, write_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -36,7 +37,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="runs whose NAME-seedN fits, for instance '*-seed1'; may be given several times",
     )
     add("--list", "--dry-run", action="store_true", help="say how far each run has come, and make none")
-    add("--table", type=Path, metavar="FILE.md", help="also write the tables there; all figures to FILE.json")
+    add_table_argument(parser)
     add(
         "--folder",
         type=Path,
@@ -44,10 +45,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="DIR",
         help="where the runs lie (default: checkpoints/experiments)",
     )
-    args = parser.parse_args(argv)
-    if args.table and args.table.suffix == ".json":
-        parser.error(f"--table {args.table} is the Markdown; the JSON is written beside it")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
@@ -85,7 +83,6 @@ def report(jobs: list, table: Path | None) -> None:
     """Print the tables of the runs that are done; with ``table``, write them."""
     from user_dir.experiments.folders import differences, read_json
     from user_dir.experiments.tables import experiment_tables
-    from user_dir.files import write_text
 
     results, missing = [], []
     for job in jobs:
@@ -95,10 +92,7 @@ def report(jobs: list, table: Path | None) -> None:
             missing.append(job.run.label)
     tables = experiment_tables(results)
     print("\n" + tables if results else "no run is done")
-    if table:
-        write_text(table, tables + "\n")
-        values = {"missing": missing, "runs": results}
-        write_text(table.with_suffix(".json"), json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    write_tables(table, tables, {"missing": missing, "runs": results})
 
 
 if __name__ == "__main__":

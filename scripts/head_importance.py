@@ -9,7 +9,6 @@ rank correlation of importance with sparsity; writes JSON and a figure.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.statistics import head_statistics
     from user_dir.analysis.words import Pieces
     from user_dir.errors import UserError
-    from user_dir.files import write_text
+    from user_dir.files import write_json
 
     def samples(description: str):
         return batches(
@@ -120,7 +119,7 @@ def main(argv=None) -> None:
         )
     report = rounded(report)
     plots.save(importance_figure(report), args.figure)
-    write_text(args.output, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_json(args.output, report)
     print(summary(report))
     print(f"head importance over {report['sentences']} sentences: {args.output} and {args.figure}")
 

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import csv
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -111,7 +110,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.statistics import COLUMNS, LAYER_COLUMNS, head_statistics
     from user_dir.analysis.tables import head_table, role_table
     from user_dir.analysis.words import Pieces
-    from user_dir.files import write_text
+    from user_dir.files import write_json, write_text
 
     roles = with_thresholds(args.threshold)
     source, target = split.report["source_lang"], split.report["target_lang"]
@@ -144,7 +143,7 @@ def main(argv=None) -> None:
     report["roles"] = assign_roles(report["heads"], roles)
     report["measures"] = {**COLUMNS, **LAYER_COLUMNS}
     report = rounded(report)
-    write_text(args.output, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    write_json(args.output, report)
     write_text(args.output.with_suffix(".csv"), table_of(report["heads"]))
 
     print(head_table(report["heads"]))

@@ -18,6 +18,7 @@ from fairseq.file_io import PathManager
 from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
 
 from user_dir import interruptions
+from user_dir.checkpoints import load_checkpoint
 from user_dir.errors import UserError
 
 
@@ -92,7 +93,7 @@ def test_a_refusal_that_passes_is_outlasted(tmp_path, monkeypatch):
 
     monkeypatch.setattr(interruptions, "save_checkpoint", save_checkpoint)
     save(tmp_path / "checkpoint1.pt")
-    assert interruptions.load_checkpoint(tmp_path / "checkpoint1.pt")
+    assert load_checkpoint(tmp_path / "checkpoint1.pt")
 
 
 def test_an_interrupt_while_torch_writes_is_no_refusal(tmp_path, monkeypatch):

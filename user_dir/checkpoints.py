@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -112,16 +114,28 @@ def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
     return alphas
 
 
+def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
+    """Those of ``paths`` that can be loaded, with their states; what was written last comes first."""
+    for path in sorted(paths, key=os.path.getmtime, reverse=True):
+        try:
+            state = load_checkpoint(path)
+        except UserError:
+            continue
+        yield path, state
+
+
+def epoch_checkpoints(folder: Path) -> dict[int, Path]:
+    """The checkpoints checkpointN.pt that fairseq wrote at the ends of epochs, by epoch N."""
+    named = ((re.fullmatch(r"checkpoint(\d+)\.pt", file.name), file) for file in folder.iterdir())
+    return {int(name.group(1)): file for name, file in named if name}
+
+
 def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     """The ``count`` latest of ``folder``'s checkpoints checkpointN.pt, by epoch N."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"no folder {folder} of checkpoints")
-    epochs = {}
-    for file in folder.iterdir():
-        match = re.fullmatch(r"checkpoint(\d+)\.pt", file.name)
-        if match:
-            epochs[int(match.group(1))] = file
+    epochs = epoch_checkpoints(folder)
     if count < 1:
         raise UserError(f"--last-epochs must be positive, not {count}")
     if len(epochs) < count:
@@ -147,7 +161,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)
         extra = state.get("extra_state") or {}
-        moving, _ = extra.pop("ema", None), extra.pop("ema_fp32_params", None)
+        moving = extra.pop("ema", None)
+        extra.pop("ema_fp32_params", None)
         if ema:
             if moving is None:
                 raise UserError(f"{path} has no moving average of its parameters; train with --store-ema")

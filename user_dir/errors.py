@@ -26,6 +26,11 @@ def _shown(character: str) -> str:
     return " " if character in "\n\r\t" else character.encode("unicode_escape").decode()
 
 
+def one_line(error: BaseException) -> str:
+    """What an exception says, on one line; of one that says nothing, its kind."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 @contextmanager
 def ending_the_run(advice: str = "") -> Iterator[None]:
     """Let a UserError, with ``advice`` after it, end fairseq's commands as the sentence that it is.

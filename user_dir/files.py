@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,12 +38,24 @@ def durable(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
+def copy_file(source: str | Path, path: str | Path) -> None:
+    """Copy a file to ``path``, whole or not at all."""
+    with written_beside(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
+        shutil.copyfileobj(whole, file, 1 << 20)
+        durable(file)
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it; raises UserError where that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Write a JSON file, its texts as they are."""
+    write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -21,9 +20,9 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
 
-from .checkpoints import load_checkpoint, save_checkpoint
+from .checkpoints import save_checkpoint, whole_checkpoints
 from .errors import UserError, ending_the_run
-from .files import durable, written_beside
+from .files import copy_file
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +59,8 @@ def _save(state: dict, filename: str, async_write: bool = False) -> None:
 def _copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     if PathManager.path_requires_pathmanager(src_path) or not PathManager.supports_rename(dst_path):
         return _fairseq_copy(src_path, dst_path, overwrite=overwrite)
-    _insist(lambda: _copy_beside(src_path, dst_path))
+    _insist(lambda: copy_file(src_path, dst_path))
     return True
-
-
-def _copy_beside(source: str, path: str) -> None:
-    with written_beside(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
-        shutil.copyfileobj(whole, file, 1 << 20)
-        durable(file)
 
 
 def _insist(write: Callable[[], None]) -> None:
@@ -88,24 +81,17 @@ def _insist(write: Callable[[], None]) -> None:
 def _load(path: str, *args, **kwargs) -> dict:
     try:
         return _fairseq_load(path, *args, **kwargs)
-    except Exception:
-        if os.path.isfile(path):
-            with ending_the_run(_way_on(Path(path))):
-                load_checkpoint(path)  # says what is wrong, if it is the file
-        raise
+    except UserError as error:
+        raise SystemExit(error.code + _way_on(Path(path))) from None
 
 
 def _way_on(broken: Path) -> str:
     """What to do about a broken checkpoint that training was to go on from."""
     if not broken.name.startswith("checkpoint_last"):
         return ""
-    others = [path for path in broken.parent.glob("checkpoint*.pt") if path != broken]
-    for path in sorted(others, key=os.path.getmtime, reverse=True):
-        try:
-            resumes = load_checkpoint(path).get("last_optimizer_state") is not None
-        except UserError:
-            continue
-        if resumes:
+    others = (path for path in broken.parent.glob("checkpoint*.pt") if path != broken)
+    for path, state in whole_checkpoints(others):
+        if state.get("last_optimizer_state") is not None:
             return f"; copy {path}, the latest whole one, over it, and give the same command again"
     return "; there is no whole one beside it: remove it to train anew"
 

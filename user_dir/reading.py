@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from .errors import UserError
+from .errors import UserError, one_line
 
 
 def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
@@ -39,5 +39,4 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
         return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
     # ValueError: a date, or a number, that is none; TypeError: a key that can be none.
     except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{path} is not valid YAML: {reason}") from None
+        raise UserError(f"{path} is not valid YAML: {one_line(error)}") from None

@@ -122,9 +122,10 @@ def _check_section(path: Path, section: str, settings) -> None:
         return
     if not isinstance(settings, dict):
         raise UserError(f"{path}: {section} must hold settings, not {settings!r}")
+    schema = OmegaConf.structured(default)
     for key, value in settings.items():
         try:
-            OmegaConf.merge(OmegaConf.structured(default), {key: value})
+            OmegaConf.merge(schema, {key: value})
         except OmegaConfBaseException as error:
             reason = str(error).split("\n")[0]
             raise UserError(f"{path}: {section}.{key} cannot be {value!r}: {reason}") from None

@@ -225,13 +225,18 @@ def test_the_last_update_is_recorded_where_training_pauses(tmp_path):
     assert updates(path) == [0, 1]
 
 
-def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
-    """Else a run killed after its last checkpoint would never have the line."""
-    path = tmp_path / "alpha.jsonl"
+def begun(folder):
+    """An α log of every update, a model that writes it and has been told of update 0, its optimizer."""
+    path = folder / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 1")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.train()
     model.set_num_updates(0)
+    return path, model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
+    """Else a run killed after its last checkpoint would never have the line."""
+    path, model, optimizer = begun(tmp_path)
     model.state_dict()
     assert updates(path) == [0], "no update was made"
     optimizer.step()
@@ -241,11 +246,7 @@ def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
 
 def test_the_copy_of_a_model_has_no_log(tmp_path):
     """fairseq keeps moving averages in a copy, and asks that for its parameters after every update."""
-    path = tmp_path / "alpha.jsonl"
-    model = build(f"--alpha-log {path} --alpha-log-interval 1")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.train()
-    model.set_num_updates(0)
+    path, model, optimizer = begun(tmp_path)
     optimizer.step()
     copy.deepcopy(model).state_dict()
     assert updates(path) == [0]

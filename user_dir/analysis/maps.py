@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..attention import ATTENTION_TYPES
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..files import written_beside
 
 _TOKENS = ("source", "target_input", "target")
@@ -154,8 +154,7 @@ class Maps:
         except KeyError as error:
             raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
         except Exception as error:  # as above
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"{self.path} is broken at sentence {number}: {reason}") from None
+            raise UserError(f"{self.path} is broken at sentence {number}: {one_line(error)}") from None
 
 
 def _weights(array: np.ndarray) -> np.ndarray:

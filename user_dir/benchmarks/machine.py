@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ..files import write_text
+from ..files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "fairseq", "fairseq-fixed", "entmax", "triton", "adasplash", "numpy")
@@ -45,7 +44,7 @@ def one_line(report: dict) -> str:
 
 def write_report(path: Path, report: dict) -> None:
     """Write a report as JSON; raises UserError where it cannot be written."""
-    write_text(path, json.dumps(_without_nan(report), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_json(path, _without_nan(report))
 
 
 def _without_nan(value):

@@ -9,7 +9,7 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import _code_to_dtype
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 
 MAGIC = b"MMIDIDX\x00\x00"
 OLDER = b"TNTIDX\x00\x00"  # which fairseq still reads, and we do not look into
@@ -25,7 +25,7 @@ def read_dictionary(folder: Path, language: str) -> Dictionary:
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises whatever it comes upon
-        raise UserError(f"{path} is no dictionary of fairseq's ({_line(error)}); {REMEDY}") from None
+        raise UserError(f"{path} is no dictionary of fairseq's ({one_line(error)}); {REMEDY}") from None
 
 
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
@@ -81,7 +81,3 @@ def _check_side(index: Path, tokens: Path, symbols: int) -> int | None:
                 f"{tokens} has the symbol {values.max()}, but its dictionary only {symbols}; {REMEDY}"
             )
     return count
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -41,7 +41,7 @@ def read_stamp(stamp: Path) -> dict[str, Any]:
 def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
     """Whether the stamp was made from exactly these inputs, and every file it lists has its size."""
     record = read_stamp(stamp)
-    return record.get("inputs") == _plain(inputs) and all(
+    return record.get("inputs") == as_json(inputs) and all(
         (stamp.parent / name).is_file() and (stamp.parent / name).stat().st_size == size
         for name, size in record.get("outputs", {}).items()
     )
@@ -82,5 +82,6 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """What a value is once written as JSON and read again, with lists alone, to be compared with what was."""
     return json.loads(json.dumps(value))

@@ -13,7 +13,8 @@ from ..analysis.capture import load_model
 from ..benchmarks.machine import record
 from ..errors import UserError
 from ..evaluation import PLUGIN
-from .folders import Job, read_json, write_json
+from ..files import write_json
+from .folders import Job, read_json
 from .training import ROOT, run_child
 
 

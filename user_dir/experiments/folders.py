@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
-from ..files import write_text
+from ..files import write_json
 from ..lock import Busy, locked
 from ..reading import parse_json
 from ..training import check_config, hydra_override
@@ -70,8 +69,7 @@ def open_job(run: Run, root: Path, place: Path) -> Job:
         "data": stamps.fingerprint(corpus.bin / "stamp.json"),
         "average": run.average,
     }
-    # JSON has lists alone, and what is read back must be equal.
-    return Job(run, place / run.experiment / run.label, corpus, json.loads(json.dumps(asked)))
+    return Job(run, place / run.experiment / run.label, corpus, stamps.as_json(asked))
 
 
 def claim(job: Job) -> None:
@@ -130,11 +128,6 @@ def read_json(path: Path) -> dict:
     if not isinstance(values, dict):
         raise UserError(f"{path} is broken; remove the folder {path.parent} to train anew")
     return values
-
-
-def write_json(path: Path, values: dict) -> None:
-    """Write a file of a run."""
-    write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def _flat(values: dict, prefix: str = "") -> dict:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from itertools import chain
 from pathlib import Path
 
 from ..checkpoints import (
     average_checkpoints,
+    epoch_checkpoints,
     last_epoch_checkpoints,
-    load_checkpoint,
     num_updates,
     save_checkpoint,
+    whole_checkpoints,
 )
 from ..errors import UserError
-from ..files import written_beside
-from .folders import Job, read_json, write_json
+from ..files import copy_file, write_json
+from .folders import Job, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,22 +59,16 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
 
 
 def mend_last_checkpoint(folder: Path) -> int:
-    """Put the newest whole checkpoint into the place of checkpoint_last.pt if that was cut short.
+    """Put the newest whole checkpoint into the place of checkpoint_last.pt if that is broken or gone.
 
-    fairseq copies it from the epoch's, and can be killed while at it. Returns the updates it has; 0 of none.
+    Returns the updates it has; 0 of none.
     """
     last = folder / "checkpoint_last.pt"
-    for path in [last, *sorted(epoch_checkpoints(folder), key=os.path.getmtime, reverse=True)]:
-        if not path.is_file():
-            continue
-        try:
-            updates = num_updates(load_checkpoint(path))
-        except UserError:
-            continue
+    epochs = epoch_checkpoints(folder).values()
+    for path, state in chain(whole_checkpoints(filter(Path.is_file, [last])), whole_checkpoints(epochs)):
         if path != last:
-            with written_beside(last) as beside:
-                shutil.copyfile(path, beside)
-        return updates
+            copy_file(path, last)
+        return num_updates(state)
     last.unlink(missing_ok=True)
     return 0
 
@@ -82,13 +77,8 @@ def average(job: Job) -> None:
     """Average the last epochs, then remove every other checkpoint."""
     if not job.average.is_file():
         save_checkpoint(average_checkpoints(last_epoch_checkpoints(job.folder, job.run.average)), job.average)
-    for path in [*epoch_checkpoints(job.folder), *job.folder.glob("checkpoint_*.pt")]:
+    for path in [*epoch_checkpoints(job.folder).values(), *job.folder.glob("checkpoint_*.pt")]:
         path.unlink()
-
-
-def epoch_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints that fairseq wrote at the ends of epochs."""
-    return [path for path in folder.glob("checkpoint*.pt") if re.fullmatch(r"checkpoint\d+\.pt", path.name)]
 
 
 def run_child(command: list, log: Path, descriptors: tuple[int, ...] = ()) -> None:

@@ -196,11 +196,12 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         super().set_num_updates(num_updates)
         if not self.in_training:
             return
-        for attention in self.attentions()["decoder_context"]:
+        by_type = self.attentions()
+        for attention in by_type["decoder_context"]:
             attention.discards_weights = not self.trains_alignment
         moving = [
             name
-            for name, attentions in self.attentions().items()
+            for name, attentions in by_type.items()
             if any(attention.alpha.constant is None for attention in attentions)
         ]
         first_worker = not distributed.is_initialized() or distributed.get_rank() == 0
