@@ -1,12 +1,16 @@
 """Fixtures for all tests: a fixed seed, one thread, and the plugin registered with fairseq."""
 
+import logging
 import os
 import sys
 from pathlib import Path
 
-import fairseq.utils
-import pytest
-import torch
+# The first one counts: left to it, fairseq.models.wav2vec has all libraries log at DEBUG.
+logging.basicConfig(level=logging.INFO)
+
+import fairseq.utils  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import hydra
@@ -81,3 +82,17 @@ def test_hydra_of_fairseq_0_12(monkeypatch, tmp_path):
     monkeypatch.setattr(hydra, "__version__", "1.0.7")
     with pytest.raises(UserError, match=r"hydra .* not 1\.0\.7"):
         check_config(tmp_path / "any.yaml", [], tmp_path)
+
+
+@pytest.mark.parametrize("own", [{}, {"MALLOC_MMAP_MAX_": "7"}], ids=["by default", "as set"])
+def test_training_keeps_its_memory(root, monkeypatch, own):
+    spec = importlib.util.spec_from_file_location("train", ROOT / "scripts" / "train.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    started = {}
+    monkeypatch.chdir(ROOT)  # the script changes it
+    monkeypatch.setattr(script, "ROOT", root)
+    monkeypatch.setattr(script.os, "environ", own)
+    monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))
+    script.main([str(CONFIG)])
+    assert started == {**script.KEEP_MEMORY, **own}
