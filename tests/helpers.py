@@ -1,9 +1,11 @@
-"""Oracles for α-entmax that share no code with user_dir, tolerances, and a fairseq task without data."""
+"""Oracles for α-entmax that share no code with user_dir; tolerances; a fairseq task without data; scripts."""
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 from argparse import Namespace
+from pathlib import Path
 from types import SimpleNamespace
 
 import mpmath
@@ -251,3 +253,12 @@ def loss(model, sample: dict[str, Tensor]) -> Tensor:
 def combinations(**choices) -> list[dict]:
     """Every combination of the values given for each name."""
     return [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+
+
+def script_module(name: str):
+    """``scripts/NAME.py``, anew, as a module."""
+    path = Path(__file__).resolve().parent.parent / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,21 +1,16 @@
 """What `make setup` does on the Pythons and the leftovers that it can meet. No network: pip is not run."""
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
 
 import pytest
-
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "install.py"
+from helpers import script_module
 
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """The script, for a project in an empty folder; its commands are kept in ``install.commands``."""
-    spec = importlib.util.spec_from_file_location("install", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script_module("install")
     venv = tmp_path / ".venv"
     files = [tmp_path / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt")]
     for file in files:

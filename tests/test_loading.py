@@ -336,8 +336,11 @@ def test_what_fairseq_cannot_read_is_said_in_a_sentence(tmp_path):
     strange = state()
     del strange["optimizer_history"]  # older than that, and yet without what was there before
     torch.save(strange, tmp_path / "file.pt")
-    with pytest.raises(SystemExit, match=r"file\.pt has settings that do not work: KeyError 'best_loss'"):
+    with pytest.raises(
+        SystemExit, match=r"file\.pt has settings that do not work: KeyError 'best_loss'"
+    ) as ended:
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "file.pt"))
+    assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

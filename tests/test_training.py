@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import hydra
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from helpers import dictionary
+from helpers import dictionary, script_module
 
 from user_dir.errors import UserError
 from user_dir.training import check_config, hydra_override
@@ -86,9 +85,7 @@ def test_hydra_of_fairseq_0_12(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("own", [{}, {"MALLOC_MMAP_MAX_": "7"}], ids=["by default", "as set"])
 def test_training_keeps_its_memory(root, monkeypatch, own):
-    spec = importlib.util.spec_from_file_location("train", ROOT / "scripts" / "train.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = script_module("train")
     started = {}
     monkeypatch.chdir(ROOT)  # the script changes it
     monkeypatch.setattr(script, "ROOT", root)

@@ -81,8 +81,9 @@ def _insist(write: Callable[[], None]) -> None:
 def _load(path: str, *args, **kwargs) -> dict:
     try:
         return _fairseq_load(path, *args, **kwargs)
-    except UserError as error:
-        raise SystemExit(error.code + _way_on(Path(path))) from None
+    except UserError:
+        with ending_the_run(_way_on(Path(path))):
+            raise
 
 
 def _way_on(broken: Path) -> str:
