@@ -3,10 +3,11 @@
 
     python scripts/experiment.py experiments/comparison.yaml --only 'de-en-*-seed1'
 
-What is done is skipped, what was killed goes on from its last checkpoint, and a run whose folder was made
-with other settings is refused. Where a run fails, the others are made none the less, and the exit status is
-1. Several processes may work on one experiment, each on a core of its own: a run is locked as long as one has
-it. A run's folder keeps the averaged checkpoint, logs, α's, translations and scores.
+What is done is skipped, what was killed goes on from its last checkpoint, and a run that was made with other
+settings is refused. Where a run fails, the others are made none the less, and the exit status is 1. Several
+processes may work on one experiment, each on a core of its own: a run is locked as long as one has it. A
+run's folder keeps the averaged checkpoint and logs as well; scores, translations, α's and statistics of the
+heads are copied to experiments/records. A run that is recorded there is done, on whatever machine it was.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="DIR",
         help="where the runs lie (default: checkpoints/experiments)",
     )
+    add(
+        "--records",
+        type=Path,
+        default=ROOT / "experiments" / "records",
+        metavar="DIR",
+        help="where their figures and translations are kept (default: experiments/records); an empty folder "
+        "to make all runs anew",
+    )
     return parser.parse_args(argv)
 
 
@@ -61,7 +70,7 @@ def main(argv=None) -> None:
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
     runs = select(read_plan(args.plan, ROOT), args.only)
-    jobs = [open_job(run, ROOT, args.folder.resolve()) for run in runs]
+    jobs = [open_job(run, ROOT, args.folder.resolve(), args.records.resolve()) for run in runs]
     failed, elsewhere = {}, []
     if args.list:
         for job in jobs:
@@ -81,13 +90,18 @@ def main(argv=None) -> None:
 
 def report(jobs: list, table: Path | None) -> None:
     """Print the tables of the runs that are done; with ``table``, write them."""
-    from user_dir.experiments.folders import differences, read_json
+    from user_dir.errors import UserError
+    from user_dir.experiments.folders import RESULT, is_recorded, read_json
     from user_dir.experiments.tables import experiment_tables
 
     results, missing = [], []
     for job in jobs:
-        if job.result.is_file() and not differences(job):
-            results.append(read_json(job.result))
+        try:
+            recorded = is_recorded(job)
+        except UserError:  # of other settings, as the list or the failed runs tell
+            recorded = False
+        if recorded:
+            results.append(read_json(job.record / RESULT))
         else:
             missing.append(job.run.label)
     tables = experiment_tables(results)

@@ -39,7 +39,7 @@ def write(path, overrides):
 
 
 def the_job(path):
-    return open_job(read_plan(path, ROOT)[0], ROOT, path.parent / "runs")
+    return open_job(read_plan(path, ROOT)[0], ROOT, path.parent / "runs", path.parent / "records")
 
 
 def until(condition, process) -> None:
@@ -54,6 +54,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     job = the_job(path)
     assert state(job) == "to do"
     command = [sys.executable, ROOT / "scripts" / "experiment.py", path, "--folder", path.parent / "runs"]
+    command += ["--records", path.parent / "records"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -94,22 +95,53 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     assert heads["alpha_min"] <= heads["alpha_mean"] <= heads["alpha_max"] and 0 < heads["density_mean"] <= 1
     assert [file.name for file in job.folder.glob("*.pt")] == ["average.pt"]
 
+    # What is kept of it is whole, and names no place of this machine's.
+    kept = {str(file.relative_to(job.record)): file for file in job.record.rglob("*") if file.is_file()}
+    scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en", "json")]
+    heads = ["average.heads.json", "average.importance.json", "alpha.jsonl"]
+    assert set(kept) == {"asked.json", "result.json", *heads, *scored}
+    assert (job.record / "result.json").read_text() == job.result.read_text()
+    for file in (job.record / name for name in ("average.heads.json", "evaluation/exam.json")):
+        assert str(job.folder) not in file.read_text()
+
     # Done, it is left alone; asked for with other settings, it is refused and left alone.
-    before = {file: file.stat().st_mtime_ns for file in job.folder.rglob("*")}
+    before = {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path}
     assert run_all([job], print) == ({}, [])
     other = the_job(write(path, [*overrides, "model.dropout=0.2"]))
     assert state(other) == "changed: config.model.dropout was 0.1 and is 0.2"
     failed, _ = run_all([other, job], print)
     assert list(failed) == ["alpha-seed1"] and "dropout was 0.1 and is 0.2" in failed["alpha-seed1"]
-    assert {file: file.stat().st_mtime_ns for file in job.folder.rglob("*")} == before
     write(path, overrides)
+    assert {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path} == before
+
+
+def test_what_is_kept_is_enough(experiment):
+    """After the run of the test before: its folder is gone, as on another machine."""
+    path, _ = experiment
+    job = the_job(path)
+    if not job.record.is_dir():
+        pytest.skip("the run is not there")
+    away = job.folder.rename(job.folder.with_name("away"))
+    assert state(job) == "done"
+    assert run_all([job], print) == ({}, [])
+    assert not job.folder.exists()
+    away.rename(job.folder)
+
+    # A stage that is missing is made, and no other.
+    before = {file: file.stat().st_mtime_ns for file in job.folder.rglob("*") if file.is_file()}
+    heads = job.folder / "average.heads.json"
+    for file in (heads, job.result, job.record / "result.json"):
+        file.unlink()
+    assert run_all([job], print) == ({}, [])
+    made = {file for file, time in before.items() if file.stat().st_mtime_ns != time}
+    assert made == {heads, heads.with_suffix(".csv"), job.result, job.folder / "heads.log"}
 
 
 def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys):
     """After the run of the test before, and beside a run that cannot succeed."""
     path, overrides = experiment
     runs = path.parent / "runs"
-    if not the_job(path).result.is_file():
+    if not the_job(path).record.is_dir():
         pytest.skip("the run is not there")
     (runs / "tiny" / "foreign-seed1").mkdir(parents=True)
     (runs / "tiny" / "foreign-seed1" / "checkpoint_last.pt").write_bytes(b"not ours")
@@ -117,7 +149,8 @@ def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, cap
     plan = {"average": 2, "runs": [{"name": "foreign", **run}, {"name": "alpha", **run}]}
     path.write_text(json.dumps(plan))
     table = path.parent / "table.md"
-    done = script("experiment", path, "--folder", runs, "--table", table, check=False)
+    places = ["--folder", str(runs), "--records", str(path.parent / "records")]
+    done = script("experiment", path, *places, "--table", table, check=False)
     refused(done, "foreign-seed1", "no asked.json")
     assert "| alpha | 1 " in " ".join(done.stdout.split()), "what is done is in the table none the less"
     assert table.read_text().strip() in done.stdout
@@ -128,11 +161,11 @@ def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, cap
     monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has loaded fairseq
     monkeypatch.setattr("signal.signal", lambda *_: None)
     main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
-    main([str(path), "--folder", str(runs), "--list", "--only", "alpha-*"])
+    main([str(path), *places, "--list", "--only", "alpha-*"])
     listed = capsys.readouterr().out
     assert "alpha-seed1 done" in " ".join(listed.split()) and "foreign" not in listed
 
-    exam = runs / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
+    exam = path.parent / "records" / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
     main = runpy.run_path(str(ROOT / "scripts" / "compare.py"))["main"]
     main(["--system", "a", str(exam), "--system", "b", str(exam), "--table", str(table)])
     compared = capsys.readouterr().out

@@ -11,6 +11,7 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..reading import parse_json, read_text
 
+ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("test_set", "direction", "references", "bleu_signature")
 
 
@@ -136,13 +137,17 @@ def _references(file: Path, named: str, direction: str) -> list[list[str]]:
     owner, _, dataset = named.partition("sacrebleu's ")
     if owner or dataset not in DATASETS:
         paths = [Path(named)]
+        if not paths[0].is_file():  # of a record, which has it from the repository's root
+            paths = [ROOT / named]
     else:
         dataset = DATASETS[dataset]
         fields = [field for field in dataset.fieldnames(direction) if field.startswith("ref")]
         paths = [Path(dataset._get_txt_file_path(direction, field)) for field in fields]
     for path in paths:
         if not path.is_file():
-            raise UserError(f"the references of {file} are gone: there is no {path}; give --ref FILE")
+            raise UserError(
+                f"the references of {file} are not there: {path}; prepare the corpus, or give --ref FILE"
+            )
     return [_text(path) for path in paths]
 
 

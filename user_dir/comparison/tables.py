@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tabulate import tabulate
+from ..tables import markdown
 
 
 def comparison_tables(report: dict) -> str:
@@ -49,8 +49,3 @@ def _legend(report: dict) -> str:
         )
     lines += [f"{metric}: `{signature}`" for metric, signature in report["signatures"].items()]
     return "\n".join(f"- {line}" for line in lines)
-
-
-def markdown(lines: list[list], headers: list[str]) -> str:
-    """A table of cells that are texts already."""
-    return tabulate(lines, headers=headers, tablefmt="github", disable_numparse=True)

@@ -20,6 +20,9 @@ from .training import ROOT, run_child
 
 def evaluate(job: Job, descriptors: tuple[int, ...]) -> None:
     """Translate and score validation and all test sets, by scripts/evaluate.py."""
+    done = all((job.folder / "evaluation" / f"{split}.json").is_file() for split in splits(job))
+    if done and len(_speeds(job)) == len(splits(job)):
+        return
     command = [ROOT / "scripts" / "evaluate.py", "--path", job.average, "--output", job.folder / "evaluation"]
     for split in splits(job):
         command += ["--test-set", split]
@@ -28,12 +31,22 @@ def evaluate(job: Job, descriptors: tuple[int, ...]) -> None:
 
 def heads(job: Job, descriptors: tuple[int, ...]) -> None:
     """Statistics of the heads over validation, by scripts/head_stats.py."""
-    command = [ROOT / "scripts" / "head_stats.py", "--path", job.average]
-    _measure(job, command + _corpus(job), "heads.log", descriptors)
+    if not job.average.with_suffix(".heads.json").is_file():
+        command = [ROOT / "scripts" / "head_stats.py", "--path", job.average]
+        _measure(job, command + _corpus(job), "heads.log", descriptors)
+
+
+def importance(job: Job, descriptors: tuple[int, ...]) -> None:
+    """What masking and pruning heads costs on a part of validation, by scripts/head_importance.py."""
+    if not job.average.with_suffix(".importance.json").is_file():
+        command = [ROOT / "scripts" / "head_importance.py", "--path", job.average, "--sentences", "300"]
+        _measure(job, command + _corpus(job), "importance.log", descriptors)
 
 
 def loss(job: Job, descriptors: tuple[int, ...]) -> None:
     """Loss and perplexity on validation, by fairseq-validate."""
+    if _losses(job):
+        return
     command = ["-W", "ignore::UserWarning", "-m", "fairseq_cli.validate", job.corpus.bin]
     command += ["--user-dir", PLUGIN, "--path", job.average]
     command += ["--task", "translation", "--valid-subset", "valid"]
@@ -43,6 +56,8 @@ def loss(job: Job, descriptors: tuple[int, ...]) -> None:
 
 def conclude(job: Job) -> None:
     """Write every figure of the run into result.json."""
+    if job.result.is_file():
+        return
     task = job.asked["config"]["task"]
     model, _ = load_model(job.average, job.corpus, cpu=True)
     config = job.run.config.resolve()
@@ -111,7 +126,7 @@ def training_figures(job: Job) -> dict:
 
 def validation_figures(job: Job) -> dict:
     """``loss`` (of the criterion, base 2, label smoothing included), ``nll_loss`` (base 2) and ``ppl``."""
-    lines = [line for line in json_lines(job.folder / "validate.log") if "valid_loss" in line]
+    lines = _losses(job)
     if not lines:
         raise UserError(f"fairseq-validate said no loss; see {job.folder / 'validate.log'}")
     return {name: float(lines[-1][f"valid_{name}"]) for name in ("loss", "nll_loss", "ppl")}
@@ -119,9 +134,7 @@ def validation_figures(job: Job) -> dict:
 
 def evaluation_figures(job: Job) -> dict:
     """The scores that evaluate.py wrote of each split, with the speed of its beam search by the clock."""
-    log = (job.folder / "evaluate.log").read_text(encoding="utf-8", errors="replace")
-    speeds = re.findall(r"Translated .* in [\d.]+s \(([\d.]+) sentences/s", log)
-    figures = {}
+    speeds, figures = _speeds(job), {}
     for i, split in enumerate(splits(job)):
         found = read_json(job.folder / "evaluation" / f"{split}.json")
         places = ("checkpoint", "command", "references")  # on this machine
@@ -158,6 +171,20 @@ def json_lines(log: Path) -> list[dict]:
         if found:
             lines.append(json.loads(found.group()))
     return lines
+
+
+def _losses(job: Job) -> list[dict]:
+    log = job.folder / "validate.log"
+    return [line for line in json_lines(log) if "valid_loss" in line] if log.is_file() else []
+
+
+def _speeds(job: Job) -> list[str]:
+    """Sentences a second by the clock, of each of :func:`splits`, as far as they are translated."""
+    log = job.folder / "evaluate.log"
+    if not log.is_file():
+        return []
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return re.findall(r"Translated .* in [\d.]+s \(([\d.]+) sentences/s", text)
 
 
 def _measure(job: Job, command: list, log: str, descriptors: tuple[int, ...]) -> None:

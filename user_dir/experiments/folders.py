@@ -13,6 +13,8 @@ from ..reading import parse_json
 from ..training import check_config, hydra_override
 from .plan import Run
 
+RESULT = "result.json"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -20,6 +22,7 @@ class Job:
 
     run: Run
     folder: Path
+    record: Path  # the folder of what is kept of it
     corpus: Corpus
     asked: dict  # all that decides what comes out
 
@@ -31,7 +34,7 @@ class Job:
     @property
     def result(self) -> Path:
         """All figures of the run; written last."""
-        return self.folder / "result.json"
+        return self.folder / RESULT
 
     @property
     def failure(self) -> Path:
@@ -43,13 +46,14 @@ class Job:
         return locked(self.folder, doing)
 
 
-def open_job(run: Run, root: Path, place: Path) -> Job:
+def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
     """Check a run's config, overrides and data; nothing is written.
 
     Args:
         run: of an experiment.
         root: the folder that paths in its config start from.
         place: the folder under which each experiment has one.
+        records: the same of what is kept of the runs.
 
     Raises:
         UserError: naming the first thing that is wrong.
@@ -69,7 +73,20 @@ def open_job(run: Run, root: Path, place: Path) -> Job:
         "data": stamps.fingerprint(corpus.bin / "stamp.json"),
         "average": run.average,
     }
-    return Job(run, place / run.experiment / run.label, corpus, stamps.as_json(asked))
+    inner = Path(run.experiment, run.label)
+    return Job(run, place / inner, records / inner, corpus, stamps.as_json(asked))
+
+
+def is_recorded(job: Job) -> bool:
+    """Whether there is a record of the run; raises UserError where it is of other settings."""
+    if not (job.record / RESULT).is_file():
+        return False
+    different = differences(job, job.record)
+    if different:
+        raise UserError(
+            f"{job.record} is of other settings: {different}; remove the record to make the run anew"
+        )
+    return True
 
 
 def claim(job: Job) -> None:
@@ -78,7 +95,7 @@ def claim(job: Job) -> None:
     Raises:
         UserError: the folder is of something else; it says what is different.
     """
-    different = differences(job)
+    different = differences(job, job.folder)
     if different:
         raise UserError(
             f"{job.folder} is of other settings: {different}; rename or remove the folder to train anew"
@@ -87,11 +104,11 @@ def claim(job: Job) -> None:
         write_json(job.folder / "asked.json", job.asked)
 
 
-def differences(job: Job) -> str:
+def differences(job: Job, folder: Path) -> str:
     """What the folder was made with and what is asked for now, where they differ; empty if nowhere."""
-    path = job.folder / "asked.json"
+    path = folder / "asked.json"
     if not path.is_file():
-        return "it has checkpoints, but no asked.json" if any(job.folder.glob("*.pt")) else ""
+        return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
     before, now = _flat(read_json(path)), _flat(job.asked)
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     told = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:3]]
@@ -101,15 +118,16 @@ def differences(job: Job) -> str:
 
 def state(job: Job) -> str:
     """In a word or two, and for what has gone wrong with its reason."""
-    if not job.folder.is_dir():
-        return "to do"
     try:
+        if (job.record / RESULT).is_file():
+            different = differences(job, job.record)
+            return f"changed: {different}" if different else "done"
+        if not job.folder.is_dir():
+            return "to do"
         with job.lock():
-            different = differences(job)
+            different = differences(job, job.folder)
             if different:
                 return f"changed: {different}"
-            if job.result.is_file():
-                return "done"
             if job.failure.is_file():
                 return "failed: " + job.failure.read_text(encoding="utf-8").strip()
             return "interrupted" if (job.folder / "asked.json").is_file() else "to do"

@@ -8,8 +8,8 @@ from datetime import datetime
 from ..errors import UserError
 from ..files import write_text
 from ..lock import Busy
-from . import evaluating, training
-from .folders import Job, claim
+from . import evaluating, records, training
+from .folders import Job, claim, is_recorded
 
 Say = Callable[[str], None]
 
@@ -28,6 +28,8 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
         busy = []
         for job in waiting:
             try:
+                if is_recorded(job):
+                    continue
                 with job.lock() as descriptors:
                     _run(job, descriptors, say)
             except Busy:
@@ -42,17 +44,17 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
 
 
 def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
-    """All stages of one run; what is done already is skipped."""
+    """All stages of one run; each skips what it has done already."""
     claim(job)
-    if job.result.is_file():
-        return
     stages: list[tuple[str, Callable[[], None]]] = [
         ("training", lambda: training.train(job, descriptors)),
         ("averaging", lambda: training.average(job)),
         ("evaluating", lambda: evaluating.evaluate(job, descriptors)),
         ("heads", lambda: evaluating.heads(job, descriptors)),
+        ("importance", lambda: evaluating.importance(job, descriptors)),
         ("loss", lambda: evaluating.loss(job, descriptors)),
         ("result", lambda: evaluating.conclude(job)),
+        ("record", lambda: records.keep(job)),
     ]
     job.failure.unlink(missing_ok=True)
     try:

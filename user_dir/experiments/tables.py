@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ..attention import ATTENTION_TYPES
-from ..comparison.tables import markdown
+from ..tables import markdown, spread
 
 
 def experiment_tables(results: list[dict]) -> str:
@@ -27,15 +26,6 @@ def experiment_tables(results: list[dict]) -> str:
             tables.append(f"{corpus} {direction}, {title}\n\n{markdown(lines, headers)}")
         tables.append("\n".join(f"- {line}" for line in _legend(runs, tests)))
     return "\n\n".join(tables)
-
-
-def spread(values: Iterable[float | None], form: str) -> str:
-    """The mean, with ± the standard deviation where values differ; nothing where one is missing."""
-    values = list(values)
-    if any(value is None for value in values):
-        return ""
-    mean = format(statistics.fmean(values), form)
-    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(set(values)) > 1 else mean
 
 
 Column = tuple[str, Callable[[dict], "float | None"], str]

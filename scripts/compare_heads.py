@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+r"""What the heads of several systems learned, side by side, over their seeds: the paper's findings as tables.
+
+    python scripts/compare_heads.py --system softmax RUNS/softmax-seed*/average.heads.json \
+        --system α-entmax RUNS/alpha_entmax-seed*/average.heads.json
+
+A system's files are its seeds: statistics that head_stats.py wrote. What lies beside them is taken too:
+alpha.jsonl, for what became of α over training, and NAME.importance.json of head_importance.py, for what
+pruning costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from _tables import add_table_argument, write_tables
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--system",
+        nargs="+",
+        action="append",
+        required=True,
+        metavar=("NAME", "MODEL.heads.json"),
+        help="a system's name, and a file for each of its seeds",
+    )
+    add_table_argument(parser)
+    args = parser.parse_args(argv)
+    names = [name for name, *_ in args.system]
+    for name, *files in args.system:
+        if not files:
+            parser.error(f"--system {name}: give a name, and then a file for each seed")
+        if names.count(name) > 1:
+            parser.error(f"two systems are named {name}; give each a name of its own")
+    return args
+
+
+def main(argv=None) -> None:
+    """Read, ask, print, write."""
+    args = parse_args(argv)
+
+    import user_dir  # noqa: F401  registers the model
+    from user_dir.analysis.findings import findings, read_model
+    from user_dir.analysis.findings_tables import findings_tables
+
+    systems = {name: findings([read_model(Path(file)) for file in files]) for name, *files in args.system}
+    tables = findings_tables(systems)
+    print(tables)
+    files = {name: files for name, *files in args.system}
+    write_tables(args.table, tables, {"files": files, "systems": systems})
+
+
+if __name__ == "__main__":
+    main()

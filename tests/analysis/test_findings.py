@@ -1,0 +1,146 @@
+"""The paper's findings over seeds: each figure against a count by hand, and the tables that show them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import statistics, write_alpha_log, write_statistics
+from helpers import script_module
+
+from user_dir.analysis.findings import Model, findings, pruning, read_model, roles, training
+from user_dir.analysis.findings_tables import findings_tables
+from user_dir.analysis.trajectories import Trajectories
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.errors import UserError
+
+IMPORTANCE = {
+    "loss": 2.0,
+    "heads": [{"importance": 0.5}, {"importance": -0.1}],
+    "curves": {
+        "importance": {"pruned": [0, 4, 8], "losses": [[2.0, 2.5, 5.0]]},
+        "random": {"pruned": [0, 4, 8], "losses": [[2.0, 3.0, 5.0], [2.0, 4.0, 5.0]]},
+    },
+    "correlations": [
+        {"attention": "all", "measure": "density", "spearman": -0.25, "p_value": 0.1},
+        {"attention": "all", "measure": "alpha", "spearman": 0.75, "p_value": 0.1},
+        {"attention": "encoder_self", "measure": "density", "spearman": None, "p_value": None},
+    ],
+}
+
+
+def model(**more) -> Model:
+    return Model("a", statistics(**more))
+
+
+def heads_of(statistics: dict, kind: str, name: str) -> list:
+    return [row[name] for row in statistics["heads"] if row["attention"] == kind]
+
+
+def test_alpha_density_and_diversity_of_each_attention():
+    seed = model(layers=3, heads=4)
+    seed.statistics["heads"][0]["density"] = 1.0
+    (found,) = findings([seed])["attention"]
+    assert list(found) == list(ATTENTION_TYPES)
+    densities = np.array(heads_of(seed.statistics, "encoder_self", "density"))
+    mine = found["encoder_self"]
+    assert mine["heads"] == 12 and mine["dense"] == (densities >= 0.98).sum() >= 1
+    assert mine["sparse"] == (densities < 0.5).sum()
+    assert mine["density_mean"] == pytest.approx(densities.mean())
+    assert mine["alpha_max"] == max(heads_of(seed.statistics, "encoder_self", "alpha"))
+    diversity = [row["diversity"] for row in seed.statistics["layers"] if row["attention"] == "encoder_self"]
+    assert mine["diversity"] == pytest.approx(np.mean(diversity))
+    assert findings([seed])["layers"][0]["encoder_self"] == diversity
+
+
+def test_the_best_head_of_each_measure_and_how_many_reach_the_role():
+    seed = model()
+    for row in seed.statistics["heads"]:
+        row["confidence_previous"] = None if row["attention"] == "encoder_self" else 0.1
+        row["interrogation"] = None
+    best, second, context = (seed.statistics["heads"][i] for i in (8, 9, 13))
+    assert context["attention"] == "decoder_context" and best["attention"] == "decoder_self"
+    best["confidence_previous"], second["confidence_previous"] = 0.95, 0.8
+    context["confidence_previous"] = 1.0  # a place in the source is no place before the query
+    found = roles(seed)
+    previous = found["confidence_previous"]
+    assert previous["value"] == 0.95 and previous["reached"] == 2
+    assert previous["alpha"] == best["alpha"] and previous["attention"] == "decoder_self"
+    assert "interrogation" not in found, "a corpus without questions"
+
+
+def test_alphas_that_fell_and_then_rose():
+    path = {
+        "falls and rises": [1.6, 1.4, 1.3, 1.5],
+        "falls": [1.6, 1.5, 1.4, 1.4],
+        "falls, and rises too little": [1.6, 1.4, 1.3, 1.34],
+        "rises": [1.3, 1.4, 1.5, 1.6],
+        "rises, falls back": [1.3, 1.6, 1.5, 1.4],
+        "stays": [1.5, 1.48, 1.49, 1.5],
+    }
+    alphas = np.array(list(path.values())).T[:, None]  # (U, 1, H)
+    seed = Model("a", {}, Trajectories([0, 100, 200, 300], {"encoder_self": alphas}))
+    found = training(seed)["encoder_self"]
+    assert (found["heads"], found["fell"], found["turned"], found["turned_at"]) == (6, 3, 1, 200)
+    assert found["alpha_first"] == pytest.approx(alphas[0].mean())
+    assert found["spread_last"] == pytest.approx(alphas[-1].std())
+
+
+def test_what_pruning_a_share_of_the_heads_adds():
+    found = pruning(Model("a", {}, importance=IMPORTANCE))
+    assert found["most_important"] == 0.5
+    assert found["added"]["importance"] == pytest.approx({"0.25": 0.25, "0.5": 0.5, "0.75": 1.75})
+    assert found["added"]["random"]["0.5"] == pytest.approx(1.5), "the mean of the orders"
+    assert found["correlation"] == {"all": -0.25, "encoder_self": None}
+
+
+def test_what_lies_beside_the_statistics_is_read(tmp_path):
+    path = write_statistics(tmp_path / "average.heads.json")
+    assert read_model(path).trajectories is read_model(path).importance is None
+    write_alpha_log(tmp_path / "alpha.jsonl")
+    (tmp_path / "average.importance.json").write_text(json.dumps(IMPORTANCE))
+    found = read_model(path)
+    assert found.trajectories.updates[-1] == 400 and found.importance["loss"] == 2.0
+
+    for wrong in ("[]", "{", '{"loss": 1}', json.dumps({**IMPORTANCE, "curves": {"a": {"pruned": [1]}}})):
+        (tmp_path / "average.importance.json").write_text(wrong)
+        with pytest.raises(UserError, match=r"average.importance.json is not what head_importance.py writes"):
+            read_model(path)
+    (tmp_path / "average.importance.json").unlink()
+    write_alpha_log(tmp_path / "alpha.jsonl", layers=3)
+    with pytest.raises(UserError, match="they are of another model"):
+        read_model(path)
+
+
+def test_seeds_become_mean_and_deviation_and_what_is_missing_is_left_out():
+    fixed, learned = [model(seed=1), model(seed=2)], [model(seed=3)]
+    text = findings_tables({"softmax": findings(fixed), "α-entmax": findings(learned)})
+    densities = [np.mean(heads_of(each.statistics, "encoder_self", "density")) for each in fixed]
+    assert f"{np.mean(densities):.3f} ± {np.std(densities, ddof=1):.3f}" in text
+    assert "α over training" not in text and "Pruning" not in text
+    whole = Model(
+        "b", statistics(), Trajectories([0], {"encoder_self": np.full((1, 2, 3), 1.5)}), None, IMPORTANCE
+    )
+    text = findings_tables({"softmax": findings(fixed), "whole": findings([whole])})
+    assert "α over training" in text
+    (row,) = [line for line in text.split("\n") if "| importance" in line]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750", "-0.25"]
+
+
+def test_the_command_line_writes_its_tables(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "scripts")
+    files = [str(write_statistics(tmp_path / f"{name}.heads.json", seed=ord(name))) for name in "abc"]
+    main = script_module("compare_heads").main
+    table = tmp_path / "table.md"
+    main(["--system", "one", *files[:2], "--system", "other", files[2], "--table", str(table)])
+    assert table.read_text() == capsys.readouterr().out
+    figures = json.loads(table.with_suffix(".json").read_text())
+    assert figures["files"]["other"] == files[2:] and len(figures["systems"]["one"]["roles"]) == 2
+    with pytest.raises(UserError, match="cannot read the statistics"):
+        main(["--system", "one", str(tmp_path / "none.heads.json")])
+    for wrong in (["--system", "one"], ["--system", "one", files[0], "--system", "one", files[1]]):
+        with pytest.raises(SystemExit):
+            main(wrong)

@@ -1,0 +1,42 @@
+"""The records of the repository: of its own experiments, as they are now, and of no one's machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from user_dir.experiments.plan import read_plan
+from user_dir.training import check_config, hydra_override
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "experiments" / "records"
+FOLDERS = [path.parent for path in sorted(RECORDS.glob("*/*/asked.json"))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
+def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
+    plans = [read_plan(path, ROOT) for path in sorted((ROOT / "experiments").glob("*.yaml"))]
+    of_it = [
+        run
+        for run in (run for plan in plans for run in plan)
+        if (run.experiment, run.label) == (folder.parent.name, folder.name)
+    ]
+    assert of_it, "no experiment asks for it"
+    asked = json.loads((folder / "asked.json").read_text())
+    for run in of_it:
+        overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
+        assert asked["config"] == check_config(run.config, overrides, ROOT)
+        assert asked["average"] == run.average
+    evaluated = json.loads((folder / "result.json").read_text())["evaluation"]
+    for split, scores in evaluated.items():
+        target = scores["direction"].partition("-")[2]
+        lines = (folder / "evaluation" / f"{split}.{target}").read_text(encoding="utf-8").split("\n")[:-1]
+        assert len(lines) == scores["sentences"]
+
+
+def test_records_name_no_place_of_a_machine():
+    for path in RECORDS.rglob("*.json"):
+        assert not re.search(r'["= ]/\w+/', path.read_text(encoding="utf-8")), path

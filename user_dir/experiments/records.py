@@ -1,0 +1,39 @@
+"""What is kept of a run beside the repository's code: every figure and translation, but no model.
+
+A record has the layout of the run's folder, so that what reads one reads the other. Paths of this machine
+are made relative in it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..files import write_text
+from .folders import Job
+from .training import ROOT
+
+KEPT = ("asked.json", "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*.json")
+
+
+def keep(job: Job) -> None:
+    """Copy what is to be kept, result.json last: where it is, the record is whole."""
+    for pattern in KEPT:
+        for file in sorted(job.folder.glob(pattern)):
+            _copy(job, file)
+            if file.parent.name == "evaluation":
+                _copy(job, _translations(file))
+    _copy(job, job.result)
+
+
+def _copy(job: Job, file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        for place in (ROOT, job.folder):
+            text = text.replace(json.dumps(f"{place}/", ensure_ascii=False).strip('"'), "")
+    write_text(job.record / file.relative_to(job.folder), text)
+
+
+def _translations(evaluation: Path) -> Path:
+    found = json.loads(evaluation.read_text(encoding="utf-8"))
+    return evaluation.with_suffix(f".{found['direction'].partition('-')[2]}")
