@@ -62,6 +62,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     import user_dir  # noqa: F401  registers the model
+    from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select
     from user_dir.experiments.running import run_all
@@ -70,31 +71,37 @@ def main(argv=None) -> None:
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
     runs = select(read_plan(args.plan, ROOT), args.only)
-    jobs = [open_job(run, ROOT, args.folder.resolve(), args.records.resolve()) for run in runs]
-    failed, elsewhere = {}, []
-    if args.list:
-        for job in jobs:
-            print(f"{job.run.label:<40} {state(job)}")
-    else:
+    jobs, failed, elsewhere = [], {}, []
+    for run in runs:
+        try:
+            jobs.append(open_job(run, ROOT, args.folder.resolve(), args.records.resolve()))
+        except UserError as error:
+            if not args.list:
+                raise
+            print(f"{run.label:<40} cannot be made: {error}")
+        else:
+            if args.list:
+                print(f"{run.label:<40} {state(jobs[-1])}")
+    if not args.list:
         try:
             failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
         except KeyboardInterrupt:
             sys.exit("interrupted; the same command goes on from here")
-    report(jobs, args.table)
+    report(jobs, [run.label for run in runs], args.table)
     for label in elsewhere:
         print(f"{label}: another process is at it")
     if failed:
-        print(f"{len(failed)} of {len(jobs)} runs failed:", file=sys.stderr)
+        print(f"{len(failed)} of {len(runs)} runs failed:", file=sys.stderr)
         sys.exit("\n".join(f"  {label}: error: {reason}" for label, reason in failed.items()))
 
 
-def report(jobs: list, table: Path | None) -> None:
-    """Print the tables of the runs that are done; with ``table``, write them."""
+def report(jobs: list, labels: list[str], table: Path | None) -> None:
+    """Print the tables of the runs that are done; with ``table``, write them, and which are missing."""
     from user_dir.errors import UserError
     from user_dir.experiments.folders import RESULT, is_recorded, read_json
     from user_dir.experiments.tables import experiment_tables
 
-    results, missing = [], []
+    results, missing = [], list(labels)
     for job in jobs:
         try:
             recorded = is_recorded(job)
@@ -102,8 +109,7 @@ def report(jobs: list, table: Path | None) -> None:
             recorded = False
         if recorded:
             results.append(read_json(job.record / RESULT))
-        else:
-            missing.append(job.run.label)
+            missing.remove(job.run.label)
     tables = experiment_tables(results)
     print("\n" + tables if results else "no run is done")
     write_tables(table, tables, {"missing": missing, "runs": results})

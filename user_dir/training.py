@@ -40,7 +40,7 @@ def hydra_override(override: str) -> str:
 
 
 def check_config(path: Path, overrides: list[str], root: Path) -> dict:
-    """Check a fairseq-hydra-train config as far as can be done without data.
+    """Check a fairseq-hydra-train config, and the data and folders that it names.
 
     Args:
         path: the YAML file.
@@ -53,15 +53,25 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
     Raises:
         UserError: naming the first thing that is wrong, and where.
     """
+    config = check_settings(path, overrides)
+    _check_save_dir(path, config.get("checkpoint"), root)
+    _check_data(path, config["task"]["data"], root)
+    _check_binarised(config, root)
+    return config
+
+
+def check_settings(path: Path, overrides: list[str]) -> dict:
+    """The same without data and folders."""
     config = _compose(path, overrides)
     for section in config:
         if section not in SECTIONS:
             raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
         _check_section(path, section, config[section])
     _check_model(path, config.get("model"))
-    _check_save_dir(path, config.get("checkpoint"), root)
-    _check_data(path, config.get("task"), root)
-    _check_binarised(config, root)
+    task = config.get("task")
+    data = task.get("data") if isinstance(task, dict) else None
+    if not isinstance(data, str):
+        raise UserError(f"{path}: task.data must name the folder of the binarised corpus, not {data!r}")
     return config
 
 
@@ -165,10 +175,7 @@ def _check_save_dir(path: Path, checkpoint, root: Path) -> None:
         raise UserError(f"{path}: checkpoint.save_dir is {save_dir}, but {folder} cannot be written to")
 
 
-def _check_data(path: Path, task, root: Path) -> None:
-    data = task.get("data") if isinstance(task, dict) else None
-    if not isinstance(data, str):
-        raise UserError(f"{path}: task.data must name the folder of the binarised corpus, not {data!r}")
+def _check_data(path: Path, data: str, root: Path) -> None:
     for folder in data.split(":"):
         if not (root / folder).is_dir():
             raise UserError(

@@ -165,6 +165,17 @@ def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, cap
     listed = capsys.readouterr().out
     assert "alpha-seed1 done" in " ".join(listed.split()) and "foreign" not in listed
 
+    stamp = the_job(path).corpus.bin / "stamp.json"  # a record is looked at without data, too
+    away = stamp.rename(stamp.with_name("away"))
+    main([str(path), *places, "--list"])
+    away.rename(stamp)
+    listed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "foreign-seed1 cannot be made: " in listed
+        and "alpha-seed1 done" in listed
+        and "| alpha | 1 " in listed
+    )
+
     exam = path.parent / "records" / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
     main = runpy.run_path(str(ROOT / "scripts" / "compare.py"))["main"]
     main(["--system", "a", str(exam), "--system", "b", str(exam), "--table", str(table)])

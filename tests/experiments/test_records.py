@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from user_dir.experiments.plan import read_plan
-from user_dir.training import check_config, hydra_override
+from user_dir.training import check_settings, hydra_override
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "experiments" / "records"
@@ -28,7 +28,7 @@ def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
     asked = json.loads((folder / "asked.json").read_text())
     for run in of_it:
         overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
-        assert asked["config"] == check_config(run.config, overrides, ROOT)
+        assert asked["config"] == check_settings(run.config, overrides)
         assert asked["average"] == run.average
     evaluated = json.loads((folder / "result.json").read_text())["evaluation"]
     for split, scores in evaluated.items():

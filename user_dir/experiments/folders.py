@@ -10,10 +10,10 @@ from ..errors import UserError
 from ..files import write_json
 from ..lock import Busy, locked
 from ..reading import parse_json
-from ..training import check_config, hydra_override
+from ..training import check_config, check_settings, hydra_override
 from .plan import Run
 
-RESULT = "result.json"
+ASKED, RESULT = "asked.json", "result.json"
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,32 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
     Raises:
         UserError: naming the first thing that is wrong.
     """
+    record = records / run.experiment / run.label
     overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
-    # With the folder that the config names, so that a run can be moved.
-    config = check_config(run.config.resolve(), overrides, root)
+    settings = run.config.resolve()
+    try:
+        # With the folder that the config names, so that a run can be moved.
+        config = check_config(settings, overrides, root)
+        corpus = _corpus(run, config, root).require_prepared()
+        data = stamps.fingerprint(corpus.bin / "stamp.json")
+    except UserError:
+        if not (record / RESULT).is_file():
+            raise
+        config = check_settings(settings, overrides)  # looking at a record takes no data
+        corpus = _corpus(run, config, root)
+        data = read_json(record / ASKED).get("data")
+    asked = {"config": config, "data": data, "average": run.average}
+    return Job(run, place / run.experiment / run.label, record, corpus, stamps.as_json(asked))
+
+
+def _corpus(run: Run, config: dict, root: Path) -> Corpus:
     data = root / config["task"]["data"]
     if data.name != "bin":
         raise UserError(
             f"{run.config}: task.data is {config['task']['data']}; an experiment takes DATA/CORPUS/bin, as "
             "scripts/prepare.py makes it"
         )
-    corpus = load_corpus(data.parent.name, data.parent.parent).require_prepared()
-    asked = {
-        "config": config,
-        "data": stamps.fingerprint(corpus.bin / "stamp.json"),
-        "average": run.average,
-    }
-    inner = Path(run.experiment, run.label)
-    return Job(run, place / inner, records / inner, corpus, stamps.as_json(asked))
+    return load_corpus(data.parent.name, data.parent.parent)
 
 
 def is_recorded(job: Job) -> bool:
@@ -100,13 +109,13 @@ def claim(job: Job) -> None:
         raise UserError(
             f"{job.folder} is of other settings: {different}; rename or remove the folder to train anew"
         )
-    if not (job.folder / "asked.json").is_file():
-        write_json(job.folder / "asked.json", job.asked)
+    if not (job.folder / ASKED).is_file():
+        write_json(job.folder / ASKED, job.asked)
 
 
 def differences(job: Job, folder: Path) -> str:
     """What the folder was made with and what is asked for now, where they differ; empty if nowhere."""
-    path = folder / "asked.json"
+    path = folder / ASKED
     if not path.is_file():
         return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
     before, now = _flat(read_json(path)), _flat(job.asked)
@@ -130,7 +139,7 @@ def state(job: Job) -> str:
                 return f"changed: {different}"
             if job.failure.is_file():
                 return "failed: " + job.failure.read_text(encoding="utf-8").strip()
-            return "interrupted" if (job.folder / "asked.json").is_file() else "to do"
+            return "interrupted" if (job.folder / ASKED).is_file() else "to do"
     except Busy:
         return "running"
     except UserError as error:
