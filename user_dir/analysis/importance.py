@@ -48,7 +48,8 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
     """In which orders to prune the heads: by name, one order, or ``seeds`` of them for ``random``.
 
     ``importance``: that whose masking costs least goes first. ``density``: the densest first, so that sparse
-    heads stay. ``alpha``: the smallest α first, for the same reason; not there where all α are the same.
+    heads stay. ``alpha``: the smallest α first, for the same reason. The last two are not there where all
+    heads are the same in it.
 
     Args:
         rows: of the heads, with ``importance``, ``density`` and ``alpha``.
@@ -59,7 +60,9 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
     def by(key) -> list[list[Head]]:
         return [[head_of(row) for row in sorted(rows, key=key)]]
 
-    orders = {"importance": by(lambda row: row["importance"]), "density": by(lambda row: -row["density"])}
+    orders = {"importance": by(lambda row: row["importance"])}
+    if not constant([row["density"] for row in rows]):
+        orders["density"] = by(lambda row: -row["density"])
     if not constant([row["alpha"] for row in rows]):
         orders["alpha"] = by(lambda row: row["alpha"])
     orders["random"] = [random.Random(seed).sample(heads, len(heads)) for seed in range(1, seeds + 1)]
