@@ -19,4 +19,6 @@ def spread(values: Iterable[float | None], form: str) -> str:
     if any(value is None for value in values):
         return ""
     mean = format(statistics.fmean(values), form)
-    return f"{mean} ± {format(statistics.stdev(values), form)}" if len(set(values)) > 1 else mean
+    if len(set(values)) == 1:
+        return mean
+    return f"{mean} ± {format(statistics.stdev(values), form.removeprefix('+'))}"

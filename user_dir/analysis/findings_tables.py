@@ -68,16 +68,7 @@ def _training(systems: Systems) -> str:
             turned,
         ]
 
-    headers = [
-        "first mean α",
-        "last",
-        "first deviation over heads",
-        "last",
-        "heads",
-        "fell",
-        "then rose",
-        "at",
-    ]
+    headers = ["mean α, first", "last", "deviation, first", "last", "heads", "fell", "then rose", "at"]
     table = _by_attention(kept, "training", headers, cells)
     return (
         f"{table}\n\nDeviation: over heads. Fell, rose: by at least {MOVED}; seed by seed. At: median "
