@@ -61,7 +61,7 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
 
 
 def check_settings(path: Path, overrides: list[str]) -> dict:
-    """The same without data and folders."""
+    """The part of :func:`check_config` that takes neither data nor folders; the same settings."""
     config = _compose(path, overrides)
     for section in config:
         if section not in SECTIONS:

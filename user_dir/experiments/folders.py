@@ -62,7 +62,7 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
     overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
     settings = run.config.resolve()
     try:
-        # With the folder that the config names, so that a run can be moved.
+        # With the save_dir that the config names, not the run's own, so that a run can be moved.
         config = check_config(settings, overrides, root)
         corpus = _corpus(run, config, root).require_prepared()
         data = stamps.fingerprint(corpus.bin / "stamp.json")
@@ -93,7 +93,8 @@ def is_recorded(job: Job) -> bool:
     different = differences(job, job.record)
     if different:
         raise UserError(
-            f"{job.record} is of other settings: {different}; remove the record to make the run anew"
+            f"{job.record} is of other settings: {different}; to make the run anew, remove the record "
+            "or give another folder with --records"
         )
     return True
 

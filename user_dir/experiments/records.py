@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 from ..files import write_text
-from .folders import Job
+from .folders import ASKED, Job
 from .training import ROOT
 
-KEPT = ("asked.json", "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*.json")
+KEPT = (ASKED, "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*.json")
 
 
 def keep(job: Job) -> None:
