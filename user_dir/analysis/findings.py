@@ -21,16 +21,21 @@ from .roles import ROLES
 from .sources import ModelAnalysis, check_same_model, read_statistics
 from .trajectories import read_trajectories
 
-SELF = ("encoder_self", "decoder_self")
-MEASURES = {  # that a head can be best at: whose, and what the paper or roles.py calls having the role
-    "confidence_previous": (SELF, ROLES["previous position"].threshold),
-    "confidence_next": (SELF, ROLES["next position"].threshold),
-    "confidence_current": (SELF, ROLES["current position"].threshold),
-    "subword_merging": (SELF, ROLES["subword merging"].threshold),
-    "subword_merging_split": (SELF, ROLES["subword merging"].threshold),
-    "subword_merging_confidence": (SELF, ROLES["subword merging"].threshold),
-    "interrogation": (ATTENTION_TYPES, ROLES["interrogation"].threshold),
-    "eos": (ATTENTION_TYPES, ROLES["</s> sink"].threshold),
+
+def _as(role: str) -> tuple[tuple[str, ...], float]:
+    """Whose heads can have a role, and from which value on they have it."""
+    return ROLES[role].attentions or ATTENTION_TYPES, ROLES[role].threshold
+
+
+MEASURES = {  # that a head can be best at
+    "confidence_previous": _as("previous position"),
+    "confidence_next": _as("next position"),
+    "confidence_current": _as("current position"),
+    "subword_merging": _as("subword merging"),
+    "subword_merging_split": _as("subword merging"),
+    "subword_merging_confidence": _as("subword merging"),
+    "interrogation": _as("interrogation"),
+    "eos": _as("</s> sink"),
 }
 DENSE, SPARSE = 0.98, 0.5
 """A head is called dense from this density on, sparse below that one."""

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ..files import write_text
-from .folders import ASKED, Job
+from .folders import ASKED, Job, read_json
 from .training import ROOT
 
 KEPT = (ASKED, "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*.json")
@@ -35,5 +35,4 @@ def _copy(job: Job, file: Path) -> None:
 
 
 def _translations(evaluation: Path) -> Path:
-    found = json.loads(evaluation.read_text(encoding="utf-8"))
-    return evaluation.with_suffix(f".{found['direction'].partition('-')[2]}")
+    return evaluation.with_suffix(f".{read_json(evaluation)['direction'].partition('-')[2]}")
