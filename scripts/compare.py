@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 from _split import positive
+from _systems import add_system_argument
 from _tables import add_table_argument, write_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -30,25 +31,14 @@ def parse_args(argv=None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add(
-        "--system",
-        nargs="+",
-        action="append",
-        required=True,
-        metavar=("NAME", "FILE"),
-        help="a system's name, and a file for each of its seeds; given at least twice, the baseline first",
-    )
+    add_system_argument(parser, "FILE", "given at least twice, the baseline first")
     add("--ref", nargs="+", type=Path, metavar="FILE", help="references; by default those of the evaluations")
     add("--test", choices=("bs", "ar"), default="bs", help="bootstrap (default) or approximate randomisation")
     add("--samples", type=positive, metavar="N", help="resamples (default: 1000), or trials (10000)")
     add("--lowercase", action="store_true", help="lower-case everything, as evaluate.py does where told so")
     add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU; by default as evaluated, or 13a")
     add_table_argument(parser)
-    args = parser.parse_args(argv)
-    for name, *files in args.system:
-        if not files:
-            parser.error(f"--system {name}: give a name, and then a file for each seed")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
@@ -63,8 +53,7 @@ def main(argv=None) -> None:
     from user_dir.scoring import make_bleu
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-    named = [(name, list(map(Path, files))) for name, *files in args.system]
-    systems, test_set = read_systems(named, args.ref)
+    systems, test_set = read_systems(args.system, args.ref)
     lower_case = args.lowercase or test_set.lowercase
     metrics = {
         "BLEU": make_bleu("", args.tokenize or test_set.tokenize, lower_case),

@@ -15,6 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from _systems import add_system_argument
 from _tables import add_table_argument, write_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,23 +26,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--system",
-        nargs="+",
-        action="append",
-        required=True,
-        metavar=("NAME", "MODEL.heads.json"),
-        help="a system's name, and a file for each of its seeds",
-    )
+    add_system_argument(parser, "MODEL.heads.json", "given once or more")
     add_table_argument(parser)
-    args = parser.parse_args(argv)
-    names = [name for name, *_ in args.system]
-    for name, *files in args.system:
-        if not files:
-            parser.error(f"--system {name}: give a name, and then a file for each seed")
-        if names.count(name) > 1:
-            parser.error(f"two systems are named {name}; give each a name of its own")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
@@ -52,10 +39,10 @@ def main(argv=None) -> None:
     from user_dir.analysis.findings import findings, read_model
     from user_dir.analysis.findings_tables import findings_tables
 
-    systems = {name: findings([read_model(Path(file)) for file in files]) for name, *files in args.system}
+    systems = {name: findings(list(map(read_model, files))) for name, files in args.system}
     tables = findings_tables(systems)
     print(tables)
-    files = {name: files for name, *files in args.system}
+    files = {name: list(map(str, files)) for name, files in args.system}
     write_tables(args.table, tables, {"files": files, "systems": systems})
 
 

@@ -141,6 +141,10 @@ def test_the_command_line_writes_its_tables(tmp_path, capsys, monkeypatch):
     assert figures["files"]["other"] == files[2:] and len(figures["systems"]["one"]["roles"]) == 2
     with pytest.raises(UserError, match="cannot read the statistics"):
         main(["--system", "one", str(tmp_path / "none.heads.json")])
-    for wrong in (["--system", "one"], ["--system", "one", files[0], "--system", "one", files[1]]):
+    for wrong, said in {
+        ("--system", "one"): "--system one: give a name, and then a file",
+        ("--system", "one", files[0], "--system", "one", files[1]): "two systems are named one",
+    }.items():
         with pytest.raises(SystemExit):
             main(wrong)
+        assert said in capsys.readouterr().err

@@ -61,7 +61,6 @@ def test_what_cannot_be_compared(evaluation, tmp_path):
     a, b = evaluation("a"), evaluation("b")
     short = write(tmp_path / "short.en", "x")
     refused("a is the only system", "baseline first", named=[("a", [a])])
-    refused("two systems are named a", named=[("a", [a]), ("a", [b])])
     refused("b has 2 files and a 1 file", named=[("a", [a]), ("b", [b, b])])
     refused("short.en has 1 line and the references 2", named=[("a", [a]), ("b", [short])])
     refused("need --ref", named=[("a", [short]), ("b", [short])])

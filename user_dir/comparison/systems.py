@@ -60,14 +60,11 @@ def read_systems(
     """
     if len(named) < 2:
         raise UserError(f"{named[0][0]} is the only system; give --system at least twice, the baseline first")
-    names = [name for name, _ in named]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"two systems are named {name}; give each a name of its own")
+    baseline, seeds = named[0][0], len(named[0][1])
     for name, files in named:
-        if len(files) != len(named[0][1]):
+        if len(files) != seeds:
             raise UserError(
-                f"{name} has {_seeds(len(files))} and {names[0]} {_seeds(len(named[0][1]))}; give as many "
+                f"{name} has {_seeds(len(files))} and {baseline} {_seeds(seeds)}; give as many "
                 "files of each, in the order of the seeds"
             )
     read = {file: _read(file) for _, files in named for file in files}
