@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -15,7 +14,7 @@ from .corpora import Corpus, normalising
 from .corpora.binarised import check_split, read_dictionary
 from .corpora.readers import read_lines
 from .errors import UserError
-from .files import make_folder, write_text
+from .files import make_folder, write_json, write_text
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -99,7 +98,7 @@ def evaluate(
         **scoring.scores(hypotheses, theirs or [own], bleu, lower_case),
         **_tokenized(corpus, subset, target, translations, own, lower_case),
     }
-    write_text(output / f"{test_set}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    write_json(output / f"{test_set}.json", result)
     return result
 
 
