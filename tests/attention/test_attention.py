@@ -1,5 +1,7 @@
 """Attention, dense and fused, against a loop over batch, heads and queries."""
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,27 +42,20 @@ def inputs(queries, keys, batch=2, heads=3, dim=4, dtype=torch.float64):
 
 
 def attention_by_loops(q, k, v, alpha, padding=None, mask=None, causal=False):
-    """Softly looking up each query by itself, in float64 and with the oracle's entmax."""
+    """Each score by itself, in float64, and the oracle's entmax of them."""
     batch, heads, queries, dim = q.shape
     keys = k.size(2)
-    output = torch.zeros(batch, heads, queries, v.size(3), dtype=torch.float64)
-    weights = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
-    for b in range(batch):
-        for h in range(heads):
-            for t in range(queries):
-                scores = torch.zeros(keys, dtype=torch.float64)
-                for s in range(keys):
-                    score = sum(q[b, h, t, d].item() * k[b, h, s, d].item() for d in range(dim)) / dim**0.5
-                    hidden = (padding is not None and padding[b, s]) or (causal and s > t)
-                    if mask is not None and mask.dtype == torch.bool:
-                        hidden = hidden or mask[t, s]
-                    elif mask is not None:
-                        score += mask[t, s].item()
-                    scores[s] = -INF if hidden else score
-                row = entmax_oracle(scores, alpha.flatten()[h if alpha.numel() > 1 else 0])
-                weights[b, h, t] = row
-                output[b, h, t] = row @ v[b, h].double()
-    return output, weights
+    scores = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
+    for b, h, t, s in itertools.product(*map(range, scores.shape)):
+        score = sum(q[b, h, t, d].item() * k[b, h, s, d].item() for d in range(dim)) / dim**0.5
+        hidden = (padding is not None and padding[b, s]) or (causal and s > t)
+        if mask is not None and mask.dtype == torch.bool:
+            hidden = hidden or mask[t, s]
+        elif mask is not None:
+            score += mask[t, s].item()
+        scores[b, h, t, s] = -INF if hidden else score
+    weights = entmax_oracle(scores, alpha)
+    return weights @ v.double(), weights
 
 
 def padding_mask(kind, batch, keys):

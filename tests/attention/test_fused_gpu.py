@@ -365,9 +365,9 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
-def train(backend, updates):
+def train(backend, updates=8):
     model, sample = model_of(backend)
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for update in range(updates):
         model.train()
@@ -385,13 +385,13 @@ def train(backend, updates):
 
 @pytest.mark.slow
 def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
-    fused = train("auto", 20)
-    assert routed == ["fused"] * 3 * 21  # validation, too
-    dense = train("dense", 20)
-    assert set(routed[3 * 21 :]) == {"dense"}
+    fused = train("auto")
+    assert routed == ["fused"] * 3 * 9  # validation, too
+    dense = train("dense")
+    assert set(routed[3 * 9 :]) == {"dense"}
     monkeypatch.undo()
-    native = train("auto", 20)
-    assert fused[0] - fused[-1] > 1
+    native = train("auto")
+    assert fused[-1] < fused[0] / 2
     torch.testing.assert_close(torch.tensor(fused), torch.tensor(dense), rtol=1e-4, atol=0)
     torch.testing.assert_close(torch.tensor(native), torch.tensor(dense), rtol=1e-4, atol=0)
 
