@@ -1,19 +1,20 @@
-"""fairseq's commands and our scripts, run in processes of their own; fairseq's also within this one."""
+"""fairseq's commands and our scripts, as forks of one process; fairseq's also within the one of the tests."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib
 import io
 import json
-import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parents[2]
-NO_NETWORK = Path(__file__).with_name("no_network")
+from forks import ROOT, Forks, environment
 
 TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
 TINY += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
@@ -23,31 +24,31 @@ TRAINING += ["--seed", "3", "--no-progress-bar", "--log-interval", "2", "--num-w
 PLUGIN = ["--user-dir", str(ROOT / "user_dir")]
 
 
-def run(*command, check=True, stdin=None, cwd=ROOT, timeout=600) -> subprocess.CompletedProcess:
+def run(*command, check=True, cwd=ROOT, timeout=600) -> subprocess.CompletedProcess:
     """Run a command on one thread, off the network; with ``check``, show what it said where it fails."""
-    path = os.pathsep.join(filter(None, [str(NO_NETWORK), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        timeout=timeout,
-    )
-    if check:
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
-    return done
+    words = [str(word) for word in command]
+    options = {"cwd": cwd, "env": environment(), "timeout": timeout}
+    return checked(subprocess.run(words, capture_output=True, text=True, **options), check)
 
 
-def fairseq(command: str, *flags, **options) -> subprocess.CompletedProcess:
+@functools.cache
+def forks() -> Forks:
+    """What all programs of this process of pytest's are forks of."""
+    folder = tempfile.TemporaryDirectory()
+    made = Forks(Path(folder.name))
+    atexit.register(lambda: (made.close(), folder.cleanup()))
+    return made
+
+
+def fairseq(command: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
     """Run ``fairseq-COMMAND``."""
-    return run(sys.executable, "-m", f"fairseq_cli.{command}", *flags, **options)
+    return checked(forks().run("-m", f"fairseq_cli.{command}", *flags, **options), check)
 
 
 def here(command: str, *flags, stdin: str = "") -> str:
     """What ``fairseq-COMMAND`` prints, run in this process: the start of one of its own takes seconds."""
-    words = [f"fairseq-{command}", *(str(flag) for flag in flags)]
+    # A data loader's worker, forked from this process, would be waited for in vain, 5 seconds each time.
+    words = [f"fairseq-{command}", *map(str, flags), "--num-workers", "0"]
     output = io.StringIO()
     with contextlib.ExitStack() as given:
         given.enter_context(mock.patch.object(sys, "argv", words))
@@ -57,9 +58,15 @@ def here(command: str, *flags, stdin: str = "") -> str:
     return output.getvalue()
 
 
-def script(name: str, *flags, **options) -> subprocess.CompletedProcess:
+def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
     """Run ``scripts/NAME.py``."""
-    return run(sys.executable, ROOT / "scripts" / f"{name}.py", *flags, **options)
+    return checked(forks().run(ROOT / "scripts" / f"{name}.py", *flags, **options), check)
+
+
+def checked(done: subprocess.CompletedProcess, check: bool) -> subprocess.CompletedProcess:
+    """What has ended; with ``check``, it must not have failed."""
+    assert done.returncode == 0 or not check, done.stdout[-3000:] + done.stderr[-5000:]
+    return done
 
 
 def train(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer", **options):

@@ -1,14 +1,17 @@
-"""Trainings by the dozen: forks of one process that has imported fairseq, most of what a start takes.
+"""Python programs as forks of one process that has loaded the libraries: most of what a start takes.
 
-Each runs fairseq's command to the interpreter's own end: what it says and its exit status are those of a
-process started anew.
+Each loads fairseq and the plugin anew and runs to the interpreter's own end: what it says and its exit status
+are those of a process started anew. Processes that it starts itself are.
 """
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import resource
+import runpy
 import select
 import signal
 import subprocess
@@ -18,77 +21,103 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NO_NETWORK = Path(__file__).with_name("no_network")
+# What takes seconds of the import of fairseq.
+LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
+LIBRARIES += ("sacrebleu", "tensorboardX")
+
+
+def environment() -> dict[str, str]:
+    """The variables of now, for one thread, off the network."""
+    path = os.pathsep.join(filter(None, [str(NO_NETWORK), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
 class Forks:
-    """Runs one fairseq command after the other, each writing what it says to ``folder``."""
+    """Runs one program after the other, each reading from and writing to files in ``folder``."""
 
     def __init__(self, folder: Path):
-        self.said = [str(folder / "stdout"), str(folder / "stderr")]
+        self.files = [str(folder / name) for name in ("stdin", "stdout", "stderr")]
         self.parent = subprocess.Popen(
             [sys.executable, __file__],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # else a line could wait here that select does not know of
         )
 
-    def start(self, command: str, flags: list[str], file_size: int | None = None) -> None:
-        """Start ``fairseq-COMMAND``; with ``file_size``, no file of it can grow beyond so many bytes."""
-        self.parent.stdin.write(json.dumps([command, flags, self.said, file_size]) + "\n")
-        self.parent.stdin.flush()
+    def start(self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None) -> None:
+        """Start ``python WORDS``; with ``file_size``, no file of it can grow beyond so many bytes."""
+        Path(self.files[0]).write_text(stdin, encoding="utf-8")
+        self.words = [str(word) for word in words]
+        asked = [self.words, str(cwd), environment(), self.files, file_size]
+        self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
         self.pid = int(self.parent.stdout.readline())
 
-    def running(self) -> bool:
-        return not select.select([self.parent.stdout], [], [], 0)[0]
+    def running(self, timeout: float = 0) -> bool:
+        """Whether it runs, and still does after so many seconds."""
+        return not select.select([self.parent.stdout], [], [], timeout)[0]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what the command is to do, looking every half millisecond."""
+        """Wait for what the program is to do, looking every half millisecond."""
         while not condition():
-            assert self.running(), "the command ended before: " + Path(self.said[1]).read_text()[-3000:]
+            assert self.running(), "it ended before: " + Path(self.files[2]).read_text()[-3000:]
             time.sleep(0.0005)
 
     def kill(self, number: int) -> subprocess.CompletedProcess:
+        """Send it a signal, and wait for its end."""
         os.kill(self.pid, number)
         return self.finish()
 
-    def finish(self) -> subprocess.CompletedProcess:
+    def finish(self, timeout: float = 600) -> subprocess.CompletedProcess:
         """Wait for its end; returns what it said."""
+        if self.running(timeout):
+            self.kill(signal.SIGKILL)
+            raise subprocess.TimeoutExpired(self.words, timeout)
         status = int(self.parent.stdout.readline())
-        stdout, stderr = (Path(name).read_text() for name in self.said)
-        return subprocess.CompletedProcess(self.pid, status, stdout, stderr)
+        stdout, stderr = (Path(name).read_text(encoding="utf-8") for name in self.files[1:])
+        return subprocess.CompletedProcess(self.words, status, stdout, stderr)
 
-    def run(self, command: str, flags: list[str], file_size: int | None = None):
-        self.start(command, flags, file_size)
-        return self.finish()
+    def run(self, *words, timeout: float = 600, **options) -> subprocess.CompletedProcess:
+        """Start and finish."""
+        self.start(*words, **options)
+        return self.finish(timeout)
 
     def close(self) -> None:
+        """End the process that forks."""
         self.parent.communicate()
 
 
-def next_command() -> Callable[[], None]:
-    """Fork for each command that comes in; returns, in the fork, what runs it."""
-    from fairseq_cli import hydra_train, train
-
-    import user_dir  # noqa: F401
-
+def next_program() -> list[str]:
+    """Fork for each program that comes in; returns, in the fork, its words."""
     # A shell starts what goes to the background with Ctrl-C ignored, and children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for line in sys.stdin:
         pid = os.fork()
         if not pid:
-            command, flags, said, file_size = json.loads(line)
-            for stream, name in zip((1, 2), said):
-                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+            words, cwd, variables, files, file_size = json.loads(line)
+            os.environ.clear()
+            os.environ.update(variables)
+            os.chdir(cwd)
+            for stream, name in enumerate(files):
+                os.dup2(os.open(name, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if stream else 0)), stream)
+            sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  the old one has read ahead
             if file_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-            sys.argv = [f"fairseq-{command}", *flags]
-            return {"train": train.cli_main, "hydra_train": hydra_train.cli_main}[command]
+            return words
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
     sys.exit()
 
 
 if __name__ == "__main__":
-    next_command()()
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    gc.freeze()  # else each fork would go through all of it, and copy it
+    words = next_program()
+    if words[0] == "-m":
+        sys.argv, sys.path[0] = words[1:], os.getcwd()
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+        runpy.run_path(words[0], run_name="__main__")
