@@ -47,8 +47,9 @@ def fairseq(command: str, *flags, check=True, **options) -> subprocess.Completed
 
 def here(command: str, *flags, stdin: str = "") -> str:
     """What ``fairseq-COMMAND`` prints, run in this process: the start of one of its own takes seconds."""
-    # A data loader's worker, forked from this process, would be waited for in vain, 5 seconds each time.
-    words = [f"fairseq-{command}", *map(str, flags), "--num-workers", "0"]
+    words = [f"fairseq-{command}", *map(str, flags)]
+    if command != "preprocess":  # a worker forked from this process is waited for in vain, 5 seconds long
+        words += ["--num-workers", "0"]
     output = io.StringIO()
     with contextlib.ExitStack() as given:
         given.enter_context(mock.patch.object(sys, "argv", words))
