@@ -365,11 +365,14 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
-def train(backend, updates=8):
+UPDATES = 8
+
+
+def train(backend):
     model, sample = model_of(backend)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
-    for update in range(updates):
+    for update in range(UPDATES):
         model.train()
         model.set_num_updates(update)
         optimizer.zero_grad()
@@ -386,9 +389,9 @@ def train(backend, updates=8):
 @pytest.mark.slow
 def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     fused = train("auto")
-    assert routed == ["fused"] * 3 * 9  # validation, too
+    assert routed == ["fused"] * 3 * (UPDATES + 1)  # validation, too
     dense = train("dense")
-    assert set(routed[3 * 9 :]) == {"dense"}
+    assert set(routed[3 * (UPDATES + 1) :]) == {"dense"}
     monkeypatch.undo()
     native = train("auto")
     assert fused[-1] < fused[0] / 2
