@@ -52,6 +52,7 @@ def parse_args(argv=None) -> argparse.Namespace:
 def summary(report: dict, shown: int = 5) -> str:
     """The heads that matter most and least, and the correlations, as text."""
     from user_dir.analysis.tables import head_name
+    from user_dir.tables import significance
 
     ranked = sorted(report["heads"], key=lambda row: -row["importance"])
     lines = [f"loss {report['loss']:.4f} nats per token; without one head it rises by"]
@@ -67,9 +68,9 @@ def summary(report: dict, shown: int = 5) -> str:
             lines.append(f"  … {rest} more")
     lines.append("rank correlation (Spearman) of importance with")
     for row in report["correlations"]:
-        value = (
-            "not defined" if row["spearman"] is None else f"{row['spearman']:+.3f}  p {row['p_value']:.3f}"
-        )
+        value = "not defined"
+        if row["spearman"] is not None:
+            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
         lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
     return "\n".join(lines)
 

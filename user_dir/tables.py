@@ -22,3 +22,8 @@ def spread(values: Iterable[float | None], form: str) -> str:
     if len(set(values)) == 1:
         return mean
     return f"{mean} ± {format(statistics.stdev(values), form.removeprefix('+'))}"
+
+
+def significance(p: float) -> str:
+    """A p to three places, never as 0, which it is not."""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"

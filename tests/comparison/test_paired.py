@@ -42,8 +42,8 @@ def system(name: str, *translations: list[str]) -> System:
     return System(name, (), translations)
 
 
-def run(*systems: System, test: str = "bs", metrics=None) -> dict:
-    return compare(systems, [REFERENCES], metrics or {"BLEU": bleu()}, test, SAMPLES)
+def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES) -> dict:
+    return compare(systems, [REFERENCES], metrics or {"BLEU": bleu()}, test, samples)
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
@@ -117,5 +117,7 @@ def test_tables():
     ]
     assert [cells[:2] for cells in rows[6:]] == [["base", "1"], ["other", "1"], ["base", "2"], ["other", "2"]]
     assert report["signatures"]["BLEU"] in text and "36 sentences" in text
+    far = run(system("base", *base), system("truth", REFERENCES, REFERENCES), test="ar", samples=4000)
+    assert "| < 0.001 |" in comparison_tables(far)
     single = comparison_tables(run(system("base", base[0]), system("other", other[0])))
     assert "seed |" not in single and "±" not in single

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..tables import markdown
+from ..tables import markdown, significance
 
 
 def comparison_tables(report: dict) -> str:
@@ -33,7 +33,7 @@ def _mean(scores: dict) -> str:
 
 
 def _difference(scores: dict) -> list[str]:
-    return [f"{scores['delta']:+.2f}", f"{scores['p']:.3f}"] if "p" in scores else ["", ""]
+    return [f"{scores['delta']:+.2f}", significance(scores["p"])] if "p" in scores else ["", ""]
 
 
 def _legend(report: dict) -> str:
