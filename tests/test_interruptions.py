@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
 from fairseq.file_io import PathManager
 from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
 
@@ -190,3 +191,23 @@ def test_tensorboards_thread_does_not_die_alone(tmp_path, exits, hooks, capsys):
     thread.join(60)
     assert exits == [1]
     assert "error: cannot write to --tensorboard-logdir: No space left on device;" in capsys.readouterr().err
+
+
+class Batches:
+    """As many as are asked for, by operations that let go of the interpreter's lock."""
+
+    def __len__(self):
+        return 1_000_000
+
+    def __iter__(self):
+        while True:
+            yield torch.stack([torch.ones(1000) for _ in range(8)])
+
+
+@pytest.mark.parametrize("room", [2, 1_000_000], ids=["waiting", "at work"])
+def test_batches_are_prepared_no_longer_than_the_run_lasts(room):
+    batches = BufferedIterator(room, Batches())
+    next(batches)
+    assert batches._consumer.is_alive() and isinstance(batches._consumer, BackgroundConsumer)
+    interruptions._end_prefetching()
+    assert not batches._consumer.is_alive()

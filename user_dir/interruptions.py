@@ -2,12 +2,15 @@
 
 fairseq copies each checkpoint to ``checkpoint_last.pt`` in place: killed in the midst, a run could not go on.
 Given again, the command of a finished run makes one update more. What the file system refuses ends in pages
-of traceback or, in TensorBoard's thread, in a run that waits for ever.
+of traceback or, in TensorBoard's thread, in a run that waits for ever. A run that has done all it was to do
+can still abort, over the thread that prepares batches.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import math
 import os
 import signal
 import sys
@@ -17,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairseq import checkpoint_utils
+from fairseq.data.iterators import BackgroundConsumer
 from fairseq.file_io import PathManager
 from fairseq.logging import progress_bar
 
@@ -27,6 +31,7 @@ from .files import copy_file
 logger = logging.getLogger(__name__)
 
 ATTEMPTS, PAUSE = 3, 2.5  # how often and after how many seconds fairseq writes a checkpoint again
+PATIENCE = 30  # seconds for a batch that is being prepared as a run ends
 
 _fairseq_save = checkpoint_utils.torch_persistent_save
 _fairseq_copy = PathManager.copy
@@ -44,6 +49,7 @@ def guard_training() -> None:
     checkpoint_utils.load_checkpoint = _resume
     checkpoint_utils.verify_checkpoint_directory = _begin
     progress_bar.TensorboardProgressBarWrapper._log_to_tensorboard = _log_to_tensorboard
+    atexit.register(_end_prefetching)
 
 
 # ------------------------------------------------------------------------------ checkpoints
@@ -135,6 +141,21 @@ def _telling_of_interrupts(save_dir: str, otherwise: Callable) -> Callable:
         os.kill(os.getpid(), signal.SIGINT)
 
     return hook
+
+
+def _end_prefetching() -> None:
+    """End the threads that prepare batches, where updates ended in the midst of an epoch.
+
+    The interpreter does not wait for them, and takes itself away from under them: one that comes back from an
+    operation of torch's then aborts the process, which has done its work, with status 134.
+    """
+    for thread in threading.enumerate():
+        if isinstance(thread, BackgroundConsumer):
+            thread._max_len = 0  # the batch at hand is the last
+            with thread._queue.mutex:
+                thread._queue.maxsize = math.inf
+                thread._queue.not_full.notify_all()
+            thread.join(PATIENCE)
 
 
 def _log_to_tensorboard(bar, *args, **kwargs) -> None:
