@@ -37,7 +37,7 @@ BRIEF = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
     """A data folder with the five corpora, prepared from miniatures; NAME.out is what a command said."""
     folder = tmp_path_factory.mktemp("paper")
@@ -52,7 +52,7 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(data, tmp_path_factory) -> Path:
     """A folder with CORPUS/VARIANT, each the outcome of 200 updates by that config on the miniature data."""
     folder = tmp_path_factory.mktemp("checkpoints")
@@ -64,10 +64,8 @@ def trained(data, tmp_path_factory) -> Path:
     done = run(sys.executable, driver, folder, *configs, "--", *overrides, *SMALL, *BRIEF, timeout=1800)
     statuses = [line.split(" ", 1) for line in done.stdout.splitlines() if re.match(r"-?\d+ /", line)]
     failed = [path for status, path in statuses if status != "0"]
-    assert len(statuses) == len(configs) and not failed, (
-        failed,
-        (folder / "iwslt17-de-en-softmax.log").read_text(),
-    )
+    logs = [folder / f"{Path(path).parent.name}-{Path(path).stem}.log" for path in failed]
+    assert len(statuses) == len(configs) and not failed, [log.read_text()[-3000:] for log in logs]
     return folder
 
 
