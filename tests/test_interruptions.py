@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from endless_batches import Batches
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
 from fairseq.file_io import PathManager
@@ -191,17 +192,6 @@ def test_tensorboards_thread_does_not_die_alone(tmp_path, exits, hooks, capsys):
     thread.join(60)
     assert exits == [1]
     assert "error: cannot write to --tensorboard-logdir: No space left on device;" in capsys.readouterr().err
-
-
-class Batches:
-    """As many as are asked for, by operations that let go of the interpreter's lock."""
-
-    def __len__(self):
-        return 1_000_000
-
-    def __iter__(self):
-        while True:
-            yield torch.stack([torch.ones(1000) for _ in range(8)])
 
 
 @pytest.mark.parametrize("room", [2, 1_000_000], ids=["waiting", "at work"])

@@ -186,26 +186,6 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(corpus, tmpfs, tmp_path)
     refused(fairseq("train", *flags, check=False), "--save-dir", str(tmpfs / "run"), "Read-only")
 
 
-ENDS_AT_WORK = """
-import torch
-from fairseq.data.iterators import BufferedIterator
-
-import user_dir
-
-
-class Batches:
-    def __len__(self):
-        return 1_000_000
-
-    def __iter__(self):
-        while True:
-            yield torch.stack([torch.ones(1000) for _ in range(8)])
-
-
-print(next(BufferedIterator(1_000_000, Batches())).sum().item())
-"""
-
-
 def test_a_process_ends_well_while_batches_are_prepared():
     """With fairseq alone it aborts, and so, at times, does a training that ends in the midst of an epoch."""
-    assert run(sys.executable, "-c", ENDS_AT_WORK).stdout == "8000.0\n"
+    assert run(sys.executable, ROOT / "tests" / "end_to_end" / "endless_batches.py").stdout == "8000.0\n"
