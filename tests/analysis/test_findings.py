@@ -88,6 +88,19 @@ def test_alphas_that_fell_and_then_rose():
     assert found["spread_last"] == pytest.approx(alphas[-1].std())
 
 
+def test_whether_heads_keep_the_order_in_which_their_alphas_began():
+    def start_kept(first, last):
+        alphas = np.array([first, [1.1, 1.2, 1.3, 1.4], last])[:, None]  # (U, 1, H)
+        seed = Model("a", {}, Trajectories([0, 100, 200], {"encoder_self": alphas}))
+        return training(seed)["encoder_self"]["start_kept"]
+
+    assert start_kept([1.2, 1.4, 1.6, 1.8], [1.19, 1.2, 1.25, 1.9]) == pytest.approx(1), "in rank"
+    assert start_kept([1.2, 1.4, 1.6, 1.8], [1.4, 1.3, 1.2, 1.1]) == pytest.approx(-1)
+    assert start_kept([1.2, 1.4, 1.6, 1.8], [1.3, 1.2, 1.4, 1.1]) == pytest.approx(1 - 6 * 14 / (4 * 15))
+    assert start_kept([1.5] * 4, [1.4, 1.3, 1.2, 1.1]) is None, "all began alike"
+    assert start_kept([1.2, 1.4, 1.6, 1.8], [1.0] * 4) is None
+
+
 def test_what_pruning_a_share_of_the_heads_adds():
     found = pruning(Model("a", {}, importance=IMPORTANCE))
     assert found["most_important"] == 0.5

@@ -17,6 +17,7 @@ import numpy as np
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
 from ..reading import parse_json, read_text
+from .importance import rank_correlation
 from .roles import ROLES
 from .sources import ModelAnalysis, check_same_model, read_statistics
 from .trajectories import read_trajectories
@@ -136,7 +137,8 @@ def training(model: Model) -> dict[str, dict] | None:
 
     ``fell``: heads whose α went at least :data:`MOVED` below where it began. ``turned``: those of them whose
     last α is at least as far above their least. ``turned_at``: the median update of that least α.
-    ``spread_first``, ``spread_last``: standard deviation of α over heads.
+    ``spread_first``, ``spread_last``: standard deviation of α over heads. ``start_kept``: Spearman's rank
+    correlation, over heads, of the first α with the last; None where all of either are alike.
     """
     if model.trajectories is None:
         return None
@@ -153,6 +155,7 @@ def training(model: Model) -> dict[str, dict] | None:
             "alpha_last": float(alphas[-1].mean()),
             "spread_first": float(alphas[0].std()),
             "spread_last": float(alphas[-1].std()),
+            "start_kept": rank_correlation(alphas[0], alphas[-1])[0],
             "fell": int(fell.sum()),
             "turned": int(turned.sum()),
             "turned_at": float(np.median(updates[alphas.argmin(0)[turned]])) if turned.any() else None,

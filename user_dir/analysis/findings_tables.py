@@ -62,17 +62,19 @@ def _training(systems: Systems) -> str:
         return [
             *(_over(seeds, f"alpha_{when}", ".3f") for when in ("first", "last")),
             *(_over(seeds, f"spread_{when}", ".3f") for when in ("first", "last")),
+            _over(seeds, "start_kept", ".2f"),
             str(seeds[0]["heads"]),
             _listed(seeds, "fell"),
             _listed(seeds, "turned"),
             turned,
         ]
 
-    headers = ["mean α, first", "last", "deviation, first", "last", "heads", "fell", "then rose", "at"]
+    headers = ["mean α, first", "last", "deviation, first", "last", "first with last"]
+    headers += ["heads", "fell", "then rose", "at"]
     table = _by_attention(kept, "training", headers, cells)
     return (
-        f"{table}\n\nDeviation: over heads. Fell, rose: by at least {MOVED}; seed by seed. At: median "
-        "update of the turn."
+        f"{table}\n\nDeviation: over heads. First with last: their rank correlation over heads. Fell, "
+        f"rose: by at least {MOVED}; seed by seed. At: median update of the turn."
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from scipy import stats
@@ -78,8 +78,8 @@ def pruned_counts(heads: int, points: int) -> list[int]:
 def correlations(rows: list[dict]) -> list[dict]:
     """Spearman's rank correlation of importance with each of :data:`MEASURES`.
 
-    Over all heads, and over those of each attention type. ``spearman`` and ``p_value`` (two-sided, of no
-    correlation) are None for fewer than three heads, or where a value is the same for all.
+    Over all heads, and over those of each attention type: ``spearman`` and ``p_value`` as
+    :func:`rank_correlation` gives them.
     """
     found = []
     types = ["all", *dict.fromkeys(row["attention"] for row in rows)]
@@ -88,9 +88,7 @@ def correlations(rows: list[dict]) -> list[dict]:
         importance = [row["importance"] for row in chosen]
         for measure in MEASURES:
             values = [row[measure] for row in chosen]
-            rho = p_value = None
-            if len(chosen) > 2 and not constant(values) and not constant(importance):
-                rho, p_value = (float(x) for x in stats.spearmanr(values, importance))
+            rho, p_value = rank_correlation(values, importance)
             found.append(
                 {
                     "attention": attention,
@@ -103,7 +101,18 @@ def correlations(rows: list[dict]) -> list[dict]:
     return found
 
 
-def constant(values: list[float]) -> bool:
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """Spearman's ρ of two measures of the same heads, and its two-sided p, of no correlation.
+
+    Both None for fewer than three heads, or where a measure is the same for all.
+    """
+    if len(first) < 3 or constant(first) or constant(second):
+        return None, None
+    rho, p_value = stats.spearmanr(first, second)
+    return float(rho), float(p_value)
+
+
+def constant(values: Sequence[float]) -> bool:
     """Whether all values are the same but for rounding."""
     return math.isclose(min(values), max(values), rel_tol=1e-6, abs_tol=1e-12)
 
