@@ -138,7 +138,7 @@ def training(model: Model) -> dict[str, dict] | None:
     ``fell``: heads whose α went at least :data:`MOVED` below where it began. ``turned``: those of them whose
     last α is at least as far above their least. ``turned_at``: the median update of that least α.
     ``spread_first``, ``spread_last``: standard deviation of α over heads. ``start_kept``: Spearman's rank
-    correlation, over heads, of the first α with the last; None where all of either are alike.
+    correlation, over heads, of the first α with the last; None as :func:`.rank_correlation` says.
     """
     if model.trajectories is None:
         return None
