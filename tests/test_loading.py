@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
+import pickle
+import re
 import sys
+import zipfile
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 
 import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, models
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoder
 from helpers import SMALL, parse, translation_task
 
+from user_dir import memory
 from user_dir.errors import UserError
-from user_dir.loading import EVALUATED, is_literal, read_checkpoint, require_finite
+from user_dir.loading import EVALUATED, FILES, is_literal, literal, read_checkpoint, require_finite
 
 
 def state(model: dict | None = None, **more) -> dict:
@@ -177,15 +183,16 @@ def test_settings_that_fairseq_evaluates_are_all_known():
 )
 def test_literals(value):
     assert is_literal(value)
-    assert not isinstance(value, str) or eval(value) is not None
+    assert not isinstance(value, str) or literal(value) == eval(value)
 
 
+LARGE = ("[0] * 10**9", "[0] * 99999", "'a' * 20000", "[[0] * 9999] * 9999 * 2", "9999 * [9999 * [1], 2]")
 CALLS = ("print()", "a", "a.b", "(lambda: 1)()", "[x for x in ()]", "f'{1}'", "9 ** 9", "1; 2", ["print()"])
 BROKEN = ("", "\0", "\ud800", "(" * 5000, "1" * 10_001)
 BUFFERS = (b"1", np.frombuffer(b"print()", "u1"), torch.ones(1), {"a": 1})
 
 
-@pytest.mark.parametrize("value", [*CALLS, *BROKEN, *BUFFERS])
+@pytest.mark.parametrize("value", [*LARGE, *CALLS, *BROKEN, *BUFFERS])
 def test_no_literals(value):
     assert not is_literal(value)
 
@@ -204,8 +211,6 @@ HOSTILE_MODELS = {
 
 
 def build(name: str, settings: dict) -> None:
-    from fairseq import models
-
     args = parse(SMALL, arch="transformer")
     models.build_model(
         Namespace(**{**vars(args), **settings, "_name": name, "arch": name}), translation_task()
@@ -243,7 +248,6 @@ def test_settings_that_fairseq_would_run_are_refused(tmp_path, name, form):
     "section, name, value",
     [
         ("criterion", "wer_args", "print()"),
-        ("task", "left_pad_source", b"print()"),
         ("optimizer", "adam_betas", "print()"),
         ("model", "adaptive_softmax_cutoff", "${task.innocent}"),
         ("model", "w2v_args", "${oc.create:'{character_filters: 1}'}"),
@@ -260,6 +264,305 @@ def test_no_detour_to_what_fairseq_evaluates(tmp_path, section, name, value):
             read()
 
 
+# ---------------------------------------------------------- what is checked is what is used
+
+
+class WithAttributes(OrderedDict):
+    """Pickles as an OrderedDict whose attributes say otherwise than its items."""
+
+    def __reduce__(self):
+        return OrderedDict, (), vars(self), None, iter(self.items())
+
+
+def with_attributes(items: dict, **attributes) -> OrderedDict:
+    made = WithAttributes(items)
+    vars(made).update(attributes)
+    return made
+
+
+def honest() -> dict:
+    made = state({"encoder_layers": 1, "nested": {"list": [{"inner": 1}]}})
+    made["cfg"]["common"] = {"seed": 1}
+    made["last_optimizer_state"] = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}
+    return made
+
+
+def places(value, path=()) -> list[tuple]:
+    """The path of every dict in nested plain data."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = [found for key, each in inner for found in places(each, (*path, key))]
+    return [path, *below] if isinstance(value, dict) else below
+
+
+def changed(value, path: tuple, change):
+    """A copy of nested plain data in which ``change`` was made to what stands at ``path``."""
+    if not path:
+        return change(value)
+    copied = copy.copy(value)
+    copied[path[0]] = changed(copied[path[0]], path[1:], change)
+    return copied
+
+
+def test_honest_plain_data_is_read_as_it_was_written(tmp_path):
+    torch.save(honest(), tmp_path / "a.pt")
+    read, written = read_checkpoint(tmp_path / "a.pt"), honest()
+    assert str(read) == str(written) and len(places(written)) > 10
+
+
+@pytest.mark.parametrize("path", places(honest()), ids=lambda path: ".".join(map(str, path)) or "all")
+def test_attributes_beside_the_items_of_a_dict_reach_nobody(tmp_path, path):
+    """``_name`` as an attribute, for instance, would be what fairseq reads."""
+    hostile = changed(
+        honest(), path, lambda items: with_attributes(items, _name="fconv", encoder_layers="evil")
+    )
+    torch.save(hostile, tmp_path / "evil.pt")
+    believed = torch.load(tmp_path / "evil.pt", weights_only=True)
+    for key in path:
+        believed = believed[key]
+    assert believed._name == "fconv", "torch does not restore them any more"
+    for read in all_readers(tmp_path / "evil.pt"):
+        if path == ():  # rebuilt in any case
+            assert type(read_checkpoint(tmp_path / "evil.pt")) is dict
+            continue
+        with pytest.raises(SystemExit, match=r"evil\.pt is refused: its .* has attributes beside its items"):
+            read()
+
+
+def test_attributes_of_a_checkpoint_never_reach_eval(tmp_path):
+    """The settings of an honest model as items, and as attributes one whose settings fairseq evaluates."""
+    marker = tmp_path / "marker"
+    hostile = state()
+    code = f"[open({str(marker)!r}, 'w') and (8, 3)][:0] or [(8, 3)]"
+    hostile["cfg"]["model"] = with_attributes(hostile["cfg"]["model"], _name="fconv", encoder_layers=code)
+    hostile["cfg"]["task"] = {"_name": "translation", "data": ".", "source_lang": "de", "target_lang": "en"}
+    torch.save(hostile, tmp_path / "evil.pt")
+    with pytest.raises(SystemExit, match="has attributes beside its items"):
+        checkpoint_utils.load_model_ensemble([str(tmp_path / "evil.pt")], task=translation_task())
+    assert not marker.exists()
+
+
+def test_attributes_of_a_tensor_are_left_behind(tmp_path):
+    tensor = torch.ones(2)
+    tensor.optimizer = "evil"
+    torch.save({**state(), "model": {"w": tensor}}, tmp_path / "a.pt")
+    assert torch.load(tmp_path / "a.pt", weights_only=True)["model"]["w"].optimizer == "evil"
+    assert not vars(read_checkpoint(tmp_path / "a.pt")["model"]["w"])
+
+
+def nested(levels: int):
+    made = 1
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def laughs() -> list:
+    """Ten lists of ten of the same list of ten … : 10⁹ values in a file of some kilobytes."""
+    made = ["ha"] * 10
+    for _ in range(8):
+        made = [made] * 10
+    return made
+
+
+def around() -> dict:
+    made = {}
+    made["itself"] = made
+    return made
+
+
+HOSTILE_VALUES = {
+    "deep": (lambda: nested(60), "nested more than 50 levels deep"),
+    "deeper than Python": (lambda: nested(5000), "nested more than 50|not a checkpoint"),
+    "around": (around, "nested more than 50 levels deep, or within itself"),
+    "laughs": (laughs, "more values than any real checkpoint"),
+    "set": (lambda: {1, 2}, "is a set, which is not plain data"),
+    "bytes": (lambda: b"1", "is a bytes, which is not plain data"),
+    "complex": (lambda: 1j, "is a complex, which is not plain data"),
+    "large": (lambda: 2**64, "is a number of more than 64 bits"),
+    "bytearray": (lambda: bytearray(b"1"), "is a bytearray, which is not plain data"),
+    "dtype": (lambda: torch.float32, "is a dtype, which is not plain data"),
+    "key": (lambda: {b"1": 1}, "which is not plain data|has a name that is a bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_VALUES)
+@pytest.mark.parametrize("place", ["cfg", "args", "extra_state", "optimizer_history", "last_optimizer_state"])
+def test_only_plain_data_of_a_sensible_size_is_read(tmp_path, place, kind):
+    make, reason = HOSTILE_VALUES[kind]
+    hostile = honest()
+    if place == "args":
+        hostile.update(cfg=None, args=Namespace(arch="transformer", strange=make()))
+    elif place == "optimizer_history":
+        hostile[place][-1]["strange"] = make()
+    else:
+        hostile[place]["strange"] = make()
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(100_000)
+        torch.save(hostile, tmp_path / "evil.pt")
+    finally:
+        sys.setrecursionlimit(limit)
+    with pytest.raises(UserError, match=rf"evil\.pt is .*({reason})"):
+        read_checkpoint(tmp_path / "evil.pt")
+
+
+@pytest.mark.parametrize("value", [torch.ones(1), np.ones(1), np.float64(1)])
+@pytest.mark.parametrize("place", ["cfg", "args"])
+def test_settings_hold_no_tensors(tmp_path, place, value):
+    hostile = honest()
+    if place == "args":
+        hostile.update(cfg=None, args=Namespace(arch="transformer", strange=value))
+    else:
+        hostile["cfg"]["model"]["strange"] = value
+    torch.save(hostile, tmp_path / "evil.pt")
+    with pytest.raises(UserError, match=r"its \w+\.[\w.]*strange is a \w+, which is not plain data"):
+        read_checkpoint(tmp_path / "evil.pt")
+
+
+STRANGE_TENSORS = {
+    "a view of more numbers than there are": lambda: torch.ones(1).expand(1 << 38),
+    "overlapping": lambda: torch.ones(8).as_strided((8, 8), (1, 0)),
+    "meta": lambda: torch.empty(1 << 38, device="meta"),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "CSR": lambda: torch.eye(3).to_sparse_csr(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "float8": lambda: torch.ones(3).to(torch.float8_e4m3fn),
+    "complex": lambda: torch.ones(3, dtype=torch.complex64),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", STRANGE_TENSORS)
+@pytest.mark.parametrize("place", ["model", "extra_state", "last_optimizer_state"])
+def test_only_dense_tensors_of_real_numbers_that_the_file_holds_are_read(tmp_path, place, kind):
+    hostile = honest()
+    hostile[place]["strange"] = STRANGE_TENSORS[kind]()
+    torch.save(hostile, tmp_path / "evil.pt")
+    with pytest.raises(
+        UserError, match=rf"is refused: its {place}\.strange (claims|is a .* tensor)|not a checkpoint"
+    ):
+        read_checkpoint(tmp_path / "evil.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_parameters_of_every_floating_type_views_and_ties_are_read(tmp_path, dtype):
+    whole = torch.arange(12, dtype=dtype).view(3, 4)
+    model = {"whole": whole, "row": whole[1], "column": whole.t(), "tied": whole, "counter": torch.tensor(3)}
+    torch.save({**state(), "model": model}, tmp_path / "a.pt")
+    read = read_checkpoint(tmp_path / "a.pt")["model"]
+    assert all(
+        torch.equal(read[name], value) and read[name].dtype == value.dtype for name, value in model.items()
+    )
+    require_finite(read, "a.pt")
+
+
+def test_a_claim_on_memory_that_the_file_does_not_back_takes_none(tmp_path):
+    """The old format says how large each tensor is before its numbers come."""
+    torch.save(state(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "old.pt").read_bytes()
+    claim = pickle.dumps(2, protocol=2)[2:-1]  # K\x02, the number of elements
+    where = content.index(b"cpu") + len(b"cpu")
+    where = content.index(claim, where)
+    huge = pickle.dumps(1 << 38, protocol=2)[2:-1]
+    (tmp_path / "old.pt").write_bytes(content[:where] + huge + content[where + len(claim) :])
+    with pytest.raises(UserError, match=r"old\.pt is (not a checkpoint|refused)"):
+        read_checkpoint(tmp_path / "old.pt")
+
+
+def test_a_compressed_archive_is_refused(tmp_path):
+    torch.save(state(), tmp_path / "a.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "a.pt") as stored,
+        zipfile.ZipFile(tmp_path / "b.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    with pytest.raises(UserError, match=r"b\.pt is refused: it is compressed"):
+        read_checkpoint(tmp_path / "b.pt")
+
+
+@pytest.mark.parametrize("form", ["dict", "namespace", "args"])
+def test_files_that_a_checkpoint_names_are_not_followed(tmp_path, form):
+    names = sorted(FILES | {"data"})
+    os.mkfifo(tmp_path / "pipe")  # whoever opens it waits for ever
+    made = {"_name": "transformer", "arch": "transformer", "task": "translation"}
+    made.update(dict.fromkeys(names, str(tmp_path / "pipe")), source_lang="de", target_lang="en")
+    hostile = state(made)
+    if form == "namespace":
+        hostile["cfg"]["model"] = Namespace(**made)
+    elif form == "args":
+        hostile.update(cfg=None, args=Namespace(**made))
+    torch.save(hostile, tmp_path / "a.pt")
+
+    def loaded(overrides=None):
+        read = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "a.pt"), overrides)
+        return read["args"] if form == "args" else read["cfg"]["model"]
+
+    assert "pipe" not in str(loaded())
+    given = loaded(dict.fromkeys(names, "given"))
+    assert {getattr(given, name) for name in names} == {"given"}
+
+
+def test_names_of_files_among_fairseqs_settings_are_all_known():
+    """Found in fairseq's source: flags and fields that say that they are a path, a file or a folder."""
+    says = re.compile(r"\b(path|paths|file|folder|directory|dir|filename)\b", re.I)
+    root, found = Path(fairseq.__file__).parent, set()
+    for file in root.rglob("*.py"):
+        if file.relative_to(root).parts[0] == "examples":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                text, names = ast.unparse(node), [node.target.id]
+                fits = "metadata" in text and re.search(r"\bstr\b|Any", ast.unparse(node.annotation))
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+                text = ast.unparse(node)
+                words = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                names = [word.lstrip("-").replace("-", "_") for word in words if word.startswith("--")]
+                fits = "store_" not in text and "type=int" not in text and "type=float" not in text
+            else:
+                continue
+            if fits and says.search(text.replace("_", " ")):
+                found.update(names)
+    assert len(found) > 40, "the search finds nothing"
+    # Endings of names in the data folder, words and switches.
+    no_files = {
+        "aim_run_hash",
+        "align_suffix",
+        "arch",
+        "best_checkpoint_metric",
+        "channels",
+        "checkpoint_suffix",
+        "data",
+        "labels",
+        "langs",
+        "mcd_normalize_type",
+    }
+    assert found - FILES - no_files == set()
+
+
+def test_settings_that_ask_for_more_memory_than_there_is_are_refused():
+    task = translation_task()
+    for flags in (
+        "--encoder-embed-dim 1000000 --decoder-embed-dim 1000000",
+        "--encoder-ffn-embed-dim 10000000000",
+        "--max-source-positions 100000000000",
+    ):
+        for arch in ("transformer", "adaptively_sparse_transformer"):
+            with pytest.raises(UserError, match=f"the model {arch} needs [0-9,]+ GiB"):
+                models.build_model(parse(flags, arch=arch), task)
+    assert models.build_model(parse(SMALL), task)
+
+
+def test_a_model_just_below_the_memory_is_built(monkeypatch):
+    args, task = parse(SMALL, arch="transformer"), translation_task()
+    size = memory.size_in_bytes(models.build_model(args, task))
+    monkeypatch.setattr(memory, "physical_memory", lambda: size)
+    models.build_model(args, task)
+    monkeypatch.setattr(memory, "physical_memory", lambda: size - 1)
+    with pytest.raises(UserError, match="look at the sizes among its settings"):
+        models.build_model(args, task)
+
+
 def test_a_plugin_that_a_checkpoint_names_is_not_imported(tmp_path):
     plugin, path = tmp_path / "evil_plugin", tmp_path / "checkpoint.pt"
     plugin.mkdir()
@@ -274,13 +577,6 @@ def test_a_plugin_that_a_checkpoint_names_is_not_imported(tmp_path):
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(tmp_path)})
     assert "evil_plugin" not in sys.modules
     assert not (tmp_path / "marker").exists()
-
-
-def test_settings_that_hold_themselves_are_read_to_an_end(tmp_path):
-    around = state()
-    around["cfg"]["common"] = around["cfg"]
-    torch.save(around, tmp_path / "file.pt")
-    read_checkpoint(tmp_path / "file.pt")
 
 
 def cut(content: bytes) -> bytes:

@@ -10,6 +10,9 @@ from . import models  # noqa: E402  registers the model and its architectures
 from .loading import guard_fairseq  # noqa: E402
 
 guard_fairseq()
+from .memory import guard_memory  # noqa: E402
+
+guard_memory()
 from .interruptions import guard_training  # noqa: E402  wraps what the former put in the place of fairseq's
 
 guard_training()

@@ -1,8 +1,9 @@
-"""Checkpoints from anywhere: read as plain data, and checked before fairseq acts on what they say.
+"""Checkpoints from anywhere: rebuilt from plain data, and checked before fairseq acts on what they say.
 
-``weights_only`` is never switched off, since unpickling a file can run code that somebody put there. That is
-not all: fairseq evaluates some settings as Python, and builds whatever model, task and criterion a checkpoint
-names. :data:`EVALUATED` are those settings; in a checkpoint they must be literals.
+``weights_only`` is never switched off, since unpickling a file can run code. That is not enough: what it
+returns need not be plain data (:mod:`.plain_data`), fairseq evaluates some settings as Python
+(:data:`EVALUATED`, which must be literals here), and opens what others name (:data:`FILES`, which are left
+out here).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from .errors import UserError
+from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 
 # Of every model, task, criterion and optimizer of fairseq's; a test finds them anew in its source.
@@ -57,40 +59,134 @@ EVALUATED = {
     "pipeline_encoder_devices",
     "pipeline_decoder_devices",
 }
-_LITERAL = (ast.Expression, ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Load)
-_ARITHMETIC = (ast.UnaryOp, ast.USub, ast.UAdd, ast.BinOp, ast.Add, ast.Sub, ast.Mult)  # [(512, 3)] * 20
-_LONGEST = 10_000
+# They name a file, a folder or a module. A checkpoint's are not followed: what the command line says counts.
+FILES = {
+    "user_dir",
+    "encoder_embed_path",
+    "decoder_embed_path",
+    "embed_path",
+    "alpha_log",
+    "path",
+    "lm_path",
+    "w2v_path",
+    "seq2seq_path",
+    "quantization_config_path",
+    "results_path",
+    "restore_file",
+    "finetune_from_model",
+    "continue_once",
+    "save_dir",
+    "tensorboard_logdir",
+    "log_file",
+    "aim_repo",
+    "plasma_path",
+    "pretrained_checkpoint",
+    "pretrained_xlm_checkpoint",
+    "pretrained_mlm_checkpoint",
+    "load_pretrained_encoder_from",
+    "load_pretrained_decoder_from",
+    "load_pretrained_aux_decoder_from",
+    "save_predictions",
+    "baseline_model",
+    "bpe_codes",
+    "bpe_merges",
+    "bpe_vocab",
+    "bpe_vocab_file",
+    "sentencepiece_model",
+    "sentencepiece_model_path",
+    "gpt2_encoder_json",
+    "gpt2_vocab_bpe",
+    "config_yaml",
+    "multitask_config_yaml",
+    "extra_data",
+    "fixed_dictionary",
+    "source_dict",
+    "target_dict",
+    "lang_dict",
+    "lang_to_offline_shard_ratio",
+    "sampling_weights_from_file",
+    "label_dir",
+    "input",
+    "destdir",
+    "trainpref",
+    "validpref",
+    "testpref",
+    "alignfile",
+}
+NO_DATA = "(no data folder was given)"  # in the place of a checkpoint's own, which fairseq would open
+
+LONGEST = 10_000  # of a literal, and of what it stands for
+MOST_LAYERS = 1_000
+
+
+def literal(text: str):
+    """What a Python literal stands for, which may use + - and *, as ``[(512, 3)] * 20`` does.
+
+    Raises:
+        ValueError: it is something else, or stands for more than 10,000 values.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval") if len(text) <= LONGEST else None
+        if tree is not None:
+            return _value_of(tree.body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, OverflowError):
+        pass
+    raise ValueError(f"{_short(text)} is not a literal")
+
+
+def _value_of(node: ast.expr):
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, (ast.Tuple, ast.List)):
+        values = list(map(_value_of, node.elts))
+        return values if isinstance(node, ast.List) else tuple(values)
+    if isinstance(node, ast.Dict) and all(node.keys):
+        return {_value_of(key): _value_of(value) for key, value in zip(node.keys, node.values)}
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        value = _value_of(node.operand)
+        return -value if isinstance(node.op, ast.USub) else +value
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        left, right = _value_of(node.left), _value_of(node.right)
+        if isinstance(node.op, ast.Mult):
+            for sequence, count in ((left, right), (right, left)):
+                if hasattr(sequence, "__len__") and len(sequence) * count > LONGEST:
+                    raise ValueError("too long")
+            return left * right
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    raise ValueError("not a literal")
 
 
 def is_literal(value) -> bool:
-    """Whether evaluating a setting as Python gives plain data and does nothing else: literals, + and *."""
+    """Whether evaluating a setting as Python gives plain data of a sensible size and does nothing else."""
     if isinstance(value, (list, tuple)):
         return all(map(is_literal, value))
     if not isinstance(value, str):  # what else eval takes: bytes, and whatever has a buffer
         return value is None or isinstance(value, (bool, int, float))
     try:
-        tree = ast.parse(value.strip(), mode="eval") if len(value) <= _LONGEST else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        literal(value)
+    except ValueError:
         return False
-    return tree is not None and all(isinstance(node, _LITERAL + _ARITHMETIC) for node in ast.walk(tree))
+    return True
 
 
-def read_checkpoint(path: str | Path, mmap: bool = False) -> dict:
-    """What a checkpoint of fairseq's holds, on the CPU, with settings that are safe to act on.
+def read_checkpoint(path: str | Path) -> dict:
+    """Read a fairseq checkpoint as plain data on the CPU, with settings that are safe to act on.
 
-    Args:
-        path: the file.
-        mmap: leave the tensors in the file, where its format allows that: enough to look at the rest.
+    Tensors stay in the file, where its format allows that, until they are used.
 
     Raises:
-        UserError: the file is missing, broken, of another program, or would run code.
+        UserError: the file is missing, broken, of another program, or holds anything but plain data.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path} is a folder, not a checkpoint" if path.is_dir() else f"no checkpoint {path}")
     try:
-        mmap = mmap and zipfile.is_zipfile(path)
-        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mmap)
+        zipped = zipfile.is_zipfile(path)
+        if zipped and not _stored(path):
+            raise UserError(f"{path} is refused: it is compressed, which no checkpoint of PyTorch's is")
+        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
+    except UserError:
+        raise
     except Exception as error:  # a broken file can raise anything
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         if found:
@@ -102,16 +198,56 @@ def read_checkpoint(path: str | Path, mmap: bool = False) -> dict:
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
     if not all(isinstance(name, str) for name in state["model"]):
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: its parameters have no names")
+    state = plain_state(state, str(path), path.stat().st_size)
     _check_settings(path, state)
     _check_history(path, state)
     return state
 
 
+def _stored(path: Path) -> bool:
+    """Whether nothing in an archive is compressed: a small file could otherwise fill the memory."""
+    with zipfile.ZipFile(path) as archive:
+        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+
+
+def without_files(state: dict) -> dict:
+    """A checkpoint whose settings name no file, folder or module any more, in place."""
+    _forget_files(state.get("cfg"))
+    _forget_files(state.get("args"))
+    return state
+
+
+def _forget_files(settings) -> None:
+    if isinstance(settings, (list, tuple)):
+        for inner in settings:
+            _forget_files(inner)
+    elif isinstance(settings, (dict, argparse.Namespace)):
+        for name, value in list(_of(settings).items()):
+            if isinstance(value, dict) or name not in FILES | {"data"} or value is None:
+                _forget_files(value)
+            elif name == "data":
+                _of(settings)[name] = NO_DATA
+            elif isinstance(settings, dict):
+                settings[name] = None  # the key stays: the command line overwrites only what is there
+            else:
+                delattr(settings, name)  # None would not do where fairseq asks for a string
+
+
 def require_finite(parameters: dict, what: str) -> None:
-    """Raise a ``UserError`` unless all ``parameters`` are tensors of finite numbers; ``what`` holds them."""
+    """Raise a ``UserError`` unless all ``parameters`` are floating-point tensors of finite numbers.
+
+    A whole number by itself is a counter and may pass.
+
+    Args:
+        parameters: by name.
+        what: the checkpoint that holds them, for the error message.
+    """
     for name, value in parameters.items():
         if not isinstance(value, torch.Tensor):
             raise UserError(f"{what} is not a checkpoint that fairseq wrote: its {name} is no tensor")
+        if not value.is_floating_point() and value.dim() > 0:
+            kind = str(value.dtype).removeprefix("torch.")
+            raise UserError(f"{what} is of no use: its {name} is of {kind}, which no parameter is")
         if not torch.isfinite(value).all():
             raise UserError(
                 f"{what} is of no use: its {name} has values that are not finite, as where training "
@@ -140,28 +276,27 @@ def _check_settings(path: Path, state: dict) -> None:
     )
     if not sections and (cfg is not None or not isinstance(args, argparse.Namespace)):
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no settings")
-    for name, value in _settings([cfg, args], set()):
+    for name, value in _settings([cfg, args]):
         if name in EVALUATED and not is_literal(value):
             raise UserError(
                 f"{path} is refused: its {name} is {_short(value)}, which fairseq would run as Python"
             )
         if isinstance(value, str) and "${" in value:  # resolved, it could be anything
             raise UserError(f"{path} is refused: its {name} is {_short(value)}, which fairseq never writes")
+        if name.endswith("layers") and type(value) is int and value > MOST_LAYERS:
+            raise UserError(f"{path} is refused: its {name} is {value}; the limit is {MOST_LAYERS}")
 
 
-def _settings(value, seen: set[int]) -> Iterator[tuple[str, object]]:
+def _settings(value) -> Iterator[tuple[str, object]]:
     """Every name in nested settings, with what it names; "settings" for what has none."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
     if isinstance(value, (dict, argparse.Namespace)):
         for name, inner in _of(value).items():
-            yield str(name), inner
-            yield from _settings(inner, seen)
-    elif isinstance(value, (list, tuple, set)):
+            yield name, inner
+            yield from _settings(inner)
+    elif isinstance(value, (list, tuple)):
         for inner in value:
             yield "settings", inner
-            yield from _settings(inner, seen)
+            yield from _settings(inner)
 
 
 def _of(settings: dict | argparse.Namespace) -> dict:
@@ -185,23 +320,36 @@ def _check_history(path: Path, state: dict) -> None:
         )
 
 
+class _TorchThatChecks:
+    """``torch`` for fairseq's ``checkpoint_utils``; its ``load`` returns what :func:`read_checkpoint` built.
+
+    The file is read once: what was checked is what fairseq uses.
+    """
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+    @staticmethod
+    def load(file, *args, **kwargs) -> dict:
+        return without_files(read_checkpoint(getattr(file, "name", file)))
+
+
 def guard_fairseq() -> None:
     """Let torch load what fairseq puts into a checkpoint, and fairseq load nothing that is not checked.
 
-    All of fairseq's commands, and ``from_pretrained``, read checkpoints by one function; from now on
-    :func:`read_checkpoint` goes before it.
+    All of fairseq's commands, and ``from_pretrained``, read checkpoints by functions of ``checkpoint_utils``.
     """
     torch.serialization.add_safe_globals([argparse.Namespace])
     allow_numpy()
+    checkpoint_utils.torch = _TorchThatChecks()
     load = checkpoint_utils.load_checkpoint_to_cpu
 
     @functools.wraps(load)
     def checked(path, *args, **kwargs):
         local = Path(PathManager.get_local_path(path))
-        if not local.exists():
-            return load(path, *args, **kwargs)  # raises what fairseq may be prepared for
-        read_checkpoint(local, mmap=True)
-        with told_of(path):
+        if local.exists() and not local.is_file():  # a pipe would be waited for
+            raise UserError(f"{path} is not a file")
+        with told_of(path) if local.exists() else nullcontext():
             return load(path, *args, **kwargs)
 
     checkpoint_utils.load_checkpoint_to_cpu = checked

@@ -8,6 +8,7 @@ import io
 import shutil
 import sys
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -31,16 +32,27 @@ class Runs:
         return self.call
 
 
+class Disguised(OrderedDict):
+    """Pickles as an OrderedDict with the items of one model and the attributes of another."""
+
+    def __reduce__(self):
+        return OrderedDict, (), vars(self), None, iter(self.items())
+
+
 @pytest.fixture
 def hostile(trained, tmp_path):
-    """Two checkpoints that would make a file: as they are unpickled, and as fairseq builds their model."""
+    """Checkpoints that would make a file: as they are unpickled, and (two) as fairseq builds their model."""
     marker = tmp_path / "marker"
     state = load_checkpoint(trained / "checkpoint_last.pt")
     torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
     state["cfg"]["model"] = copy.copy(state["cfg"]["model"])
     state["cfg"]["model"].adaptive_softmax_cutoff = f"open({str(marker)!r}, 'w') and None"
     torch.save(state, tmp_path / "setting.pt")
-    return [tmp_path / "pickle.pt", tmp_path / "setting.pt"]
+    state["cfg"]["model"] = Disguised(vars(load_checkpoint(trained / "checkpoint_last.pt")["cfg"]["model"]))
+    code = f"[open({str(marker)!r}, 'w') and (8, 3)][:0] or [(8, 3)]"
+    vars(state["cfg"]["model"]).update(_name="fconv", encoder_layers=code)
+    torch.save(state, tmp_path / "attributes.pt")
+    return [tmp_path / name for name in ("pickle.pt", "setting.pt", "attributes.pt")]
 
 
 def fairseq(name: str):

@@ -1,0 +1,133 @@
+"""A checkpoint's contents rebuilt from exact plain types, so that what is checked is what is used.
+
+``torch.load(weights_only=True)`` runs no code, but what it returns need not be plain data: an ``OrderedDict``
+or a tensor of a file can carry attributes beside its items, and fairseq reads settings as attributes. Here
+everything is rebuilt from dicts, lists, tuples, strings, numbers, None, ``Namespace`` (settings only) and
+dense tensors and arrays (elsewhere). Whatever has no place among these is refused.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import OrderedDict
+
+import numpy as np
+import torch
+
+from .errors import UserError
+
+DEEPEST = 50  # levels of nesting; fairseq's own settings have 5
+MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # values in the settings, and in all
+MOST_CHARACTERS = 10_000_000  # of the settings' text
+MOST_CLAIMED = 16  # times the size of the file: tied parameters are stored once and named several times
+LARGEST = 2**63  # of a whole number
+
+_SCALARS = (str, bool, int, float, type(None))
+_REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_REAL |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_SETTINGS = ("cfg", "args")
+
+
+def plain_state(state: dict, path: str, file_size: int) -> dict:
+    """Rebuild what ``torch.load(weights_only=True)`` returned for the checkpoint at ``path``.
+
+    Args:
+        state: the contents of the file.
+        path: named in error messages.
+        file_size: in bytes; tensors that claim much more than that are refused.
+
+    Raises:
+        UserError: a value is not plain data, is cyclic or nested more than 50 levels deep, or there are more
+            values than any real checkpoint has.
+    """
+    builder = _Builder(path, file_size)
+    return {
+        builder.key(name, "state"): builder.build(value, str(name), settings=name in _SETTINGS)
+        for name, value in state.items()
+    }
+
+
+class _Builder:
+    def __init__(self, path: str, file_size: int):
+        self.path = path
+        self.bytes_left = MOST_CLAIMED * file_size
+        self.values_left = {True: MOST_SETTINGS, False: MOST_VALUES}
+        self.characters_left = MOST_CHARACTERS
+
+    def refuse(self, where: str, reason: str) -> UserError:
+        where = where if len(where) <= 100 else where[:100] + "…"
+        return UserError(f"{self.path} is refused: its {where} {reason}")
+
+    def build(self, value, where: str, *, settings: bool, depth: int = 0):
+        """``value`` rebuilt; ``settings``: it is below ``cfg`` or ``args``, where tensors have no place."""
+        self.values_left[settings] -= 1
+        if depth > DEEPEST:
+            raise self.refuse(where, f"is nested more than {DEEPEST} levels deep, or within itself")
+        if self.values_left[settings] < 0:
+            raise self.refuse(where, "has more values than any real checkpoint")
+        kind = type(value)
+        if kind in _SCALARS:
+            return self._scalar(value, where, settings)
+        if kind in (list, tuple, torch.Size):
+            items = (self.build(item, where, settings=settings, depth=depth + 1) for item in value)
+            return list(items) if kind is list else tuple(items)
+        if kind is dict or kind is OrderedDict:
+            return self._dict(value, where, settings, depth)
+        if kind is Namespace and settings:
+            return self._namespace(value, where, depth)
+        if not settings and kind in (torch.Tensor, torch.nn.Parameter):
+            return self._tensor(value, where)
+        if not settings and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
+            return np.array(value, subok=False)[()]
+        raise self.refuse(where, f"is a {kind.__name__}, which is not plain data")
+
+    def key(self, key, where: str):
+        """A key of a dict: a string or a number, or a tuple of these."""
+        scalars = key if type(key) is tuple else (key,)
+        if not all(type(each) in _SCALARS for each in scalars):
+            raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
+        return key
+
+    def _scalar(self, value, where: str, settings: bool):
+        if type(value) is int and abs(value) >= LARGEST:
+            raise self.refuse(where, "is a number of more than 64 bits")
+        if type(value) is str and settings:
+            self.characters_left -= len(value)
+            if self.characters_left < 0:
+                raise self.refuse(where, "has more text than any real checkpoint")
+        return value
+
+    def _dict(self, value: dict, where: str, settings: bool, depth: int) -> dict:
+        # PyTorch's own state_dict() has a `_metadata`, which fairseq does not save.
+        if type(value) is OrderedDict and set(vars(value)) - ({"_metadata"} if not settings else set()):
+            raise self.refuse(where, "has attributes beside its items, which is not plain data")
+        built = {}
+        for key, inner in value.items():
+            if settings and type(key) is not str:
+                raise self.refuse(where, f"has a name that is a {type(key).__name__}")
+            built[self.key(key, where)] = self.build(
+                inner, f"{where}.{key}", settings=settings, depth=depth + 1
+            )
+        return built
+
+    def _namespace(self, value: Namespace, where: str, depth: int) -> Namespace:
+        items = vars(value)
+        if not all(type(key) is str and not key.startswith("__") for key in items):
+            raise self.refuse(where, "has a name that is no name of a setting")
+        built = {
+            key: self.build(inner, f"{where}.{key}", settings=True, depth=depth + 1)
+            for key, inner in items.items()
+        }
+        return Namespace(**built)
+
+    def _tensor(self, value: torch.Tensor, where: str) -> torch.Tensor:
+        dense = value.layout == torch.strided and value.device.type == "cpu" and not value.is_nested
+        if not dense or value.is_quantized or value.dtype not in _REAL:
+            kind = f"{value.dtype} tensor ({value.layout}, {value.device})".replace("torch.", "")
+            raise self.refuse(where, f"is a {kind}; only dense tensors of real numbers are read")
+        claimed = value.numel() * value.element_size()
+        self.bytes_left -= claimed
+        if claimed > value.untyped_storage().nbytes() or self.bytes_left < 0:
+            shape = "×".join(map(str, value.shape))
+            raise self.refuse(where, f"claims {shape} numbers, more than the file holds")
+        return value.detach()  # without attributes of its own
