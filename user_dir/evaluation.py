@@ -14,7 +14,7 @@ from .corpora import Corpus, normalising
 from .corpora.binarised import check_split, read_dictionary
 from .corpora.readers import read_lines
 from .errors import UserError
-from .files import make_folder, write_json, write_text
+from .files import make_folder, within, write_json, write_text
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -79,9 +79,11 @@ def evaluate(
         )
     hypotheses = translations
     if corpus.description.tokenised:
-        write_text(output / f"{test_set}.tok.{target}", "".join(line + "\n" for line in translations))
+        path = within(output, output / f"{test_set}.tok.{target}")
+        write_text(path, "".join(line + "\n" for line in translations))
         hypotheses = list(map(scoring.detokenizer(target), translations))
-    write_text(output / f"{test_set}.{target}", "".join(line + "\n" for line in hypotheses))
+    path = within(output, output / f"{test_set}.{target}")
+    write_text(path, "".join(line + "\n" for line in hypotheses))
     theirs = scoring.sacrebleu_references(corpus, test_set, source, target)
     name = corpus.description.sacrebleu.get(test_set)
     result = {
@@ -98,7 +100,7 @@ def evaluate(
         **scoring.scores(hypotheses, theirs or [own], bleu, lower_case),
         **_tokenized(corpus, subset, target, translations, own, lower_case),
     }
-    write_json(output / f"{test_set}.json", result)
+    write_json(within(output, output / f"{test_set}.json"), result)
     return result
 
 
@@ -141,7 +143,8 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
 def run_generate(arguments: list[str], subset: str, output: Path) -> Path:
     """Run fairseq-generate with its progress bar showing; returns the file it writes."""
     make_folder(output)
-    log = output / f"generate-{subset}.log"
+    log = within(output, output / f"generate-{subset}.log")
+    generated = within(output, output / f"generate-{subset}.txt")
     # Its own warnings, about its age, would hide what matters.
     command = [sys.executable, "-W", "ignore::UserWarning", "-m", "fairseq_cli.generate"]
     command += [*arguments, "--results-path", str(output)]
@@ -152,7 +155,7 @@ def run_generate(arguments: list[str], subset: str, output: Path) -> Path:
         raise UserError(f"cannot write {log}: {error.strerror}") from None
     if status:
         raise UserError(f"fairseq-generate failed with exit status {status}; see above, and {log}")
-    return output / f"generate-{subset}.txt"
+    return generated
 
 
 def read_translations(path: Path) -> list[str]:

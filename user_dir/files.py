@@ -1,16 +1,77 @@
-"""Files written beside their place, then renamed: nothing half-written is left looking whole."""
+"""Files written beside their place, then renamed: nothing half-written is left looking whole.
+
+And names that others wrote: which may become file names, and where a path really leads.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .errors import UserError
+
+LONGEST = 100  # characters of a name
+
+
+def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str | None:
+    """Why ``name`` cannot become the name of a file; None if it can.
+
+    Args:
+        name: as somebody wrote it.
+        folders: it may have several parts, separated by ``/``, each a plain name.
+        longest: how many characters it may have; twice as many bytes in each part.
+    """
+    if not isinstance(name, str):
+        return "is not a text"
+    if not name:
+        return "is empty"
+    if len(name) > longest:
+        return f"is longer than {longest} characters"
+    if not name.isprintable():  # control characters, line ends, lone surrogates, invisible letters
+        return "has a character that cannot be printed"
+    if "\\" in name or re.match("[A-Za-z]:", name):
+        return "is a path of Windows"
+    if name.startswith("/"):
+        return "is an absolute path"
+    if "/" in name and not folders:
+        return "has a '/'"
+    for part in name.split("/"):
+        if part in ("", ".", ".."):
+            return f"has a part {part!r}"
+        if part.startswith("-"):
+            return "begins with '-', like a flag"
+        if len(part.encode()) > 2 * longest:
+            return f"is longer than {2 * longest} bytes"
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: its repr, of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def leads_out(folder: Path, path: Path) -> Path | None:
+    """Where ``path`` leads, all links followed, if that is not within ``folder``; None if it is."""
+    try:
+        end = path.resolve()
+        return None if end.is_relative_to(folder.resolve()) else end
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that can be none
+        return path
+
+
+def within(folder: Path, path: Path) -> Path:
+    """Return ``path``, about to be written; raise UserError if a link, or ``..``, leads out of ``folder``."""
+    end = leads_out(folder, path)
+    if end is not None:
+        raise UserError(f"{path} is not written: it leads out of {folder}, to {end}; remove the link")
+    return path
 
 
 @contextmanager

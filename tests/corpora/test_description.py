@@ -1,7 +1,7 @@
 import pytest
 from tiny import DESCRIPTION
 
-from user_dir.corpora.description import read_description
+from user_dir.corpora.description import RESERVED, read_description
 from user_dir.errors import UserError
 
 PAPER = ("iwslt17-de-en", "iwslt14-de-en", "kftt-ja-en", "wmt16-ro-en", "wmt14-en-de")
@@ -56,6 +56,7 @@ def test_everything_a_corpus_reads_is_published_somewhere():
         ("[de, en]", "[de]", "line 2: languages is"),
         ("[de, en]", "[de, no]", "line 2: languages is"),  # YAML reads no as False
         ("[de, en]", "[de, de]", "line 2: languages names 'de' twice"),
+        ("[de, en]", f"[de, {'x' * 51}]", "line 2: languages is"),
         ("[de, en]", "[de, zh-tw]", "line 2: languages is"),
         ("  valid:", "  validation:", "line 3: splits has train, validation"),
         ("big_test", "test1", "line 3: splits: test1 would be fairseq's test"),
@@ -94,6 +95,12 @@ def test_a_bad_description_names_key_and_line(tmp_path, old, new, complaint):
     with pytest.raises(UserError, match=complaint) as caught:
         described(tmp_path, DESCRIPTION.replace(old, new))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("language", [*sorted(RESERVED), "JSON", "None"])
+def test_a_language_that_other_files_end_in_is_refused(tmp_path, language):
+    with pytest.raises(UserError, match=f"line 2: languages: '{language}' is the ending of other files"):
+        described(tmp_path, DESCRIPTION.replace("[de, en]", f"[{language}, en]"))
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "word"])

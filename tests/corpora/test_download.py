@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import logging
+import resource
 
 import pytest
 from server import serving
@@ -131,8 +132,12 @@ def test_without_a_checksum_nothing_is_resumed(url, tmp_path, requests):
 
 
 def test_a_full_disk_is_no_matter_for_mirrors(url, tmp_path, requests):
-    (tmp_path / "plain.part").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"cannot write .*plain\.part: No space left on device"):
-        download(published(url, "good/plain", "good/plain", sha256=SHA256), tmp_path / "plain")
+    soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        with pytest.raises(UserError, match=r"cannot write .*plain\.part: File too large"):
+            download(published(url, "good/plain", "good/plain", sha256=SHA256), tmp_path / "plain")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, most))
     assert len(requests) == 1
     assert not (tmp_path / "plain").exists()

@@ -9,6 +9,7 @@ from sacrebleu.dataset import DATASETS
 
 from ..corpora.readers import read_lines
 from ..errors import UserError
+from ..files import name_fault, shown
 from ..reading import parse_json, read_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,8 +123,13 @@ def _read(file: Path) -> _Read:
         raise UserError(
             f"{file} is no evaluation that scripts/evaluate.py wrote: it lacks {', '.join(missing)}"
         )
-    target = evaluation["direction"].partition("-")[2]
-    translations = _text(file.parent / f"{evaluation['test_set']}.{target}")
+    beside = f"{evaluation['test_set']}.{evaluation['direction'].partition('-')[2]}"
+    fault = name_fault(beside, longest=255)
+    if fault is not None:
+        raise UserError(
+            f"{file} is no evaluation of evaluate.py's: its translations' name {shown(beside)} {fault}"
+        )
+    translations = _text(file.parent / beside)
     signature = dict(part.partition(":")[::2] for part in evaluation["bleu_signature"].split("|"))
     references = _references(file, evaluation["references"], evaluation["direction"])
     return _Read(translations, TestSet(references, signature.get("tok"), signature.get("case") == "lc"))

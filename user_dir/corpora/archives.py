@@ -21,6 +21,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..files import within
 
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"
 PACKERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -66,11 +67,14 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
                         f"{archive}: its member {name} is a link or no file; do not use it, get it again"
                     )
                 with read() as source:
-                    _copy(source, folder / name, size, archive)
+                    _copy(source, within(folder, folder / name), size, archive)
                 wanted.discard(name)
+    except OSError as error:
+        if error.errno is None:  # a decompressor's
+            raise _broken(archive, error) from None
+        raise UserError(f"cannot extract {archive}: {error.filename or folder}: {error.strerror}") from None
     except BROKEN as error:
-        reason = " ".join(str(error).split()) or "it ends too soon"
-        raise UserError(f"{archive} is not a whole archive ({reason}); get it again") from None
+        raise _broken(archive, error) from None
     if wanted:
         raise UserError(_missing(archive, sorted(wanted)[0], seen))
 
@@ -133,6 +137,11 @@ def _copy(source, target: Path, size: int, archive: Path) -> None:
         shutil.copyfileobj(source, file, 1 << 20)
         if file.tell() != size:
             raise UserError(f"{archive} is not a whole archive ({target.name} ends too soon); get it again")
+
+
+def _broken(archive: Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split()) or "it ends too soon"
+    return UserError(f"{archive} is not a whole archive ({reason}); get it again")
 
 
 def _missing(archive: Path, name: str, seen: list[str]) -> str:

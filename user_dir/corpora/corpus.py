@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import name_fault, shown
 from . import normalising
 from .description import Description, read_description
 
@@ -54,6 +55,12 @@ class Corpus:
     def segmented(self) -> Path:
         """Folder of the text cut into pieces, one ``SUBSET.LANGUAGE`` for each of ``text``."""
         return self.folder / "text" / "spm"
+
+    @property
+    def written(self) -> list[Path]:
+        """Every folder that preparing writes to, but for that of downloads."""
+        text = self.folder / "text"
+        return [self.extracted, text, text / "reference", text / "normalised", self.segmented, self.bin]
 
     @property
     def spm_model(self) -> Path:
@@ -107,9 +114,13 @@ class Corpus:
 
 
 def known_corpora(data_dir: Path | str | None = None) -> list[str]:
-    """Names of all corpora that have a ``corpus.yaml``, in ``data_dir`` or in the repository."""
+    """Names of all corpora that have a ``corpus.yaml``, in ``data_dir`` or in the repository.
+
+    A folder whose name cannot be a corpus's is left out.
+    """
     folders = {DATA, Path(data_dir or DATA)}
-    return sorted({path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")})
+    names = {path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")}
+    return sorted(name for name in names if name_fault(name) is None)
 
 
 def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
@@ -118,6 +129,9 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     Its files are under ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is the one
     found there, or else the repository's. An unknown name raises a ``UserError`` that lists the known ones.
     """
+    fault = name_fault(name)
+    if fault is not None:
+        raise UserError(f"there is no corpus {shown(name)}: that name {fault}")
     if name not in known_corpora(data_dir):
         known = ", ".join(known_corpora(data_dir))
         raise UserError(

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import UserError
-from ..reading import read_yaml
+from yaml import MappingNode, ScalarNode
 
+from ..errors import UserError
+from ..files import name_fault, shown
+from ..reading import read_yaml
+from .archives import split_name
+
+LONGEST_LANGUAGE = 50  # so that SUBSET.SOURCE-TARGET.SOURCE.bin is a name of less than 255 characters
+# A language is the ending of file names. Taken as endings, in lower case, are:
+RESERVED = {
+    *("json", "log", "txt", "tok"),  # beside translations: scores, fairseq-generate's output, tokens
+    *("bin", "idx", "out", "none"),  # beside binarised data; fairseq writes SOURCE-None for a single side
+    *("part", "tmp"),  # what is not whole yet
+    *("gz", "bz2", "xz", "tar", "tgz", "tbz", "tbz2", "txz", "zip"),  # read as packed
+    *("sgm", "sgml", "xml", "tmx"),  # read as another format
+}
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+
+
+Lines = dict[tuple[str, ...], int]  # (key,) or (key, key within it) → line of the file
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,7 @@ class Description:
     sacrebleu: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     downloads: dict[str, Download] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    lines: Lines = field(default_factory=dict, compare=False, repr=False)
 
     def error(self, key: str, complaint: str) -> UserError:
         """The error to raise over a key, naming file and line."""
@@ -86,8 +103,14 @@ def read_description(path: Path) -> Description:
     """Read and check ``path``; a ``UserError`` names the file, the line and the remedy."""
     values, lines = _load(path)
 
-    def fail(key: str, complaint: str) -> None:
-        raise UserError(f"{_where(path, lines, key)}: {complaint}")
+    def fail(key: str, complaint: str, inner: Any = None) -> None:
+        raise UserError(f"{_where(path, lines, key, inner)}: {complaint}")
+
+    def require_name(name: Any, key: str, called: str, inner: Any, folders: bool = False) -> None:
+        fault = name_fault(name, folders)
+        if fault is not None:
+            remedy = "give a plain relative name" if isinstance(name, str) else "write it in quotes"
+            fail(key, f"{key}: {called} {shown(name)} {fault}; {remedy}", inner)
 
     for key in values:
         if key not in KEYS:
@@ -101,7 +124,10 @@ def read_description(path: Path) -> Description:
 
     languages = values["languages"]
     if len(languages) != 2 or not all(_is_language(language) for language in languages):
-        fail("languages", f"languages is {languages!r}, but must be two codes such as [de, en]")
+        fail("languages", f"languages is {shown(languages)}, but must be two codes such as [de, en]")
+    for language in languages:
+        if language.lower() in RESERVED:
+            fail("languages", f"languages: {language!r} is the ending of other files; give another code")
     if languages[0] == languages[1]:
         fail("languages", f"languages names {languages[0]!r} twice; give source and target")
     if not {"train", "valid"} < values["splits"].keys():
@@ -109,25 +135,41 @@ def read_description(path: Path) -> Description:
             "splits", f"splits has {', '.join(map(str, values['splits']))}; give train, valid and a test set"
         )
     for name in values["splits"]:
-        if not isinstance(name, str):
-            fail("splits", f"splits: the name {name!r} is not a text; write it in quotes")
+        require_name(name, "splits", "the name", name)
         # Corpus.text takes a test set's own name and fairseq's, so they must not be crossed.
         if re.fullmatch(r"test\d*", name) and _subsets(values["splits"])[name] != name:
             fail("splits", f"splits: {name} would be fairseq's {_subsets(values['splits'])[name]}; rename it")
+        if values.get("tokenised") and f"{name}.tok" in values["splits"]:
+            fail("splits", f"splits: the tokens of {name} would be named as the split {name}.tok; rename it")
+        for file in _file_names(values["splits"][name]):
+            archive, member = split_name(file)
+            require_name(archive, "splits", f"{name} is read from a file whose name", name, folders=True)
+            if member is not None:
+                require_name(member, "splits", f"{name} is read from a member whose name", name, folders=True)
+                if re.match(r"stamp[./]|stamp$", member):
+                    fail(
+                        "splits",
+                        f"splits: {name}: {archive} cannot have a member {member}, a name we use",
+                        name,
+                    )
     for key in ("vocabulary_size", "learn_from"):
         if values.get(key, 1) < 1:
             fail(key, f"{key} is {values[key]}, but must be positive")
     if not 0 < values.get("character_coverage", 1.0) <= 1:
         fail("character_coverage", f"character_coverage is {values['character_coverage']}, not in (0, 1]")
-    for name in values.get("sacrebleu", {}):
+    for name, theirs in values.get("sacrebleu", {}).items():
         if name not in values["splits"]:
-            fail("sacrebleu", f"sacrebleu: there is no test set {name!r} under splits")
+            fail("sacrebleu", f"sacrebleu: there is no test set {shown(name)} under splits", name)
+        require_name(theirs, "sacrebleu", f"its name of {name}, which is", name, folders=True)
     downloads = {}
     for name, entry in values.pop("downloads", {}).items():
+        require_name(name, "downloads", "the name", name, folders=True)
+        if name.endswith(".part"):
+            fail("downloads", f"downloads: {name} would be named as an unfinished download; rename it", name)
         try:
             downloads[name] = _download(name, entry)
         except UserError as error:
-            fail("downloads", f"downloads: {error}")
+            fail("downloads", f"downloads: {error}", name)
     values["languages"] = tuple(languages)
     return Description(path=path, downloads=downloads, lines=lines, **values)
 
@@ -149,8 +191,23 @@ def _download(name: str, entry: Any) -> Download:
     return Download(tuple(urls), size, checksums)
 
 
-def _where(path: Path, lines: dict[str, int], key: str) -> str:
-    return f"{path}, line {lines[key]}" if key in lines else str(path)
+def _file_names(value: Any) -> Iterator[str]:
+    """Every text within what a split is read from that names a file, ``{language}`` still in it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _file_names(each)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            if key != "format":
+                yield from _file_names(each)
+
+
+def _where(path: Path, lines: Lines, key: str, inner: Any = None) -> str:
+    """The file, and the line of ``inner`` under ``key``, or of ``key``, as far as they are known."""
+    line = lines.get((key, inner), lines.get((key,)))
+    return str(path) if line is None else f"{path}, line {line}"
 
 
 def _subsets(splits: dict[str, Any]) -> dict[str, str]:
@@ -161,20 +218,24 @@ def _subsets(splits: dict[str, Any]) -> dict[str, str]:
 
 def _is_language(code: Any) -> bool:
     # An unquoted `no` is False in YAML; a hyphen or dot would be torn apart in fairseq's file names.
-    return isinstance(code, str) and re.fullmatch("[A-Za-z_]+", code) is not None
+    whole = isinstance(code, str) and re.fullmatch("[A-Za-z_]+", code) is not None
+    return whole and len(code) <= LONGEST_LANGUAGE
 
 
-def _load(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The top level of a YAML file, and the line each key stands on."""
+def _load(path: Path) -> tuple[dict[str, Any], Lines]:
+    """What a YAML file holds, and the lines that its keys and those one level below stand on."""
     values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; see data/README.md for the keys")
-    lines: dict[str, int] = {}
-    for key, _ in node.value:
+    lines: Lines = {}
+    for key, value in node.value:
         line = key.start_mark.line + 1
-        if key.value in lines:
+        if (key.value,) in lines:
             raise UserError(
-                f"{path}, line {line}: {key.value!r} was already given on line {lines[key.value]}"
+                f"{path}, line {line}: {key.value!r} was already given on line {lines[(key.value,)]}"
             )
-        lines[key.value] = line
+        lines[(key.value,)] = line
+        for inner, _ in value.value if isinstance(value, MappingNode) else ():
+            if isinstance(inner, ScalarNode):
+                lines[key.value, inner.value] = inner.start_mark.line + 1
     return values, lines

@@ -12,6 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..files import within
 from .checksums import checksums, difference
 from .description import Download
 
@@ -23,15 +24,16 @@ AGENT = "Mozilla/5.0 (compatible; corpus preparation)"  # some hosts refuse Pyth
 REMEDY = "run again, or get it by other means and give its folder with --raw"
 
 
-def download(published: Download, target: Path) -> Path:
+def download(published: Download, target: Path, folder: Path | None = None) -> Path:
     """Fetch a file into ``target``, by way of ``target.part``, and return ``target``.
 
     What has arrived of a file with a known checksum stays in ``target.part`` when the connection breaks, and
-    the next mirror, or the next run, goes on from there. Raises a ``UserError`` that says what each mirror
+    the next mirror, or the next run, goes on from there. Nothing is written out of ``folder``, that of
+    ``target`` if not given, wherever links in it lead. Raises a ``UserError`` that says what each mirror
     answered; ``target`` then does not exist.
     """
+    part = within(folder or target.parent, target.with_name(target.name + ".part"))
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
     complaints: list[str] = []
     for url in published.urls:
         if complaints:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
+from ..files import leads_out, within
 from . import stamps
 from .archives import extract, is_archive, split_name
 from .checksums import checksums, difference
@@ -51,7 +52,10 @@ def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
                 raise _absent(name, folder)
             # Text may be published packed or plain; its name says which of the two it is to be here.
             packed = published.urls[0].endswith(".gz") and not is_archive(name) and not name.endswith(".gz")
-            path = download(published, folder / (f"{name}.gz" if packed else name))
+            path = download(published, folder / (f"{name}.gz" if packed else name), corpus.folder)
+        elsewhere = leads_out(folder, path)
+        if elsewhere is not None:
+            logger.warning("warning: %s is a link; what is read is %s", path, elsewhere)
         known = published.checksums if published is not None else {}
         found = checksums(path, dict.fromkeys(["sha256", *known]))
         digests[name] = found["sha256"]
@@ -74,12 +78,12 @@ def extract_members(corpus: Corpus, raw: Path | None, digests: dict[str, str], f
         if member is not None:
             wanted.setdefault(archive, []).append(member)
     for archive, members in wanted.items():
-        stamp = corpus.extracted / archive / "stamp.json"
+        stamp = within(corpus.folder, corpus.extracted / archive / "stamp.json")
         made_from = {"sha256": digests[archive], "members": sorted(members)}
         if stamps.is_whole(stamp, made_from) and not force:
             logger.info("extract %s: already there", archive)
             continue
-        with stamps.building(stamp, made_from) as build:
+        with stamps.building(stamp, made_from, corpus.folder) as build:
             extract(_require(corpus, archive, raw or corpus.raw), members, build.folder)
 
 

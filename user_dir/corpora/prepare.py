@@ -10,6 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..files import within
 from ..lock import locked
 from . import cleaning, normalising, parallel_text, stamps, toy_grammar
 from .binarise import preprocess, write_dictionary
@@ -62,6 +63,8 @@ def prepare(
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers} is not a positive number")
     workers = workers or available_cores()
+    for folder in corpus.written:
+        within(corpus.folder, folder)
     with locked(corpus.folder, "preparing"):
         make_text(corpus, family, raw, workers, force)
         make_normalised(corpus, workers, force)
@@ -95,7 +98,7 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     logger.info(
         "sentencepiece: learning %s pieces from the training text", f"{settings['vocabulary_size']:,}"
     )
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs, corpus.folder) as build:
         build.report = {"chosen_size": chosen}
         sentences = _lines(*(corpus.normalised("train", each) for each in corpus.languages))
         train_model(sentences, build.folder / "spm.model", **settings)
@@ -112,7 +115,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
     inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json"), "clean": [vars(each) for each in limits]}
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("segmented text")
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs, corpus.folder) as build:
         for split, subset in corpus.subsets.items():
             sides = (
                 segment(_lines(corpus.normalised(subset, language)), corpus.spm_model, workers)
@@ -144,7 +147,7 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("binarised data")
     logger.info("fairseq-preprocess: binarising %s", ", ".join(corpus.subsets))
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs, corpus.folder) as build:
         training = [corpus.segmented / f"train.{language}" for language in corpus.languages]
         dictionary = build.folder / "dict.txt"
         size = write_dictionary(vocabulary(corpus.spm_model), _lines(*training), dictionary)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..files import name_fault, within
 from ..reading import parse_json
 
 
@@ -28,14 +29,16 @@ class Build:
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
-    """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none."""
+    """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none, or one of files elsewhere."""
     try:
         record = parse_json(stamp.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     parts = ("inputs", "outputs", "report")
     whole = isinstance(record, dict) and all(isinstance(record.get(name), dict) for name in parts)
-    return record if whole else {}
+    # What a stamp lists is removed when the stage is built anew.
+    plain = whole and not any(name_fault(name, folders=True, longest=255) for name in record["outputs"])
+    return record if plain else {}
 
 
 def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
@@ -54,9 +57,13 @@ def fingerprint(stamp: Path) -> str:
 
 
 @contextmanager
-def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
-    """Build a stage anew: the body fills ``Build.folder``; if it raises, the old files stay as they were."""
-    target = stamp.parent
+def building(stamp: Path, inputs: dict[str, Any], root: Path | None = None) -> Iterator[Build]:
+    """Build a stage anew: the body fills ``Build.folder``; if it raises, the old files stay as they were.
+
+    Raises a ``UserError`` rather than write out of ``root``, where links lead there; if it is not given, out
+    of the stamp's folder.
+    """
+    target = within(root or stamp.parent, stamp.parent)
     target.mkdir(parents=True, exist_ok=True)
     prefix = f"{stamp.stem}.part-"
     for leftover in target.glob(f"{prefix}*"):  # of an interrupted run
@@ -69,6 +76,8 @@ def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
         stamp.unlink(missing_ok=True)
         files = sorted(path for path in scratch.rglob("*") if path.is_file())
         outputs = {path.relative_to(scratch).as_posix(): path.stat().st_size for path in files}
+        for name in [*replaced, *outputs]:
+            within(target, (target / name).parent)
         for name in replaced.keys() - outputs.keys():
             (target / name).unlink(missing_ok=True)
         for name in outputs:

@@ -45,7 +45,7 @@ def make_text(corpus: Corpus, family: Any, raw: Path | None, workers: int, force
     if stamps.is_whole(stamp, inputs) and not force:
         return logger.info("text: already there")
     family.extract_members(corpus, raw, inputs["raw"], force)
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs, corpus.folder) as build:
         held_out = family.held_out(corpus)
         pairs = family.pairs(corpus, "train", raw)
         build.report = write_training(corpus, pairs, build.folder, limits, held_out, workers)
@@ -142,7 +142,7 @@ def make_normalised(corpus: Corpus, workers: int, force: bool) -> None:
     inputs = {"text": stamps.fingerprint(corpus.folder / "text" / "stamp.json"), "steps": steps}
     if stamps.is_whole(stamp, inputs) and not force:
         return logger.info("normalised text: already there")
-    with stamps.building(stamp, inputs) as build:
+    with stamps.building(stamp, inputs, corpus.folder) as build:
         for split, subset in corpus.subsets.items():
             for language in corpus.languages if steps[split] else ():
                 text = corpus.text(subset, language)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
-from ..files import write_json
+from ..files import within, write_json
 from ..lock import Busy, locked
 from ..reading import parse_json
 from ..training import check_config, check_settings, hydra_override
@@ -56,9 +56,10 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
         records: the same of what is kept of the runs.
 
     Raises:
-        UserError: naming the first thing that is wrong.
+        UserError: naming the first thing that is wrong, links that lead out of these folders included.
     """
-    record = records / run.experiment / run.label
+    folder = within(place, place / run.experiment / run.label)
+    record = within(records, records / run.experiment / run.label)
     overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
     settings = run.config.resolve()
     try:
@@ -73,7 +74,7 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
         corpus = _corpus(run, config, root)
         data = read_json(record / ASKED).get("data")
     asked = {"config": config, "data": data, "average": run.average}
-    return Job(run, place / run.experiment / run.label, record, corpus, stamps.as_json(asked))
+    return Job(run, folder, record, corpus, stamps.as_json(asked))
 
 
 def _corpus(run: Run, config: dict, root: Path) -> Corpus:

@@ -9,18 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..files import name_fault, shown
 from ..reading import read_yaml
 
 KEYS = {"average": (int, "a positive whole number"), "runs": (list, "a list of runs")}
 RUN_KEYS = {
-    "name": (str, "a name of letters, digits, '.', '_' and '-'"),
+    "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
     "config": (str, "the path of a config"),
     "overrides": (list, "a list of section.key=value"),
     "seeds": (list, "a list of whole numbers"),
     "of": (str, "the name of another experiment"),
 }
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-OURS = {"common.seed": "give seeds", "checkpoint.save_dir": "every run gets a folder of its own"}
+OURS = {
+    "common.seed": "give seeds",
+    "checkpoint.save_dir": "every run gets a folder of its own",
+    "common.user_dir": "it is this plugin",
+    "common.log_file": "every run has its log in its folder",
+    "common.tensorboard_logdir": "it would be written out of the run's folder",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,9 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     Raises:
         UserError: with the file and the line, saying what is wrong.
     """
+    fault = name_fault(path.stem)
+    if fault is not None:
+        raise UserError(f"{path}: the experiment's name, {shown(path.stem)}, {fault}; rename the file")
     values, lines = _load(path)
     _check(values, KEYS, ("runs",), str(path))
     average = values.get("average", 5)
@@ -88,18 +98,21 @@ def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> 
         raise UserError(f"{where}: a run is {entry!r}, but must be a mapping with name and config")
     _check(entry, RUN_KEYS, ("name", "config"), where)
     for key in ("name", "of"):
-        if key in entry and not re.fullmatch(NAME, entry[key]):
-            raise UserError(f"{where}: {key} is {entry[key]!r}, but must be {RUN_KEYS['name'][1]}")
+        if key in entry and (not re.fullmatch(NAME, entry[key]) or name_fault(entry[key])):
+            raise UserError(f"{where}: {key} is {shown(entry[key])}, but must be {RUN_KEYS['name'][1]}")
     overrides = entry.get("overrides", [])
     for override in overrides:
-        key = override.partition("=")[0].lstrip("+~") if isinstance(override, str) else None
+        key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
         if key is None or "=" not in override:
             raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
-        if key in OURS:
-            raise UserError(f"{where}: {override} cannot be an override; {OURS[key]}")
+        for ours, instead in OURS.items():
+            if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
+                raise UserError(f"{where}: {override} cannot be an override; {instead}")
+        if key.partition(".")[0] == "hydra":
+            raise UserError(f"{where}: {override} cannot be an override; it says where hydra writes")
     seeds = entry.get("seeds", [1])
-    if not seeds or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds):
-        raise UserError(f"{where}: seeds is {seeds!r}, but must be {RUN_KEYS['seeds'][1]}")
+    if not seeds or not all(type(seed) is int and abs(seed) < 2**63 for seed in seeds):
+        raise UserError(f"{where}: seeds is {shown(seeds)}, but must be {RUN_KEYS['seeds'][1]}")
     return [
         Run(
             entry.get("of", experiment),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..files import write_text
+from ..errors import UserError
+from ..files import name_fault, shown, within, write_text
 from .folders import ASKED, Job, read_json
 from .training import ROOT
 
@@ -31,8 +32,13 @@ def _copy(job: Job, file: Path) -> None:
     if file.suffix == ".json":
         for place in (ROOT, job.folder):
             text = text.replace(json.dumps(f"{place}/", ensure_ascii=False).strip('"'), "")
-    write_text(job.record / file.relative_to(job.folder), text)
+    write_text(within(job.record, job.record / file.relative_to(job.folder)), text)
 
 
 def _translations(evaluation: Path) -> Path:
-    return evaluation.with_suffix(f".{read_json(evaluation)['direction'].partition('-')[2]}")
+    direction = read_json(evaluation).get("direction")
+    target = direction.partition("-")[2] if isinstance(direction, str) else direction
+    fault = name_fault(target)
+    if fault is not None:
+        raise UserError(f"{evaluation} is broken: the target language {shown(target)} {fault}; remove it")
+    return evaluation.with_name(f"{evaluation.stem}.{target}")
