@@ -41,7 +41,7 @@ def split_parser(description: str) -> argparse.ArgumentParser:
 
 def open_split(args: argparse.Namespace) -> SimpleNamespace:
     """Load what the arguments name: ``corpus``, ``subset``, ``model``, ``task``; ``report`` says which."""
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
     from user_dir.corpora import load_corpus
 

@@ -165,7 +165,7 @@ def profile(args: argparse.Namespace, device, report: dict) -> None:
 
 def workshops(args: argparse.Namespace, device, report: dict):
     """One after the other, what builds the systems of each size and precision, and what they are."""
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.benchmarks.systems import PRECISIONS, Workshop
     from user_dir.corpora import load_corpus
     from user_dir.errors import UserError

@@ -35,7 +35,7 @@ def main(argv=None) -> None:
     """Read, ask, print, write."""
     args = parse_args(argv)
 
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.findings import findings, read_model
     from user_dir.analysis.findings_tables import findings_tables
 

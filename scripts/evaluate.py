@@ -40,7 +40,7 @@ def main(argv=None) -> None:
     """Evaluate, and print a line per test set."""
     args = parse_args(argv)
 
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.corpora import load_corpus
     from user_dir.evaluation import evaluate
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
     """All of it; the exit status is 1 where a test fails."""
     import torch
 
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.benchmarks import random_tokens
     from user_dir.benchmarks.attention import SENTENCES, alpha_error, time_attention, verdicts
     from user_dir.benchmarks.attention_tables import attention_table, verdict_table

@@ -48,7 +48,7 @@ def main(argv=None) -> None:
                 f"--head names {len(chosen)} heads for {len(args.maps)} models; give one, or one each"
             )
 
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.maps import Maps
     from user_dir.analysis.plots import TITLES, save
     from user_dir.analysis.plots_maps import head_maps

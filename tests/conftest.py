@@ -20,7 +20,7 @@ if str(ROOT) not in sys.path:
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import user_dir  # noqa: E402, F401  registers the model and its architectures
+import user_dir.models  # noqa: E402, F401  registers the model and its architectures
 
 # The tensors are small: more threads would cost more than they gain.
 torch.set_num_threads(1)

@@ -1,20 +1,25 @@
-"""Adaptively Sparse Transformers for fairseq: load with ``--user-dir user_dir``."""
+"""Adaptively sparse attention: the mathematics, and a plugin for fairseq (``--user-dir``).
 
-import logging
+Importing this package imports nothing else. fairseq, given it as ``--user-dir``, imports :mod:`.models`,
+which registers the model and installs the :mod:`.guards`.
+"""
 
-# fairseq, when imported, lets all debugging output through, and imports matplotlib, which has much of it.
-for _name in ("matplotlib", "fontTools", "PIL"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
+import importlib
+import os
 
-from . import models  # noqa: E402  registers the model and its architectures
-from .loading import guard_fairseq  # noqa: E402
 
-guard_fairseq()
-from .memory import guard_memory  # noqa: E402
+class _Path(list):
+    """The package's ``__path__``, which imports the models as fairseq finds its ``--user-dir`` in it.
 
-guard_memory()
-from .interruptions import guard_training  # noqa: E402  wraps what the former put in the place of fairseq's
+    fairseq imports the models of a package that is new to it. Where :mod:`.entmax`, say, was imported
+    before, it only asks whether the package that is there has this path.
+    """
 
-guard_training()
+    def __contains__(self, path) -> bool:
+        found = os.path.realpath(path) in map(os.path.realpath, self)
+        if found:
+            importlib.import_module(f"{__name__}.models")
+        return found
 
-__all__ = ["models"]
+
+__path__ = _Path(__path__)

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .attention import Alpha
 from .errors import UserError
 from .files import durable, written_beside
-from .loading import read_checkpoint, require_finite, told_of
+from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite
 from .models.flags import alpha_configs
 
 
@@ -32,7 +32,7 @@ def load_checkpoint(path: str | Path) -> dict:
     state = read_checkpoint(path)
     if state.get("cfg") is None:
         # Written before fairseq had cfg. With args gone too, fairseq reads what we make of them.
-        with told_of(path):
+        with blaming(path):
             cfg = convert_namespace_to_omegaconf(state["args"])
             state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         state["args"] = None
@@ -90,7 +90,7 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
     name = model_name(state)
     if not name.startswith("adaptively_sparse_transformer"):
         raise UserError(f"it is of a {name}, whose heads have no α; convert_checkpoint.py gives it one")
-    with told_of("it"):
+    with blaming("it"):
         return _alphas(state, name)
 
 
@@ -189,7 +189,7 @@ def from_stock(state: dict, alpha: float) -> dict:
     name = model_name(state)
     if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
-    with told_of("the checkpoint"):
+    with blaming("the checkpoint"):
         settings = argparse.Namespace(**model_settings(state))
         ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
         ours = "adaptively_sparse_transformer"

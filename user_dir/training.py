@@ -19,9 +19,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from . import models  # noqa: F401  registers the architectures
 from .corpora.binarised import check_split
-from .distributed import READ_BY_EACH, launched_workers
 from .errors import UserError
+from .guards.workers import READ_BY_EACH, launched_workers
 from .reading import read_yaml
 
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))

@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=500, metavar="N", help="default: 500")
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    import user_dir  # noqa: F401  registers the model
+    import user_dir.models  # noqa: F401  registers the model
 
     logging.disable(logging.WARNING)
     print("| precision | weights | updates | loss | NaN or inf | overflows | loss scale | α |")

@@ -350,10 +350,10 @@ def test_summary_of_alpha_is_logged():
     model = build("--decoder-self-attention-normalizer sparsemax")
     model.train()
     with metrics.aggregate(new_root=True) as log:
-        model.set_num_updates(1)
+        model.after_update(1)
         with torch.no_grad():
             model.encoder.layers[0].self_attn.alpha.a.fill_(3.0)
-        model.set_num_updates(2)
+        model.after_update(2)
     values = log.get_smoothed_values()
     assert {name for name in values if name.startswith("alpha")} == {
         f"alpha_{name}_{kind}"

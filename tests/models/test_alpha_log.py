@@ -5,7 +5,6 @@ import json
 
 import pytest
 import torch
-from fairseq.logging import metrics
 from helpers import build
 
 from user_dir.errors import UserError
@@ -158,6 +157,7 @@ def test_the_model_writes_what_it_has(tmp_path):
     path = tmp_path / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 2 --decoder-self-fixed-alpha 1.5")
     model.set_num_updates(0)
+    model.state_dict()
     assert not path.exists()  # loading a checkpoint is no training
     model.train()
     seen = {}
@@ -165,7 +165,7 @@ def test_the_model_writes_what_it_has(tmp_path):
         with torch.no_grad():
             model.encoder.layers[1].self_attn.alpha.a.add_(0.1)
         seen[update] = {name: torch.stack(layers).tolist() for name, layers in model.alphas().items()}
-        model.set_num_updates(update)
+        model.after_update(update)
     assert updates(path) == [0, 2, 4]
     for line in lines(path):
         assert list(line) == ["update", "encoder_self", "decoder_self", "decoder_context"]
@@ -177,9 +177,8 @@ def test_the_model_writes_what_it_has(tmp_path):
 
 def test_interval_is_100_unless_given(tmp_path):
     model = build(f"--alpha-log {tmp_path / 'alpha.jsonl'}")
-    model.train()
     for update in range(0, 301, 50):
-        model.set_num_updates(update)
+        model.after_update(update)
     assert updates(tmp_path / "alpha.jsonl") == [0, 100, 200, 300]
 
 
@@ -188,7 +187,7 @@ def test_validation_between_updates_changes_nothing(tmp_path):
     model = build(f"--alpha-log {path} --alpha-log-interval 1")
     for update in range(3):
         model.train()
-        model.set_num_updates(update)
+        model.after_update(update)
         model.eval()
     assert updates(path) == [0, 1, 2]
 
@@ -200,55 +199,17 @@ def test_only_the_first_worker_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(adaptively_sparse_transformer.distributed, "is_initialized", lambda: True)
     for rank in (1, 2, 0):
         monkeypatch.setattr(adaptively_sparse_transformer.distributed, "get_rank", lambda rank=rank: rank)
-        model.set_num_updates(rank)
+        model.after_update(rank)
         assert path.exists() == (rank == 0)
 
 
-def test_the_last_update_is_recorded_where_training_pauses(tmp_path):
-    """fairseq tells of an update only as the next begins; validation must not log α as its own figure."""
-    path = tmp_path / "alpha.jsonl"
-    model = build(f"--alpha-log {path} --alpha-log-interval 1 --alpha-freeze-updates 9")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.train()
-    model.set_num_updates(0)
-    model.eval()
-    assert updates(path) == [0], "no update was made"
-    model.train()
-    optimizer.step()
-    with metrics.aggregate() as logged:
-        model.eval()
-        model.eval()
-    assert updates(path) == [0, 1]
-    assert not logged.get_smoothed_values()
-    model.train()
-    model.set_num_updates(1)
-    assert updates(path) == [0, 1]
-
-
-def begun(folder):
-    """An α log of every update, a model that writes it and has been told of update 0, its optimizer."""
-    path = folder / "alpha.jsonl"
-    model = build(f"--alpha-log {path} --alpha-log-interval 1")
-    model.train()
-    model.set_num_updates(0)
-    return path, model, torch.optim.SGD(model.parameters(), lr=0.1)
-
-
-def test_the_line_of_a_checkpoint_is_there_before_it(tmp_path):
-    """Else a run killed after its last checkpoint would never have the line."""
-    path, model, optimizer = begun(tmp_path)
-    model.state_dict()
-    assert updates(path) == [0], "no update was made"
-    optimizer.step()
-    model.state_dict()
-    assert updates(path) == [0, 1]
-
-
 def test_the_copy_of_a_model_has_no_log(tmp_path):
-    """fairseq keeps moving averages in a copy, and asks that for its parameters after every update."""
-    path, model, optimizer = begun(tmp_path)
-    optimizer.step()
-    copy.deepcopy(model).state_dict()
+    """fairseq keeps moving averages in a copy, which is told of no update."""
+    path = tmp_path / "alpha.jsonl"
+    model = build(f"--alpha-log {path} --alpha-log-interval 1")
+    model.after_update(0)
+    averaged = copy.deepcopy(model)
+    averaged.after_update(1)
     assert updates(path) == [0]
-    model.state_dict()
+    model.after_update(1)
     assert updates(path) == [0, 1]

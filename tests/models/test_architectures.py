@@ -3,14 +3,12 @@
 import pytest
 from helpers import parse
 
-from user_dir.distributed import READ_BY_EACH
-
 OURS = "adaptively_sparse_transformer"
 
 
 def settings(flags, arch, but=()):
     args = vars(parse(flags, arch))
-    return {name: value for name, value in args.items() if name not in ("arch", READ_BY_EACH, *but)}
+    return {name: value for name, value in args.items() if name not in ("arch", *but)}
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def outputs(model):
 def test_weights_are_discarded_in_training_by_fairseq_and_its_validation():
     model = build().train()
     assert outputs(model) is not None  # of a loop of one's own
-    model.set_num_updates(1)
+    model.after_update(1)
     assert outputs(model) is None
     assert outputs(model.eval()) is None
     loaded = build()
@@ -77,7 +77,7 @@ def test_weights_are_there_where_alignment_is_trained():
     task = translation_task()
     task.cfg = SimpleNamespace(load_alignments=True)
     model = ARCH_MODEL_REGISTRY[ARCH].build_model(parse(SMALL, ARCH), task).train()
-    model.set_num_updates(1)
+    model.after_update(1)
     assert outputs(model) is not None
 
 

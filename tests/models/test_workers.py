@@ -98,11 +98,10 @@ def test_wrapped_models_tell_and_log_the_alpha_of_the_model(one_worker, tmp_path
     settings = Namespace(ddp_backend="legacy_ddp", tpu=False)
     wrapped = DistributedFairseqModel(settings, model, one_worker, torch.device("cpu"))
     with metrics.aggregate(new_root=True) as log:
-        wrapped.train()
-        wrapped.set_num_updates(0)
+        wrapped.after_update(0)
         with torch.no_grad():
             model.encoder.layers[0].self_attn.alpha.a.fill_(0.0)
-        wrapped.set_num_updates(1)
+        wrapped.after_update(1)
     values = log.get_smoothed_values()
     assert (values["alpha_encoder_self_min"], values["alpha_encoder_self_max"]) == (1.25, 1.5)
     first, second = path.read_text(encoding="utf-8").splitlines()

@@ -20,7 +20,7 @@ from ..corpora import Corpus
 from ..corpora.binarised import check_split
 from ..errors import UserError
 from ..evaluation import translation_direction
-from ..loading import told_of
+from ..guards.hostile_checkpoints import blaming
 
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, both from 0."""
@@ -55,7 +55,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
 
 
 def _load(checkpoint: str | Path, corpus: Corpus):
-    with told_of(checkpoint):
+    with blaming(checkpoint):
         models, _, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
         )

@@ -1,9 +1,28 @@
-"""The registered model and its architectures.
+"""The registered model and its architectures; importing this installs the guards.
 
 fairseq imports every module of this folder for what it registers.
 """
 
-from . import architectures
-from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+import sys
 
-__all__ = ["AdaptivelySparseTransformerModel", "architectures"]
+from fairseq.models import MODEL_REGISTRY
+
+from ..guards import install
+
+if "adaptively_sparse_transformer" in MODEL_REGISTRY:
+    # The package has two names, as a folder and installed. What is loaded under the first serves the second.
+    _here = __package__.removesuffix(".models")
+    _first = MODEL_REGISTRY["adaptively_sparse_transformer"].__module__.partition(".models.")[0]
+    for _name, _module in list(sys.modules.items()):
+        if _name.startswith(_first + "."):
+            _inner = _name[len(_first) + 1 :]
+            sys.modules[f"{_here}.{_inner}"] = _module
+            if "." not in _inner:
+                setattr(sys.modules[_here], _inner, _module)
+else:
+    install()
+
+    from . import architectures
+    from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+
+    __all__ = ["AdaptivelySparseTransformerModel", "architectures"]

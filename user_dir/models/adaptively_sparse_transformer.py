@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from ..attention import Alpha, AlphaConfig
 from ..attention.op import require_fused
 from ..errors import ending_the_run
-from ..loading import require_finite
+from ..guards.hostile_checkpoints import require_finite
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
@@ -70,7 +70,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
         self.alpha_log: AlphaLog | None = None
-        self.in_training = False
+        self.reported: int | None = None  # the last update that was recorded
         self.trains_alignment = False
 
     @classmethod
@@ -184,18 +184,15 @@ class AdaptivelySparseTransformerModel(TransformerModel):
                 f"must be given here too. {reason[:300]}"
             ) from None
 
-    def train(self, mode: bool = True):
-        """See torch. fairseq calls it before each update, and not while it loads a checkpoint."""
-        self.in_training = self.in_training or mode
-        if not mode:
-            self.finish_update()
-        return super().train(mode)
+    def after_update(self, num_updates: int) -> None:
+        """Move schedules on and record α; called before the first update of a training and after each.
 
-    def set_num_updates(self, num_updates: int) -> None:
-        """Told by fairseq before each update: moves schedules on and records α."""
-        super().set_num_updates(num_updates)
-        if not self.in_training:
+        See :mod:`..guards.update_reports`.
+        """
+        if num_updates == self.reported:
             return
+        self.reported = num_updates
+        self.set_num_updates(num_updates)
         by_type = self.attentions()
         for attention in by_type["decoder_context"]:
             attention.discards_weights = not self.trains_alignment
@@ -214,23 +211,6 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         if recording:
             with ending_the_run():
                 self.alpha_log.record(num_updates, values)
-
-    def state_dict(self, *args, **kwargs):
-        """See torch. fairseq asks for it to save a checkpoint."""
-        self.finish_update()
-        return super().state_dict(*args, **kwargs)
-
-    def finish_update(self) -> None:
-        """Record the update just made, of which fairseq tells only as the next begins.
-
-        Called where training pauses for validation or to save: a checkpoint's own line of the α log is there
-        before the checkpoint is.
-        """
-        if self.alpha_log is not None and self.alpha_log.stepped:
-            update = self.alpha_log.update + 1
-            super().set_num_updates(update)
-            with ending_the_run():
-                self.alpha_log.record(update, self.alpha_values())
 
 
 def log_summary(attention_type: str, layers: list[list[float]]) -> None:

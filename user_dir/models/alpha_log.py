@@ -8,8 +8,6 @@ import logging
 import os
 from pathlib import Path
 
-from torch.optim.optimizer import register_optimizer_step_post_hook
-
 from ..errors import UserError
 from ..files import write_text
 from ..reading import parse_json
@@ -28,8 +26,6 @@ class AlphaLog:
         self.path = Path(path)
         self.interval = interval
         self.last: int | None = None  # update of the last line; None until the file was opened
-        self.update = 0  # the update that was last told of
-        self.stepped = False  # whether the optimizer has made a step since
 
     def __deepcopy__(self, memo) -> None:
         """The copy of a model, as fairseq keeps one of moving averages, has no log."""
@@ -41,8 +37,6 @@ class AlphaLog:
         """
         if self.last is None:
             self.last = self._open(update, _shapes(alphas))
-            register_optimizer_step_post_hook(self._after_step)
-        self.update, self.stepped = update, False
         if update % self.interval or update <= self.last:
             return
         line = {"update": update}
@@ -54,9 +48,6 @@ class AlphaLog:
         except OSError as error:
             raise UserError(f"cannot write --alpha-log {self.path}: {error.strerror}") from None
         self.last = update
-
-    def _after_step(self, optimizer, args, kwargs) -> None:
-        self.stepped = True
 
     def _open(self, update: int, shapes: dict) -> int:
         """Make the file ready for training that goes on from ``update``; returns the last update it holds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer import base_architecture as stock_base_architecture
 
-from ..distributed import join_workers
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
 from .flags import adaptive_cutoffs, alpha_configs, attention_backend
@@ -32,7 +31,6 @@ def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> 
     # As in stock fairseq: a width given for the encoder alone is the decoder's too.
     _default(args, decoder_embed_dim=args.encoder_embed_dim, decoder_ffn_embed_dim=args.encoder_ffn_embed_dim)
     _check(args)
-    join_workers(args)
     stock_base_architecture(args)
 
 

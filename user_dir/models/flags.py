@@ -10,7 +10,7 @@ from fairseq.utils import eval_str_list
 
 from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
 from ..errors import UserError
-from ..loading import is_literal
+from ..guards.hostile_checkpoints import is_literal
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
 # A flag for one attention type → what its flags for all would contradict there, and is void.

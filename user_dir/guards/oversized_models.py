@@ -1,7 +1,8 @@
-"""A model that does not fit into memory: fairseq builds it first, and the kernel then kills the process.
+"""A model that does not fit into memory is built all the same, until the kernel kills the process.
 
-The sizes are settings, also those of a checkpoint that somebody else made. A model that might be too large is
-therefore first built on PyTorch's ``meta`` device, where tensors have sizes and no numbers.
+So it is in all versions of fairseq, also where the sizes are settings of a checkpoint that somebody else
+made. A model that might be too large is therefore first built on PyTorch's ``meta`` device, where tensors
+have sizes and no numbers. Unnecessary once fairseq looks at the sizes itself.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import torch
 from fairseq import models
 from torch import Tensor, nn
 
-from .errors import UserError
-from .loading import LONGEST
+from ..errors import UserError
+from .hostile_checkpoints import LONGEST
 
 
 def require_memory(build, what: str) -> None:
@@ -108,7 +109,7 @@ def _without_traces() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def guard_memory() -> None:
+def install() -> None:
     """Have fairseq build no model that does not fit."""
     build = models.build_model
 

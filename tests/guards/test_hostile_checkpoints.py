@@ -21,9 +21,15 @@ from fairseq import checkpoint_utils, models
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoder
 from helpers import SMALL, parse, translation_task
 
-from user_dir import memory
 from user_dir.errors import UserError
-from user_dir.loading import EVALUATED, FILES, is_literal, literal, read_checkpoint, require_finite
+from user_dir.guards.hostile_checkpoints import (
+    EVALUATED,
+    FILES,
+    is_literal,
+    literal,
+    read_checkpoint,
+    require_finite,
+)
 
 
 def state(model: dict | None = None, **more) -> dict:
@@ -538,29 +544,6 @@ def test_names_of_files_among_fairseqs_settings_are_all_known():
         "mcd_normalize_type",
     }
     assert found - FILES - no_files == set()
-
-
-def test_settings_that_ask_for_more_memory_than_there_is_are_refused():
-    task = translation_task()
-    for flags in (
-        "--encoder-embed-dim 1000000 --decoder-embed-dim 1000000",
-        "--encoder-ffn-embed-dim 10000000000",
-        "--max-source-positions 100000000000",
-    ):
-        for arch in ("transformer", "adaptively_sparse_transformer"):
-            with pytest.raises(UserError, match=f"the model {arch} needs [0-9,]+ GiB"):
-                models.build_model(parse(flags, arch=arch), task)
-    assert models.build_model(parse(SMALL), task)
-
-
-def test_a_model_just_below_the_memory_is_built(monkeypatch):
-    args, task = parse(SMALL, arch="transformer"), translation_task()
-    size = memory.size_in_bytes(models.build_model(args, task))
-    monkeypatch.setattr(memory, "physical_memory", lambda: size)
-    models.build_model(args, task)
-    monkeypatch.setattr(memory, "physical_memory", lambda: size - 1)
-    with pytest.raises(UserError, match="look at the sizes among its settings"):
-        models.build_model(args, task)
 
 
 def test_a_plugin_that_a_checkpoint_names_is_not_imported(tmp_path):

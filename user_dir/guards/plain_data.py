@@ -14,7 +14,7 @@ from collections import OrderedDict
 import numpy as np
 import torch
 
-from .errors import UserError
+from ..errors import UserError
 
 DEEPEST = 50  # levels of nesting; fairseq's own settings have 5
 MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # values in the settings, and in all

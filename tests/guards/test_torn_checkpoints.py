@@ -1,27 +1,19 @@
-"""Saving and loading through fairseq's own functions where the file system refuses or files are broken."""
+"""Saving and loading checkpoints through fairseq where the file system refuses or files are torn."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import resource
-import signal
-import sys
-import threading
-from queue import Queue
-from types import SimpleNamespace
 
 import pytest
 import torch
-from endless_batches import Batches
 from fairseq import checkpoint_utils
-from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
 from fairseq.file_io import PathManager
-from fairseq.logging.progress_bar import SimpleProgressBar, TensorboardProgressBarWrapper
 
-from user_dir import interruptions
 from user_dir.checkpoints import load_checkpoint
 from user_dir.errors import UserError
+from user_dir.guards import torn_checkpoints
 
 
 @contextlib.contextmanager
@@ -37,15 +29,7 @@ def small_files(size: int):
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch):
-    monkeypatch.setattr(interruptions, "PAUSE", 0)
-
-
-@pytest.fixture
-def hooks(monkeypatch):
-    """What a training that begins sets for the whole process is set back."""
-    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
-    monkeypatch.setattr(interruptions.logging, "raiseExceptions", True)
+    monkeypatch.setattr(torn_checkpoints, "PAUSE", 0)
 
 
 def state(size: int = 10, optimizer: dict | None = None) -> dict:
@@ -88,12 +72,12 @@ def test_a_copy_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path):
 def test_a_refusal_that_passes_is_outlasted(tmp_path, monkeypatch):
     refusals = iter([UserError("cannot write"), UserError("cannot write")])
 
-    def save_checkpoint(state, path, save=interruptions.save_checkpoint):
+    def save_checkpoint(state, path, save=torn_checkpoints.save_checkpoint):
         for refusal in refusals:
             raise refusal
         save(state, path)
 
-    monkeypatch.setattr(interruptions, "save_checkpoint", save_checkpoint)
+    monkeypatch.setattr(torn_checkpoints, "save_checkpoint", save_checkpoint)
     save(tmp_path / "checkpoint1.pt")
     assert load_checkpoint(tmp_path / "checkpoint1.pt")
 
@@ -122,14 +106,14 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
     save(last)
     last.write_bytes(last.read_bytes()[:-100])
     broken = f"error: {last} is not a checkpoint, or is cut short"
-    assert resume(last) == f"{broken}; there is no whole one beside it: remove it to train anew"
+    assert resume(last) == f"{broken}; there is no whole one beside it: remove it to train from scratch"
 
     save(old, optimizer={"step": 1})
     save(new, optimizer={"step": 2})
     (tmp_path / "checkpoint3.pt").write_bytes(b"PK cut")
     save(tmp_path / "checkpoint_average.pt")  # without an optimizer's state: none to train on from
     for i, path in enumerate((old, new, tmp_path / "checkpoint3.pt", tmp_path / "checkpoint_average.pt")):
-        interruptions.os.utime(path, (i, i))
+        os.utime(path, (i, i))
     assert (
         resume(last)
         == f"{broken}; copy {new}, the latest whole one, over it, and give the same command again"
@@ -144,60 +128,3 @@ def test_other_troubles_of_loading_are_told(tmp_path):
     torch.save({**state(), "optimizer_history": 3, "extra_state": 4}, tmp_path / "odd.pt")
     with pytest.raises(SystemExit, match=r"odd\.pt is not a checkpoint that fairseq wrote"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "odd.pt"))
-
-
-def test_only_an_interrupt_is_told_in_a_sentence(tmp_path, hooks, monkeypatch, capsys):
-    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
-    ends = []
-    monkeypatch.setattr(signal, "signal", lambda *given: ends.append(given))
-    monkeypatch.setattr(os, "kill", lambda *given: ends.append(given))
-    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert capsys.readouterr().err == "interrupted; the same command, given again, starts anew\n"
-    assert ends == [(signal.SIGINT, signal.SIG_DFL), (os.getpid(), signal.SIGINT)]
-    save(tmp_path / "checkpoint_last.pt")
-    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert f"goes on from the last checkpoint in {tmp_path}\n" in capsys.readouterr().err
-    sys.excepthook(KeyError, KeyError("name"), None)
-    assert "KeyError: 'name'" in capsys.readouterr().err
-
-
-@pytest.fixture
-def exits(monkeypatch):
-    """The statuses that the process would have ended with at once."""
-    statuses = []
-    monkeypatch.setattr(interruptions.os, "_exit", statuses.append)
-    return statuses
-
-
-def test_tensorboard_where_it_cannot_write(tmp_path, exits, capsys):
-    (tmp_path / "file").touch()
-    bar = TensorboardProgressBarWrapper(SimpleProgressBar([]), str(tmp_path / "file" / "logs"))
-    bar.log({"loss": 1.0}, tag="train", step=1)
-    assert exits == [1]
-    assert capsys.readouterr().err.startswith("error: cannot write to --tensorboard-logdir: Not a directory;")
-
-
-def test_tensorboards_thread_does_not_die_alone(tmp_path, exits, hooks, capsys):
-    """tensorboardX would wait for the next event to be taken, for ever."""
-    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
-    worker = pytest.importorskip("tensorboardX.event_file_writer")._EventLoggerThread
-
-    def refuse(event):
-        raise OSError(28, "No space left on device")
-
-    events = Queue()
-    thread = worker(events, SimpleNamespace(write_event=refuse), 120)
-    events.put("event")
-    thread.start()
-    thread.join(60)
-    assert exits == [1]
-    assert "error: cannot write to --tensorboard-logdir: No space left on device;" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("room", [2, 1_000_000], ids=["waiting", "at work"])
-def test_batches_are_prepared_no_longer_than_the_run_lasts(room):
-    batches = BufferedIterator(room, Batches())
-    next(batches)
-    assert batches._consumer.is_alive() and isinstance(batches._consumer, BackgroundConsumer)
-    interruptions._end_prefetching()
-    assert not batches._consumer.is_alive()

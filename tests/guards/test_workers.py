@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import pytest
 import torch
-from fairseq.dataclass.configs import DistributedTrainingConfig
+from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils
 from fairseq.distributed.utils import infer_init_method
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from helpers import parse
 
-from user_dir.distributed import launched_workers
+from user_dir.guards.workers import launched_workers
 from user_dir.training import worker_overrides
 
 TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1"}
@@ -79,26 +78,51 @@ def test_there_are_none_outside_torchrun_or_for_one_worker(torchrun, monkeypatch
     assert launched_workers("pytorch_ddp", cpu=False) == {}
 
 
+def joined(flags: str = "", arch: str = "adaptively_sparse_transformer") -> FairseqConfig:
+    """The settings with which fairseq-train begins its work."""
+    found = []
+    cfg = convert_namespace_to_omegaconf(parse(f"{flags} --task translation --cpu", arch))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "distributed_main", lambda device, main, cfg, kwargs: found.append(cfg))
+        utils.call_main(cfg, found.append)
+    return found[0]
+
+
 @pytest.mark.usefixtures("torchrun", "no_gpu")
-def test_flags_of_fairseq_train_take_them():
-    args = parse()
-    assert (args.distributed_rank, args.distributed_world_size, args.device_id) == (5, 8, 1)
-    assert (args.distributed_init_method, args.distributed_no_spawn) == ("env://", True)
-    assert (args.distributed_backend, args.ddp_backend) == ("gloo", "legacy_ddp")
-    assert args.load_checkpoint_on_all_dp_ranks
-    args = parse("--distributed-init-method tcp://here:1234 --distributed-world-size 2")
-    assert (args.distributed_rank, args.distributed_world_size) == (0, 2)
-    model = Namespace()
-    ARCH_CONFIG_REGISTRY["adaptively_sparse_transformer_tiny"](model)
-    assert not [name for name in vars(model) if name.startswith("distributed")]
+def test_fairseq_train_takes_them_for_every_model():
+    for arch in ("adaptively_sparse_transformer", "transformer"):
+        cfg = joined(arch=arch)
+        distributed = cfg.distributed_training
+        assert (distributed.distributed_rank, distributed.distributed_world_size) == (5, 8)
+        assert (distributed.distributed_init_method, distributed.distributed_no_spawn) == ("env://", True)
+        assert (distributed.distributed_backend, distributed.ddp_backend) == ("gloo", "legacy_ddp")
+        assert (distributed.device_id, cfg.checkpoint.load_checkpoint_on_all_dp_ranks) == (1, True)
+
+
+@pytest.mark.usefixtures("torchrun", "no_gpu")
+def test_what_the_command_line_says_comes_first():
+    flags = "--distributed-init-method tcp://here:1234 --distributed-world-size 2 --distributed-no-spawn"
+    distributed = joined(flags).distributed_training
+    assert (distributed.distributed_rank, distributed.distributed_world_size) == (0, 2)
+
+
+@pytest.mark.usefixtures("torchrun", "no_gpu")
+def test_commands_without_a_model_of_their_own_stay_alone():
+    """fairseq-validate, for instance, takes its model from a checkpoint."""
+    cfg = convert_namespace_to_omegaconf(parse("--task translation --cpu"))
+    cfg.model = None
+    cfg.distributed_training.distributed_world_size = 1
+    seen = []
+    utils.call_main(cfg, seen.append)
+    assert seen[0].distributed_training.distributed_init_method is None
 
 
 def test_without_torchrun_flags_stay(monkeypatch):
     for name in TORCHRUN:
         monkeypatch.delenv(name, raising=False)
-    args = parse()
-    assert args.distributed_init_method is None
-    assert args.load_checkpoint_on_all_dp_ranks
+    cfg = joined()
+    assert cfg.distributed_training.distributed_init_method is None
+    assert cfg.checkpoint.load_checkpoint_on_all_dp_ranks
 
 
 @pytest.mark.usefixtures("torchrun", "no_gpu")

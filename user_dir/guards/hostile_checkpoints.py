@@ -1,9 +1,12 @@
-"""Checkpoints from anywhere: rebuilt from plain data, and checked before fairseq acts on what they say.
+"""A checkpoint that somebody else made runs code, or opens files, when fairseq reads it.
+
+Here a checkpoint is rebuilt from plain data, and checked before fairseq acts on what it says.
 
 ``weights_only`` is never switched off, since unpickling a file can run code. That is not enough: what it
 returns need not be plain data (:mod:`.plain_data`), fairseq evaluates some settings as Python
 (:data:`EVALUATED`, which must be literals here), and opens what others name (:data:`FILES`, which are left
-out here).
+out here). So it is in all versions of fairseq; PyTorch before 2.6 unpickled anything, and since then refuses
+fairseq's own checkpoints. Unnecessary once fairseq reads settings as data and evaluates none.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from .errors import UserError
+from ..errors import UserError
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 
@@ -256,8 +259,8 @@ def require_finite(parameters: dict, what: str) -> None:
 
 
 @contextmanager
-def told_of(checkpoint: str | Path) -> Iterator[None]:
-    """Whatever goes wrong in building what a checkpoint says, which can be anything, is a ``UserError``."""
+def blaming(checkpoint: str | Path) -> Iterator[None]:
+    """Turn whatever goes wrong in building what a checkpoint says into a UserError."""
     try:
         yield
     except UserError:
@@ -334,7 +337,7 @@ class _TorchThatChecks:
         return without_files(read_checkpoint(getattr(file, "name", file)))
 
 
-def guard_fairseq() -> None:
+def install() -> None:
     """Let torch load what fairseq puts into a checkpoint, and fairseq load nothing that is not checked.
 
     All of fairseq's commands, and ``from_pretrained``, read checkpoints by functions of ``checkpoint_utils``.
@@ -349,7 +352,7 @@ def guard_fairseq() -> None:
         local = Path(PathManager.get_local_path(path))
         if local.exists() and not local.is_file():  # a pipe would be waited for
             raise UserError(f"{path} is not a file")
-        with told_of(path) if local.exists() else nullcontext():
+        with blaming(path) if local.exists() else nullcontext():
             return load(path, *args, **kwargs)
 
     checkpoint_utils.load_checkpoint_to_cpu = checked

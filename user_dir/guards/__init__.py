@@ -1,0 +1,40 @@
+"""Everything that changes how fairseq itself behaves, a module for each reason.
+
+Each says what is wrong, since when, and what would make it unnecessary. Nothing else in this package patches
+fairseq or PyTorch. Importing ``user_dir.models`` installs all of them, once in a process.
+"""
+
+from __future__ import annotations
+
+
+def install() -> None:
+    """Install all guards, unless they are: also under this package's other name."""
+    import fairseq
+
+    if hasattr(fairseq, "guarded_by"):
+        return
+    fairseq.guarded_by = __name__
+
+    from . import (
+        debug_logging,
+        finished_runs,
+        hostile_checkpoints,
+        interrupts,
+        oversized_models,
+        prefetching,
+        tensorboard,
+        torn_checkpoints,
+        update_reports,
+        workers,
+    )
+
+    debug_logging.install()
+    hostile_checkpoints.install()
+    torn_checkpoints.install()  # wraps the reading that the former put in the place of fairseq's
+    oversized_models.install()
+    workers.install()
+    finished_runs.install()
+    interrupts.install()
+    tensorboard.install()
+    prefetching.install()
+    update_reports.install()
