@@ -40,7 +40,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     config = args.config.resolve()
 
-    from user_dir.training import check_config, hydra_override, worker_overrides
+    from user_dir.config import check_config, hydra_override, worker_overrides
 
     # Quoted: to hydra, a comma in a path would mean several runs.
     overrides = [hydra_override(override) for override in args.overrides]

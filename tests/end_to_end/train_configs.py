@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 warnings.simplefilter("ignore")
 from fairseq_cli.hydra_train import cli_main  # noqa: E402
 
-from user_dir.training import check_config, hydra_override  # noqa: E402
+from user_dir.config import check_config, hydra_override  # noqa: E402
 
 
 def main() -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from user_dir.config import check_settings, hydra_override
 from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan, select
-from user_dir.training import check_settings, hydra_override
 
 ROOT = Path(__file__).resolve().parents[2]
 

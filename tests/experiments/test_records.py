@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from user_dir.config import check_settings, hydra_override
 from user_dir.experiments.plan import read_plan
-from user_dir.training import check_settings, hydra_override
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "experiments" / "records"

@@ -10,8 +10,8 @@ from fairseq.distributed import utils
 from fairseq.distributed.utils import infer_init_method
 from helpers import parse
 
+from user_dir.config import worker_overrides
 from user_dir.guards.workers import launched_workers
-from user_dir.training import worker_overrides
 
 TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1"}
 

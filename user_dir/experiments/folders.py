@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config import check_config, check_settings, hydra_override
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
 from ..files import within, write_json
 from ..lock import Busy, locked
 from ..reading import parse_json
-from ..training import check_config, check_settings, hydra_override
 from .plan import Run
 
 ASKED, RESULT = "asked.json", "result.json"

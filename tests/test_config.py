@@ -10,8 +10,8 @@ import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from helpers import dictionary, script_module
 
+from user_dir.config import check_config, hydra_override
 from user_dir.errors import UserError
-from user_dir.training import check_config, hydra_override
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
