@@ -18,7 +18,7 @@ def add_table_argument(parser: argparse.ArgumentParser) -> None:
 
 def write_tables(path: Path | None, tables: str, figures: dict) -> None:
     """Write both where ``--table`` was given."""
-    from user_dir.files import write_json, write_text
+    from user_dir.io import write_json, write_text
 
     if path is not None:
         write_text(path, tables + "\n")

@@ -71,7 +71,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.alignment import Gold
     from user_dir.analysis.capture import batches
     from user_dir.analysis.words import Pieces
-    from user_dir.files import write_json
+    from user_dir.io import write_json
 
     gold = None
     if args.gold:

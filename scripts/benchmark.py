@@ -195,7 +195,7 @@ def workshops(args: argparse.Namespace, device, report: dict):
 def check_output(output: Path) -> None:
     """Refuse at once what could not be written after all the measuring."""
     from user_dir.errors import UserError
-    from user_dir.files import make_folder
+    from user_dir.io import make_folder
 
     if output.suffix != ".json" or output.is_dir():
         raise UserError(f"--output {output} must be a file that ends in .json")

@@ -36,7 +36,7 @@ def main(argv=None) -> None:
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis import plots
     from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
-    from user_dir.files import write_text
+    from user_dir.io import write_text
 
     trajectories = read_trajectories(args.source)
     print(alpha_table(trajectories))

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     from user_dir.benchmarks.machine import one_line, record, write_report
     from user_dir.benchmarks.tables import speed_table
     from user_dir.errors import UserError
-    from user_dir.files import make_folder
+    from user_dir.io import make_folder
 
     if not torch.cuda.is_available() and not args.rehearse:
         raise UserError("torch finds no GPU here; --rehearse goes through the motions on the CPU")

@@ -88,7 +88,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.statistics import head_statistics
     from user_dir.analysis.words import Pieces
     from user_dir.errors import UserError
-    from user_dir.files import write_json
+    from user_dir.io import write_json
 
     def samples(description: str):
         return batches(

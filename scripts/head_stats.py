@@ -110,7 +110,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.statistics import COLUMNS, LAYER_COLUMNS, head_statistics
     from user_dir.analysis.tables import head_table, role_table
     from user_dir.analysis.words import Pieces
-    from user_dir.files import write_json, write_text
+    from user_dir.io import write_json, write_text
 
     roles = with_thresholds(args.threshold)
     source, target = split.report["source_lang"], split.report["target_lang"]

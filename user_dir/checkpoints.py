@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from .attention import Alpha
 from .errors import UserError
-from .files import durable, written_beside
 from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite
+from .io import durable, written_beside
 from .models.flags import alpha_configs
 
 

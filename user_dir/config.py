@@ -23,7 +23,7 @@ from . import models  # noqa: F401  registers the architectures
 from .corpora.binarised import check_split
 from .errors import UserError
 from .guards.workers import READ_BY_EACH, launched_workers
-from .reading import read_yaml
+from .io import read_yaml
 
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 

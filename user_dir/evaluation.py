@@ -14,7 +14,7 @@ from .corpora import Corpus, normalising
 from .corpora.binarised import check_split, read_dictionary
 from .corpora.readers import read_lines
 from .errors import UserError
-from .files import make_folder, within, write_json, write_text
+from .io import make_folder, within, write_json, write_text
 
 PLUGIN = Path(__file__).resolve().parent
 

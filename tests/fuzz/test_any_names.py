@@ -32,7 +32,7 @@ from user_dir.corpora.prepare import prepare
 from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.records import _translations
-from user_dir.files import leads_out, name_fault, within
+from user_dir.io import leads_out, name_fault, within
 
 OUTSIDE = "outside"
 TARGETS = ("secret", "new", "folder/new", "x.tgz", "secret.de")

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UserError
-from ..files import written_beside
+from ..io import written_beside
 from .alignment import ErrorRate, Gold, candidate_name, candidates, links, pharaoh, word_weights
 from .capture import captured_attention
 from .words import Pieces

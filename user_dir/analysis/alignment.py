@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..reading import read_text
+from ..io import read_text
 
 Link = tuple[int, int]
 """Source word and target word, both from 0."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
-from ..reading import parse_json, read_text
+from ..io import parse_json, read_text
 from .importance import rank_correlation
 from .roles import ROLES
 from .sources import ModelAnalysis, check_same_model, read_statistics

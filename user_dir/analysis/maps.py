@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError, one_line
-from ..files import written_beside
+from ..io import written_beside
 
 _TOKENS = ("source", "target_input", "target")
 

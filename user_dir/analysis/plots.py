@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
-from ..files import written_beside
+from ..io import written_beside
 from .trajectories import Trajectories
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
-from ..reading import parse_json, read_text
+from ..io import parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from ..attention import ATTENTION_TYPES
 from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates
 from ..errors import UserError
-from ..reading import parse_json, read_text
+from ..io import parse_json, read_text
 
 logger = logging.getLogger(__name__)
 

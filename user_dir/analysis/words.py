@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..errors import UserError
-from ..reading import read_text
+from ..io import read_text
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
 """How pieces make words, by fairseq's names: ``▁`` begins a word, ``@@`` ends a piece that goes on, or each

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from ..files import write_json
+from ..io import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "fairseq", "fairseq-fixed", "entmax", "triton", "adasplash", "numpy")

@@ -9,8 +9,7 @@ from sacrebleu.dataset import DATASETS
 
 from ..corpora.readers import read_lines
 from ..errors import UserError
-from ..files import name_fault, shown
-from ..reading import parse_json, read_text
+from ..io import name_fault, parse_json, read_text, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("test_set", "direction", "references", "bleu_signature")

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..files import within
+from ..io import within
 
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"
 PACKERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}

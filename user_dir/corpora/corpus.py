@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import name_fault, shown
+from ..io import name_fault, shown
 from . import normalising
 from .description import Description, read_description
 

@@ -11,8 +11,7 @@ from typing import Any
 from yaml import MappingNode, ScalarNode
 
 from ..errors import UserError
-from ..files import name_fault, shown
-from ..reading import read_yaml
+from ..io import name_fault, read_yaml, shown
 from .archives import split_name
 
 LONGEST_LANGUAGE = 50  # so that SUBSET.SOURCE-TARGET.SOURCE.bin is a name of less than 255 characters

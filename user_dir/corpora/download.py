@@ -12,7 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..files import within
+from ..io import within
 from .checksums import checksums, difference
 from .description import Download
 

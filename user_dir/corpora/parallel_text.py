@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import leads_out, within
+from ..io import leads_out, within
 from . import stamps
 from .archives import extract, is_archive, split_name
 from .checksums import checksums, difference

@@ -10,8 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..files import within
-from ..lock import locked
+from ..io import locked, within
 from . import cleaning, normalising, parallel_text, stamps, toy_grammar
 from .binarise import preprocess, write_dictionary
 from .corpus import Corpus

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import name_fault, within
-from ..reading import parse_json
+from ..io import name_fault, parse_json, within
 
 
 @dataclass

@@ -13,7 +13,7 @@ from ..analysis.capture import load_model
 from ..benchmarks.machine import record
 from ..errors import UserError
 from ..evaluation import PLUGIN
-from ..files import write_json
+from ..io import write_json
 from .folders import Job, read_json
 from .training import ROOT, run_child
 

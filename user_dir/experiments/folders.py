@@ -8,9 +8,7 @@ from pathlib import Path
 from ..config import check_config, check_settings, hydra_override
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
-from ..files import within, write_json
-from ..lock import Busy, locked
-from ..reading import parse_json
+from ..io import Busy, locked, parse_json, within, write_json
 from .plan import Run
 
 ASKED, RESULT = "asked.json", "result.json"

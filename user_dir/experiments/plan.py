@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
-from ..files import name_fault, shown
-from ..reading import read_yaml
+from ..io import name_fault, read_yaml, shown
 
 KEYS = {"average": (int, "a positive whole number"), "runs": (list, "a list of runs")}
 RUN_KEYS = {

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import name_fault, shown, within, write_text
+from ..io import name_fault, shown, within, write_text
 from .folders import ASKED, Job, read_json
 from .training import ROOT
 

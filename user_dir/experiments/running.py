@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from ..errors import UserError
-from ..files import write_text
-from ..lock import Busy
+from ..io import Busy, write_text
 from . import evaluating, records, training
 from .folders import Job, claim, is_recorded
 

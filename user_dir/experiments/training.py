@@ -21,7 +21,7 @@ from ..checkpoints import (
     whole_checkpoints,
 )
 from ..errors import UserError
-from ..files import copy_file, write_json
+from ..io import copy_file, write_json
 from .folders import Job, read_json
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from fairseq.file_io import PathManager
 
 from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, ending_the_run
-from ..files import copy_file
+from ..io import copy_file
 
 logger = logging.getLogger(__name__)
 

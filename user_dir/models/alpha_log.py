@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from ..errors import UserError
-from ..files import write_text
-from ..reading import parse_json
+from ..io import parse_json, write_text
 
 logger = logging.getLogger(__name__)
 

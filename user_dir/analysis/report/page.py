@@ -6,7 +6,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from ...files import write_text
+from ...io import write_text
 from ..sources import ModelAnalysis
 from .data import report_data
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from user_dir.lock import Busy, locked
+from user_dir.io import Busy, locked
 
 
 def test_the_second_run_is_told(tmp_path):

@@ -1,7 +1,4 @@
-"""Files written beside their place, then renamed: nothing half-written is left looking whole.
-
-And names that others wrote: which may become file names, and where a path really leads.
-"""
+"""Files: read with clear errors, written whole or not at all, and one process at a time on a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import UserError
+import yaml
+
+from .errors import UserError, one_line
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows
+    fcntl = None
+
 
 LONGEST = 100  # characters of a name
 
@@ -123,3 +128,63 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8."""
     with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
+    """A file as text; ``what`` it is to be, for the ``UserError`` where it cannot be."""
+    try:
+        return path.read_text(encoding=encoding)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UserError(f"cannot read {what} {path}: {reason}") from None
+
+
+def parse_json(text: str) -> Any:
+    """What JSON stands for; raises ValueError where it is none, or nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
+    """What a YAML file stands for, as plain data, and its nodes, which know their lines.
+
+    Raises:
+        UserError: the file cannot be read, or is not YAML of plain data.
+    """
+    text = read_text(path, "the YAML file")
+    try:
+        return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    # ValueError: a date, or a number, that is none; TypeError: a key that can be none.
+    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{path} is not valid YAML: {one_line(error)}") from None
+
+
+class Busy(UserError):
+    """Another process is at work on the folder."""
+
+
+@contextmanager
+def locked(folder: Path, doing: str) -> Iterator[tuple[int, ...]]:
+    """Keep others off a folder that this process is ``doing`` something to; makes the folder.
+
+    The lock ends with the process, however it ends. Yields the file descriptors that a child must be
+    passed (``pass_fds``) for the lock to last until the child has ended as well.
+
+    Raises:
+        Busy: another process holds it.
+    """
+    make_folder(folder)
+    if fcntl is None:
+        yield ()
+        return
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another run is {doing} {folder}; wait until it ends") from None
+        yield (lock,)
+    finally:
+        os.close(lock)
