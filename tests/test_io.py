@@ -1,9 +1,12 @@
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from user_dir.io import Busy, locked
+from user_dir.errors import UserError
+from user_dir.io import Busy, locked, write_text, written_beside
 
 
 def test_the_second_run_is_told(tmp_path):
@@ -26,3 +29,65 @@ def test_the_lock_lasts_as_long_as_a_child_that_has_it(tmp_path):
     child.communicate(b"\n")
     with locked(tmp_path, "training in"):
         pass
+
+
+def test_of_two_writers_at_once_each_writes_a_whole_file(tmp_path):
+    path = tmp_path / "new" / "report.json"
+    with written_beside(path) as first:
+        first.write_text("first")
+        with written_beside(path) as second:
+            second.write_text("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    path, rounds = tmp_path / "report", 100
+    texts = {letter: letter * 100_000 for letter in "ab"}
+    write_text(path, texts["a"])
+
+    def write(letter):
+        for _ in range(rounds):
+            write_text(path, texts[letter])
+
+    with ThreadPoolExecutor() as pool:
+        writers = [pool.submit(write, letter) for letter in texts]
+        seen = []
+        while not all(writer.done() for writer in writers):
+            seen.append(path.read_text())
+        for writer in writers:
+            writer.result()
+    assert seen and set(seen) <= set(texts.values())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path):
+    path = tmp_path / "report"
+    path.write_text("old")
+    with pytest.raises(KeyError), written_beside(path) as beside:
+        beside.write_text("half")
+        raise KeyError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(UserError, match="cannot make the folder"):
+        write_text(path / "below a file", "new")
+
+
+def test_a_file_left_by_a_killed_run_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "report"
+    path.with_name("report.tmp").mkdir()  # under the name that earlier versions used, too
+    path.with_name("report.0123456789abcdef.tmp").write_text("half")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_permissions_are_those_of_any_other_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "report", "new")
+        (tmp_path / "other").write_text("new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert (tmp_path / "report").stat().st_mode & 0o777 == 0o640

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,14 +82,18 @@ def within(folder: Path, path: Path) -> Path:
 
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Yield where to write; what is there takes the place of ``path`` if the body succeeds, else is removed.
+    """Yield an empty file to write to; it replaces ``path`` if the body succeeds, and is removed if not.
+
+    Its name is its own, ``NAME.RANDOM.tmp`` in the folder of ``path``: of several writers at once each
+    writes a whole file, and the last to end prevails. A killed run leaves its file behind; nothing reads it.
 
     Makes the folder. Raises UserError where the file system refuses.
     """
     path = Path(path)
-    beside = path.with_name(path.name + ".tmp")
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         make_folder(path.parent)
+        beside.touch(exist_ok=False)  # not by tempfile, which lets nobody else read it, whatever the umask
         try:
             yield beside
             os.replace(beside, path)
@@ -99,7 +104,7 @@ def written_beside(path: str | Path) -> Iterator[Path]:
 
 
 def durable(file: BinaryIO) -> None:
-    """Have what was written reach the disk; on a network's, this is where it may be refused."""
+    """Flush a file to the disk; a full network disk may refuse only here."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -131,7 +136,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
-    """A file as text; ``what`` it is to be, for the ``UserError`` where it cannot be."""
+    """Read a text file; ``what`` describes it in the ``UserError`` where it cannot be read."""
     try:
         return path.read_text(encoding=encoding)
     except (OSError, ValueError) as error:
@@ -140,7 +145,7 @@ def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
 
 
 def parse_json(text: str) -> Any:
-    """What JSON stands for; raises ValueError where it is none, or nested too deep."""
+    """Parse JSON; raises ValueError if it is invalid or nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -148,7 +153,7 @@ def parse_json(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
-    """What a YAML file stands for, as plain data, and its nodes, which know their lines.
+    """Read a YAML file: its plain data, and its root node, which knows the line of each key.
 
     Raises:
         UserError: the file cannot be read, or is not YAML of plain data.
@@ -162,15 +167,15 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
 
 
 class Busy(UserError):
-    """Another process is at work on the folder."""
+    """Another process holds the lock of the folder."""
 
 
 @contextmanager
 def locked(folder: Path, doing: str) -> Iterator[tuple[int, ...]]:
-    """Keep others off a folder that this process is ``doing`` something to; makes the folder.
+    """Lock a folder, making it if need be; ``doing`` tells other processes what is going on.
 
-    The lock ends with the process, however it ends. Yields the file descriptors that a child must be
-    passed (``pass_fds``) for the lock to last until the child has ended as well.
+    The lock ends with the process, however it ends. Yields the file descriptors to pass to a child
+    (``pass_fds``) that is to hold the lock as well.
 
     Raises:
         Busy: another process holds it.
