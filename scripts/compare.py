@@ -47,10 +47,10 @@ def main(argv=None) -> None:
 
     import sacrebleu
 
-    from user_dir.comparison.paired import compare
-    from user_dir.comparison.systems import read_systems
-    from user_dir.comparison.tables import comparison_tables
-    from user_dir.scoring import make_bleu
+    from user_dir.translation.paired import compare
+    from user_dir.translation.scoring import make_bleu
+    from user_dir.translation.systems import read_systems
+    from user_dir.translation.tables import comparison_tables
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     systems, test_set = read_systems(args.system, args.ref)

@@ -42,7 +42,7 @@ def main(argv=None) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.corpora import load_corpus
-    from user_dir.evaluation import evaluate
+    from user_dir.translation.evaluation import evaluate
 
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     output = args.output or args.path.parent / "evaluation" / args.path.stem

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..scoring import make_bleu
+from ..translation.scoring import make_bleu
 from .capture import masked_heads, translations
 from .importance import head_of
 

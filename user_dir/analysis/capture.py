@@ -19,8 +19,8 @@ from ..checkpoints import from_stock, load_checkpoint, model_name, save_checkpoi
 from ..corpora import Corpus
 from ..corpora.binarised import check_split
 from ..errors import UserError
-from ..evaluation import translation_direction
 from ..guards.hostile_checkpoints import blaming
+from ..translation.evaluation import translation_direction
 
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, both from 0."""

@@ -23,8 +23,8 @@ from ..attention.dense import attention_scores
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..errors import UserError
-from ..evaluation import translation_direction
 from ..modules import multihead_attention
+from ..translation.evaluation import translation_direction
 
 SIZES = {
     "tiny": "adaptively_sparse_transformer_tiny",

@@ -12,8 +12,8 @@ import torch
 from ..analysis.capture import load_model
 from ..benchmarks.machine import record
 from ..errors import UserError
-from ..evaluation import PLUGIN
 from ..io import write_json
+from ..translation.evaluation import PLUGIN
 from .folders import Job, read_json
 from .training import ROOT, run_child
 

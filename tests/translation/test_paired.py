@@ -9,9 +9,9 @@ import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
-from user_dir.comparison.paired import compare
-from user_dir.comparison.systems import System
-from user_dir.comparison.tables import comparison_tables
+from user_dir.translation.paired import compare
+from user_dir.translation.systems import System
+from user_dir.translation.tables import comparison_tables
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
 SAMPLES = 200

@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ..checkpoints import load_checkpoint, model_name, task_settings
+from ..corpora import Corpus, normalising
+from ..corpora.binarised import check_split, read_dictionary
+from ..corpora.readers import read_lines
+from ..errors import UserError
+from ..io import make_folder, within, write_json, write_text
 from . import scoring
-from .checkpoints import load_checkpoint, model_name, task_settings
-from .corpora import Corpus, normalising
-from .corpora.binarised import check_split, read_dictionary
-from .corpora.readers import read_lines
-from .errors import UserError
-from .io import make_folder, within, write_json, write_text
 
-PLUGIN = Path(__file__).resolve().parent
+PLUGIN = Path(__file__).resolve().parents[1]
 
 
 def evaluate(

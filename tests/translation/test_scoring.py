@@ -2,9 +2,9 @@ import pytest
 import sacrebleu
 from sacrebleu.dataset import DATASETS
 
-from user_dir import scoring
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
+from user_dir.translation import scoring
 
 
 @pytest.mark.parametrize(

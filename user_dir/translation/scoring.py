@@ -11,10 +11,10 @@ from pathlib import Path
 import sacrebleu
 from sacrebleu.dataset import DATASETS
 
-from .corpora import Corpus
-from .corpora.readers import read_lines
-from .corpora.readers.segments import unescape
-from .errors import UserError
+from ..corpora import Corpus
+from ..corpora.readers import read_lines
+from ..corpora.readers.segments import unescape
+from ..errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sacrebleu.dataset import DATASETS
 
-from user_dir.comparison.systems import read_systems
 from user_dir.errors import UserError
+from user_dir.translation.systems import read_systems
 
 
 def write(path: Path, *lines: str) -> Path:
