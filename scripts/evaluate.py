@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -44,27 +45,29 @@ def main(argv=None) -> None:
     from user_dir.corpora import load_corpus
     from user_dir.translation.evaluation import evaluate
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     output = args.output or args.path.parent / "evaluation" / args.path.stem
-    for test_set in args.test_set or corpus.test_sets:
-        result = evaluate(
-            args.path,
-            corpus,
-            test_set,
-            output,
-            beam=args.beam,
-            length_penalty=args.lenpen,
-            max_tokens=args.max_tokens,
-            tokenize=args.tokenize,
-        )
-        print(f"{test_set}  {result['direction']}  {result['sentences']} sentences")
-        print(f"  references: {result['references']}")
-        print(f"  BLEU {result['bleu']:.2f}  {result['bleu_signature']}")
-        print(f"  chrF {result['chrf']:.2f}  {result['chrf_signature']}")
-        if "tokenized_bleu" in result:
-            print(f"  tokenized BLEU {result['tokenized_bleu']:.2f}  {result['tokenized_bleu_signature']}")
-            print(f"    on tokens of {result['tokenized_bleu_tokens']}: not to be compared with BLEU above")
-        print(f"  {output / test_set}.json")
+    evaluations = evaluate(
+        args.path,
+        corpus,
+        args.test_set or corpus.test_sets,
+        output,
+        beam=args.beam,
+        length_penalty=args.lenpen,
+        max_tokens=args.max_tokens,
+        tokenize=args.tokenize,
+    )
+    for evaluation in evaluations:
+        scores = evaluation.scores
+        print(f"{scores['test_set']}  {scores['direction']}  {scores['sentences']} sentences")
+        print(f"  references: {scores['references']}")
+        print(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
+        print(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
+        if "tokenized_bleu" in scores:
+            print(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
+            print(f"    on tokens of {scores['tokenized_bleu_tokens']}: not to be compared with BLEU above")
+        print(f"  {output / scores['test_set']}.json", flush=True)
 
 
 if __name__ == "__main__":

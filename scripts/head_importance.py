@@ -89,6 +89,7 @@ def main(argv=None) -> None:
     from user_dir.analysis.words import Pieces
     from user_dir.errors import UserError
     from user_dir.io import write_json
+    from user_dir.translation.scored_split import ScoredSplit
 
     def samples(description: str):
         return batches(
@@ -112,12 +113,10 @@ def main(argv=None) -> None:
     )
     report = {**split.report, "sentences": statistics["sentences"], **found}
     if args.bleu:
-        references = split.corpus.text(split.subset, split.report["target_lang"])
-        report.update(
-            bleu_without_each_head(
-                split.model, task, samples, report["heads"], references, target.scheme, args.beam
-            )
-        )
+        direction = split.report["source_lang"], split.report["target_lang"]
+        scored = ScoredSplit(split.corpus, split.subset, direction)
+        sizes = {"beam": args.beam, "max_tokens": args.max_tokens, "sentences": args.sentences}
+        report.update(bleu_without_each_head(split.model, task, scored, report["heads"], **sizes))
     report = rounded(report)
     plots.save(importance_figure(report), args.figure)
     write_json(args.output, report)

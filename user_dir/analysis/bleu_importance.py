@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-
-from ..translation.scoring import make_bleu
-from .capture import masked_heads, translations
+from ..translation.scored_split import ScoredSplit
+from ..translation.search import translate_split
+from .capture import masked_heads
 from .importance import head_of
 
 
 def bleu_without_each_head(
     model,
     task,
-    samples: Callable[[str], Iterable[dict]],
+    split: ScoredSplit,
     rows: list[dict],
-    references: Path,
-    scheme: str,
-    beam: int,
+    *,
+    beam: int = 5,
+    max_tokens: int = 4096,
+    sentences: int | None = None,
 ) -> dict:
     """Give each row of ``rows`` its ``bleu``: that of the model without the row's head.
+
+    BLEU is that of evaluate.py: of text restored and scored as the corpus has it.
 
     Args:
         model: what :func:`~.capture.load_model` gives.
         task: its task.
-        samples: gives the batches, for a name of the pass that a progress bar can show.
+        split: what is translated, and how it is scored.
         rows: of the heads.
-        references: file of the target text, its name ending in the language.
-        scheme: by which pieces are joined, of :data:`~.words.SCHEMES`.
         beam: beam size.
+        max_tokens: batch size in tokens.
+        sentences: only the first so many of the split; None for all.
 
     Returns:
         ``bleu`` of the whole model, and ``bleu_signature``, sacrebleu's.
     """
-    expected = references.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    bleu = make_bleu(references.suffix.lstrip("."))
 
-    def score(description: str) -> float:
-        texts = translations(model, task, samples(description), scheme, beam)
-        return bleu.corpus_score(texts, [expected[: len(texts)]]).score
+    def bleu(description: str) -> float:
+        found = translate_split(
+            model,
+            task,
+            split.subset,
+            beam=beam,
+            max_tokens=max_tokens,
+            sentences=sentences,
+            description=description,
+        )
+        return split.bleu_of(found.texts)
 
-    whole = score("BLEU")
+    whole = bleu("BLEU")
     for i, row in enumerate(rows, start=1):
         with masked_heads(model, [head_of(row)]):
-            row["bleu"] = score(f"BLEU without head {i} of {len(rows)}")
-    return {"bleu": whole, "bleu_signature": str(bleu.get_signature())}
+            row["bleu"] = bleu(f"BLEU without head {i} of {len(rows)}")
+    return {"bleu": whole, "bleu_signature": str(split.bleu.get_signature())}

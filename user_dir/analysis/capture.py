@@ -1,26 +1,23 @@
-"""The seam between models and analysis: what a model does comes out, heads are masked, no more is known."""
+"""The seam between models and analysis: loading a model, capturing its attention, masking its heads."""
 
 from __future__ import annotations
 
 import tempfile
-from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..checkpoints import from_stock, load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
-from ..corpora.binarised import check_split
 from ..errors import UserError
-from ..guards.hostile_checkpoints import blaming
-from ..translation.evaluation import translation_direction
+from ..translation import loading
 
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, both from 0."""
@@ -36,30 +33,20 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
         UserError: no such checkpoint, or one of another model or corpus.
     """
     state = load_checkpoint(checkpoint)
-    translation_direction(state, Path(checkpoint), corpus)
+    direction = loading.translation_direction(state, Path(checkpoint), corpus)
     name = model_name(state)
     family = ARCH_MODEL_NAME_REGISTRY.get(name)
     if family == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
             save_checkpoint({**from_stock(state, 1.0), "last_optimizer_state": None}, converted)
-            model, task = _load(converted, corpus)
-    elif family == "adaptively_sparse_transformer":
-        model, task = _load(checkpoint, corpus)
-    else:
+            return loading.load_model(converted, corpus, direction, cpu=cpu)
+    if family != "adaptively_sparse_transformer":
         raise UserError(
             f"{checkpoint} is of a {name}, neither of an adaptively_sparse_transformer nor of fairseq's "
             "stock transformer"
         )
-    return model.cuda() if torch.cuda.is_available() and not cpu else model, task
-
-
-def _load(checkpoint: str | Path, corpus: Corpus):
-    with blaming(checkpoint):
-        models, _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(corpus.bin), "alpha_log": None}
-        )
-    return models[0].eval(), task
+    return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
 
 
 def batches(
@@ -86,9 +73,8 @@ def batches(
     Raises:
         UserError: a sentence is longer than the model or ``max_tokens`` allows.
     """
-    dataset = _dataset(task, subset)
-    lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
-    _check_lengths(dataset, lengths, subset, max_tokens, model.max_positions())
+    dataset = loading.load_split(task, subset)
+    lengths = loading.check_lengths(dataset, subset, max_tokens, model, sentences)
     order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
     device = next(model.parameters()).device
     with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
@@ -96,34 +82,6 @@ def batches(
             sample = dataset.collater([dataset[int(i)] for i in members])
             yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
             progress.update(len(members))
-
-
-def _dataset(task, subset: str):
-    if subset not in task.datasets:
-        languages = task.cfg.source_lang, task.cfg.target_lang
-        check_split(Path(task.cfg.data), subset, languages)
-        task.load_dataset(subset)
-    return task.dataset(subset)
-
-
-def _check_lengths(dataset, lengths, subset: str, max_tokens: int, max_positions) -> None:
-    if not len(lengths):
-        raise UserError(f"the subset {subset} has no sentences")
-    longest = int(lengths.argmax())
-    if lengths[longest] > max_tokens:
-        raise UserError(
-            f"--max-tokens {max_tokens} has no room for line {longest + 1} of {subset}, which has "
-            f"{lengths[longest]} tokens"
-        )
-    for side, sizes, limit in zip(
-        ("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), max_positions
-    ):
-        longest = int(sizes[: len(lengths)].argmax())
-        if sizes[longest] > limit:
-            raise UserError(
-                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model takes "
-                f"{limit} at most (its --max-{side}-positions)"
-            )
 
 
 def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
@@ -242,26 +200,6 @@ def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, i
     chosen = log_p.gather(-1, target[..., None])[..., 0]
     real = target.ne(padding)
     return -chosen[real].double().sum().item(), int(real.sum())
-
-
-@torch.no_grad()
-def translations(model, task, samples: Iterable[dict], scheme: str, beam: int) -> list[str]:
-    """What ``model`` makes of the sources of batches, in the order of the corpus, with its pieces joined.
-
-    Args:
-        model: what :func:`load_model` gives.
-        task: its task.
-        samples: batches in fairseq's form.
-        scheme: of :data:`~.words.SCHEMES`, by which pieces are joined.
-        beam: beam size; all else is as fairseq-generate has it by default.
-    """
-    generator = task.build_generator([model], Namespace(beam=beam))
-    join = {"sentencepiece": "sentencepiece", "subword_nmt": "@@ ", "none": None}[scheme]
-    texts = {}
-    for sample in samples:
-        for number, found in zip(sample["id"].tolist(), task.inference_step(generator, [model], sample)):
-            texts[number] = task.target_dictionary.string(found[0]["tokens"].int().cpu(), join)
-    return [texts[number] for number in sorted(texts)]
 
 
 def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from fairseq import utils
 from fairseq.trainer import Trainer
 
+from ..translation.search import BeamSearch
 from .measure import interleaved, peak_memory, ratio, spread
 from .systems import STOCK, SYSTEMS, System, Workshop
 
@@ -45,20 +45,15 @@ class Runner:
                 self.trainer.train_step([batch])
 
     def translate(self, batches: list[dict]) -> None:
-        """Translate as fairseq-generate does, each batch to its mean reference length."""
-        cfg, task, model = self.trainer.cfg, self.trainer.task, self.trainer.model
-        model.eval()
-        model.prepare_for_inference_(cfg)
-        generator = task.build_generator([model], cfg.generation)
-        generator.max_len_a = 0
+        """Translate by beam search, each batch to its mean reference length."""
+        self.trainer.model.eval()
+        search = BeamSearch(self.trainer.model, self.trainer.task, self.trainer.cfg.generation.beam)
+        search.generator.max_len_a = 0
         with self.system.inside():
             for batch in batches:
-                length = mean_length(batch, task.target_dictionary.pad())
-                generator.min_len = generator.max_len_b = length
-                if self.trainer.cuda:
-                    batch = utils.move_to_cuda(batch)
-                hypotheses = task.inference_step(generator, [model], batch)
-                if any(len(best[0]["tokens"]) != length + 1 for best in hypotheses):
+                length = mean_length(batch, self.trainer.task.target_dictionary.pad())
+                search.generator.min_len = search.generator.max_len_b = length
+                if any(len(best[0]["tokens"]) != length + 1 for best in search(batch)):
                     raise AssertionError("a translation is not as long as it was made to be")
 
     def seconds(self, work: Callable[[list[dict]], None], batches: list[dict]) -> float:

@@ -24,7 +24,7 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..errors import UserError
 from ..modules import multihead_attention
-from ..translation.evaluation import translation_direction
+from ..translation.loading import translation_direction
 
 SIZES = {
     "tiny": "adaptively_sparse_transformer_tiny",

@@ -1,11 +1,8 @@
-"""Scores of translations against references: sacrebleu's BLEU and chrF, and BLEU on tokenised text."""
+"""Metrics and references: sacrebleu's BLEU and chrF, and BLEU on tokenised text."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import sacrebleu
@@ -17,15 +14,6 @@ from ..corpora.readers.segments import unescape
 from ..errors import UserError
 
 logger = logging.getLogger(__name__)
-
-UNSPACED = (
-    "ja",
-    "zh",
-    "th",
-    "lo",
-    "km",
-    "my",
-)  # written without spaces: Moses has no tokens for them
 
 
 def scores(
@@ -42,9 +30,9 @@ def scores(
 
 
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU of text in tokens parted by spaces, as papers gave it before sacrebleu; ``tokens``: whose.
+    """BLEU on tokens parted by spaces, as papers reported it before sacrebleu; ``tokens`` says whose.
 
-    Beside it, what it is in lower case: many papers on Multi30k give that.
+    With it the same on lower-cased text, as many papers on Multi30k report it.
     """
     found = {"tokenized_bleu_tokens": tokens}
     for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
@@ -54,41 +42,8 @@ def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: boo
     return found
 
 
-def moses_tokens(lines: list[str], language: str) -> list[str]:
-    """The lines in Moses' tokens, parted by spaces."""
-    from sacremoses import MosesTokenizer
-
-    tokenize = MosesTokenizer(language).tokenize
-    return [tokenize(line, return_str=True, escape=False) for line in lines]
-
-
-def moses_name() -> str:
-    """What the tokens of ``moses_tokens`` are called in a report."""
-    return f"Moses (sacremoses {version('sacremoses')})"
-
-
-def detokenizer(language: str) -> Callable[[str], str]:
-    """From tokens parted by spaces to natural text."""
-    if language in UNSPACED:
-        # Between letters of another script a space is one of theirs.
-        return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
-    from sacremoses import MosesDetokenizer
-
-    detokenize = MosesDetokenizer(language).detokenize
-    return lambda line: detokenize(line.split())
-
-
-def join_bytes(line: str) -> str:
-    """Runs of sentencepiece's byte pieces as the characters they spell; what spells none becomes U+FFFD."""
-
-    def decode(found: re.Match) -> str:
-        return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", errors="replace")
-
-    return re.sub(r"(?:<0x[0-9A-F]{2}>)+", decode, line)
-
-
 def own_references(corpus: Corpus, subset: str, language: str) -> list[str]:
-    """The untouched references that the corpus keeps beside its text."""
+    """The references that the corpus has of a subset, as released."""
     return list(read_lines(corpus.reference(subset, language)))
 
 

@@ -1,0 +1,112 @@
+"""The model of a checkpoint and the splits of a corpus, checked to fit each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from ..checkpoints import model_name, task_settings
+from ..corpora import Corpus
+from ..corpora.binarised import check_split, read_dictionary
+from ..errors import UserError
+from ..guards.hostile_checkpoints import blaming
+
+
+def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
+    """Source and target language a checkpoint was trained for.
+
+    Raises:
+        UserError: the checkpoint does not fit the corpus.
+    """
+    task = task_settings(state)
+    direction = task.get("source_lang"), task.get("target_lang")
+    if sorted(map(str, direction)) != sorted(corpus.languages):
+        raise UserError(
+            f"{checkpoint} translates {direction[0]}-{direction[1]}, "
+            f"but the languages of {corpus.name} are {' and '.join(corpus.languages)}"
+        )
+    embeddings = state["model"].get("encoder.embed_tokens.weight")
+    if embeddings is None:
+        raise UserError(
+            f"{checkpoint} is of a {model_name(state)}, which is no translation model of fairseq's"
+        )
+    symbols = len(read_dictionary(corpus.bin, direction[0]))
+    if embeddings.dim() != 2 or embeddings.size(0) != symbols:
+        raise UserError(
+            f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
+            f"{symbols}; prepare it with the --vocab-size of then"
+        )
+    return direction
+
+
+def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False):
+    """The model of a checkpoint, in eval mode, and fairseq's translation task over ``corpus``.
+
+    The model is on a GPU if there is one and not ``cpu``. The task has fairseq-generate's defaults, not
+    the settings of training.
+
+    Args:
+        checkpoint: of any translation model of fairseq's.
+        corpus: prepared.
+        direction: as :func:`translation_direction` gives it.
+        cpu: even if there is a GPU.
+    """
+    settings = TranslationConfig(data=str(corpus.bin), source_lang=direction[0], target_lang=direction[1])
+    # By default they refer to other sections of a config.
+    settings.train_subset, settings.dataset_impl, settings.required_seq_len_multiple = "train", None, 1
+    task = TranslationTask.setup_task(settings)
+    with blaming(checkpoint):
+        models, _ = checkpoint_utils.load_model_ensemble(
+            [str(checkpoint)], arg_overrides={"alpha_log": None}, task=task
+        )
+    model = models[0].eval()
+    return model.cuda() if torch.cuda.is_available() and not cpu else model, task
+
+
+def load_split(task, subset: str):
+    """fairseq's dataset of a subset, checked and loaded once.
+
+    Raises:
+        UserError: its files are missing or broken.
+    """
+    if subset not in task.datasets:
+        check_split(Path(task.cfg.data), subset, (task.cfg.source_lang, task.cfg.target_lang))
+        task.load_dataset(subset)
+    return task.dataset(subset)
+
+
+def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int | None = None) -> np.ndarray:
+    """The length of each sentence pair, that of its longer side, in tokens.
+
+    Args:
+        dataset: as :func:`load_split` gives it.
+        subset: its name, for the error message.
+        max_tokens: the greatest size of a batch.
+        model: which limits the length of either side.
+        sentences: only the first so many; None for all.
+
+    Raises:
+        UserError: there is no sentence, or one is longer than the model or ``max_tokens`` allows.
+    """
+    lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
+    if not len(lengths):
+        raise UserError(f"the subset {subset} has no sentences")
+    longest = int(lengths.argmax())
+    if lengths[longest] > max_tokens:
+        raise UserError(
+            f"--max-tokens {max_tokens} has no room for line {longest + 1} of {subset}, which has "
+            f"{lengths[longest]} tokens"
+        )
+    sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions())
+    for side, sizes, limit in sides:
+        longest = int(sizes[: len(lengths)].argmax())
+        if sizes[longest] > limit:
+            raise UserError(
+                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model takes "
+                f"{limit} at most (its --max-{side}-positions)"
+            )
+    return lengths

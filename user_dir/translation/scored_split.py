@@ -1,0 +1,95 @@
+"""A split of a corpus as it is scored: how its text is restored, against what, and by which metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..corpora import Corpus, normalising
+from ..corpora.readers import read_lines
+from ..errors import UserError
+from . import scoring, text
+
+
+class ScoredSplit:
+    """What scoring the translations of a split takes.
+
+    Attributes:
+        name: public name of the split.
+        subset: fairseq's name of it.
+        target: the language translated into.
+        bleu: sacrebleu's BLEU, its tokenizer and case as the corpus has them.
+        references: as sacrebleu takes them: its own where it has the test set on this machine.
+        references_name: where the references are from.
+
+    Args:
+        corpus: prepared.
+        name: public name of the split, or fairseq's.
+        direction: source and target language.
+        tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
+    """
+
+    def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
+        source, self.target = direction
+        self.name, self.subset = corpus.split(name), corpus.subset(name)
+        self._corpus = corpus
+        self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
+        self._detokenize: Callable[[str], str] | None = None
+        self.bleu = scoring.make_bleu(self.target, tokenize, self._lower_case)
+        self._own = scoring.own_references(corpus, self.subset, self.target)
+        theirs = scoring.sacrebleu_references(corpus, self.name, source, self.target)
+        self.references = theirs or [self._own]
+        dataset = corpus.description.sacrebleu.get(self.name)
+        file = corpus.reference(self.subset, self.target)
+        self.references_name = f"sacrebleu's {dataset}" if theirs else str(file)
+
+    @property
+    def tokenised(self) -> bool:
+        """Whether the corpus is released in tokens, so that a model translates into tokens."""
+        return self._corpus.description.tokenised
+
+    def lines(self, hypotheses: list[str]) -> list[str]:
+        """What a model puts out, pieces joined, as lines of the corpus: byte pieces become characters."""
+        if self._corpus.description.byte_fallback:
+            return [text.join_bytes(line) for line in hypotheses]
+        return hypotheses
+
+    def natural(self, lines: list[str]) -> list[str]:
+        """Lines of the corpus as natural text: those of a corpus released in tokens are detokenised."""
+        if not self.tokenised:
+            return lines
+        if self._detokenize is None:
+            self._detokenize = text.detokenizer(self.target)
+        return list(map(self._detokenize, lines))
+
+    def bleu_of(self, hypotheses: list[str]) -> float:
+        """BLEU of what a model puts out, pieces joined, for the first ``len(hypotheses)`` sentences."""
+        count = len(hypotheses)
+        references = [each[:count] for each in self.references]
+        return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
+
+    def scores(self, lines: list[str]) -> dict:
+        """BLEU, chrF and BLEU on tokens with their signatures, of ``lines`` for the whole split.
+
+        Raises:
+            UserError: there is not one line for each sentence.
+        """
+        if len(lines) != len(self._own):
+            raise UserError(
+                f"there are {len(lines)} translations for the {len(self._own)} sentences of {self.name}; "
+                f"was {self._corpus.name} prepared anew meanwhile?"
+            )
+        natural = self.natural(lines)
+        return {
+            **scoring.scores(natural, self.references, self.bleu, self._lower_case),
+            **self._tokenized(lines),
+        }
+
+    def _tokenized(self, lines: list[str]) -> dict:
+        """BLEU on the tokens of the release, or else on Moses'; nothing for a language that has neither."""
+        if self.tokenised:
+            references = list(read_lines(self._corpus.text(self.subset, self.target)))
+            return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")
+        if self.target in text.UNSPACED:
+            return {}
+        both = (text.moses_tokens(each, self.target) for each in (lines, self._own))
+        return scoring.tokenized_bleu(*both, self._lower_case, text.moses_name())

@@ -1,0 +1,163 @@
+"""Beam search over a split, as fairseq-generate does it to the letter, but within this process."""
+
+from __future__ import annotations
+
+import math
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.dataclass.configs import GenerationConfig
+from tqdm import tqdm
+
+from .loading import check_lengths, load_split
+from .text import join_pieces
+
+# What fairseq seeds the order of sentences of equal length with: its --seed and the number of the epoch.
+_SEED = 1 + 1
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A sentence and its best hypothesis.
+
+    Attributes:
+        number: of the sentence in its split, from 0.
+        source: its text, pieces joined.
+        reference: the same of the target, as it is binarised.
+        text: the hypothesis; what fairseq-generate has on its line ``D-NUMBER``.
+        score: log₂ p of the hypothesis, normalised by its length.
+        token_scores: log₂ p of each of its pieces, ``</s>`` included.
+    """
+
+    number: int
+    source: str
+    reference: str
+    text: str
+    score: float
+    token_scores: list[float]
+
+
+@dataclass(frozen=True)
+class TranslatedSplit:
+    """The translations of a split, batch by batch, and how long the beam search took."""
+
+    translations: list[Translation]
+    seconds: float
+
+    @property
+    def texts(self) -> list[str]:
+        """The hypotheses in the order of the corpus."""
+        return [each.text for each in sorted(self.translations, key=lambda each: each.number)]
+
+    def as_fairseq_writes_it(self) -> str:
+        """The lines ``S-``, ``T-``, ``H-``, ``D-`` and ``P-`` of fairseq-generate's output."""
+        lines = []
+        for each in self.translations:
+            lines += [f"S-{each.number}\t{each.source}", f"T-{each.number}\t{each.reference}"]
+            lines += [f"{kind}-{each.number}\t{each.score}\t{each.text}" for kind in "HD"]
+            lines.append(f"P-{each.number}\t" + " ".join(f"{score:.4f}" for score in each.token_scores))
+        return "".join(line + "\n" for line in lines)
+
+
+class BeamSearch:
+    """fairseq's beam search with one model.
+
+    Attributes:
+        generator: fairseq's, whose limits on length may be changed between batches.
+        seconds: how long the search took so far.
+
+    Args:
+        model: of fairseq's; it cannot be trained any more afterwards.
+        task: its task.
+        beam: beam size.
+        length_penalty: fairseq's ``--lenpen``.
+    """
+
+    def __init__(self, model, task, beam: int = 5, length_penalty: float = 1.0):
+        settings = GenerationConfig(beam=beam, lenpen=length_penalty)
+        model.prepare_for_inference_(Namespace(generation=settings))
+        self.generator = task.build_generator([model], settings)
+        self.seconds = 0.0
+        self._model, self._task = model, task
+        self._on_gpu = next(model.parameters()).is_cuda
+
+    def __call__(self, sample: dict) -> list[list[dict]]:
+        """The hypotheses of each sentence of a batch in fairseq's form, best first."""
+        if self._on_gpu:
+            sample = utils.move_to_cuda(sample)
+        begin = time.perf_counter()
+        found = self._task.inference_step(self.generator, [self._model], sample)
+        self.seconds += time.perf_counter() - begin
+        return found
+
+
+def translate_split(
+    model,
+    task,
+    subset: str,
+    *,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    max_tokens: int = 4096,
+    sentences: int | None = None,
+    description: str | None = None,
+) -> TranslatedSplit:
+    """Translate a split; shows a progress bar.
+
+    Batches are those of ``fairseq-generate --max-tokens N --required-batch-size-multiple 1``, so that every
+    number is computed as there: the hypotheses are the same to the letter.
+
+    Args:
+        model: what :func:`~.loading.load_model` gives; heads may be masked.
+        task: its task.
+        subset: fairseq's name of the split.
+        beam: beam size.
+        length_penalty: fairseq's ``--lenpen``.
+        max_tokens: greatest size of a batch, in tokens of one side, padding included.
+        sentences: only the first so many of the split; None for all.
+        description: what the progress bar says; None for the subset's name.
+
+    Raises:
+        UserError: the split is missing, broken, or has a sentence that is too long.
+    """
+    search = BeamSearch(model, task, beam, length_penalty)
+    translations = []
+    dataset = load_split(task, subset)
+    count = len(check_lengths(dataset, subset, max_tokens, model, sentences))
+    with tqdm(total=count, desc=description or subset, unit="sentence", disable=None) as progress:
+        for sample in _batches(dataset, count, max_tokens):
+            translations += _translations(task, search.generator, sample, search(sample))
+            progress.update(len(sample["id"]))
+    return TranslatedSplit(translations, search.seconds)
+
+
+def _batches(dataset, sentences: int, max_tokens: int) -> Iterator[dict]:
+    """The first ``sentences`` of a dataset in fairseq's own batches."""
+    with data_utils.numpy_seed(_SEED):
+        order = dataset.ordered_indices()
+    for members in dataset.batch_by_size(order[order < sentences], max_tokens=max_tokens):
+        yield dataset.collater([dataset[i] for i in members])
+
+
+def _translations(task, generator, sample: dict, found: list[list[dict]]) -> Iterator[Translation]:
+    source, target = task.source_dictionary, task.target_dictionary
+    stripped = generator.symbols_to_strip_from_output
+    for row, number in enumerate(sample["id"].tolist()):
+        tokens, expected = sample["net_input"]["src_tokens"][row], sample["target"][row]
+        best = found[row][0]
+        pieces = target.string(best["tokens"].int().cpu(), extra_symbols_to_ignore=stripped)
+        reference = target.string(
+            utils.strip_pad(expected, target.pad()), escape_unk=True, extra_symbols_to_ignore=stripped
+        )
+        yield Translation(
+            number,
+            join_pieces(source.string(utils.strip_pad(tokens, target.pad()))),
+            join_pieces(reference),
+            join_pieces(pieces),
+            float(best["score"] / math.log(2)),
+            best["positional_scores"].div(math.log(2)).tolist(),
+        )

@@ -1,0 +1,49 @@
+"""From the pieces that a model puts out back to natural text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+
+from fairseq.data.data_utils import post_process
+
+UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # written without spaces: Moses cannot tokenise them
+
+
+def join_pieces(pieces: str) -> str:
+    """Join sentencepiece's pieces, parted by spaces, as fairseq does; byte pieces stay."""
+    return post_process(pieces, "sentencepiece")
+
+
+def join_bytes(line: str) -> str:
+    """Replace runs of sentencepiece's byte pieces by their characters; invalid UTF-8 becomes U+FFFD."""
+
+    def decode(found: re.Match) -> str:
+        return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", errors="replace")
+
+    return re.sub(r"(?:<0x[0-9A-F]{2}>)+", decode, line)
+
+
+def detokenizer(language: str) -> Callable[[str], str]:
+    """A function from tokens parted by spaces to natural text."""
+    if language in UNSPACED:
+        # Between letters of another script a space is one of theirs.
+        return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
+    from sacremoses import MosesDetokenizer
+
+    detokenize = MosesDetokenizer(language).detokenize
+    return lambda line: detokenize(line.split())
+
+
+def moses_tokens(lines: list[str], language: str) -> list[str]:
+    """The lines tokenised by Moses, tokens parted by spaces."""
+    from sacremoses import MosesTokenizer
+
+    tokenize = MosesTokenizer(language).tokenize
+    return [tokenize(line, return_str=True, escape=False) for line in lines]
+
+
+def moses_name() -> str:
+    """How a report names the tokens of ``moses_tokens``."""
+    return f"Moses (sacremoses {version('sacremoses')})"
