@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
+import sacrebleu
 import torch
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers import batch, build, dictionary, loss
+from tiny_splits import described, translation_task
 
 from user_dir.analysis.bleu_importance import bleu_without_each_head
-from user_dir.analysis.capture import all_heads, masked_heads, translations
+from user_dir.analysis.capture import all_heads, masked_heads
 from user_dir.analysis.importance import correlations, head_importance, losses, pruned_counts, pruning_orders
 from user_dir.analysis.plots_importance import importance_figure
+from user_dir.translation.scored_split import ScoredSplit
+from user_dir.translation.search import translate_split
 
 PAD = dictionary().pad()
 
@@ -134,52 +135,21 @@ def test_correlation_is_that_of_ranks():
         assert 0 <= found[attention, "density"]["p_value"] <= 1
 
 
-def greedy(model, source: torch.Tensor, limit: int) -> list[int]:
-    """The likeliest token, then the next, by whole forwards, until ``</s>``."""
-    words = dictionary()
-    found: list[int] = []
-    while len(found) < limit and (not found or found[-1] != words.eos()):
-        inputs = torch.tensor([[words.eos(), *found]])
-        logits = model(source[None], torch.tensor([len(source)]), inputs)[0][0, -1]
-        logits[words.pad()] = float("-inf")
-        found.append(int(logits.argmax()) if len(found) < limit - 1 else words.eos())
-    return found
-
-
-@pytest.mark.parametrize("masked", [[], [("decoder_self", 1, 0), ("decoder_context", 0, 1)]])
-def test_translations_are_in_order_and_feel_the_mask(masked):
-    words = dictionary()
-    model = build("--max-target-positions 12").float().eval()
-    task = TranslationTask(TranslationConfig(), words, words)
-    sample = sample_of(batch())
-    sample["net_input"].pop("prev_output_tokens")
-    context = masked_heads(model, masked) if masked else contextlib.nullcontext()
-    with context, torch.no_grad():
-        found = translations(model, task, [sample], "none", beam=1)
-        expected = []
-        for row in (1, 2, 0):  # whose ids are 0, 1, 2
-            source = sample["net_input"]["src_tokens"][row]
-            expected.append(words.string(greedy(model, source[source != words.pad()], limit=12)))
-    assert found == expected
-    assert any(found)
-
-
 def test_bleu_is_that_of_the_model_without_the_head(tmp_path):
-    words = dictionary()
     model = build("--max-target-positions 12").float().eval()
-    task = TranslationTask(TranslationConfig(), words, words)
-    sample = sample_of(batch())
-    whole = translations(model, task, [sample], "none", beam=1)
-    (tmp_path / "test.en").write_text("".join(line + "\n" for line in [*whole, "one more"]))
+    task = translation_task([([5, 6], [7, 8]), ([9, 10, 11], [12]), ([13], [14, 15, 16])])
+    whole = translate_split(model, task, "test", beam=1).texts
+    corpus = described(tmp_path)
+    for language in corpus.languages:
+        path = corpus.text("test", language)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in [*whole, "one more"]))
+    split = ScoredSplit(corpus, "test", ("de", "en"))
     rows = [{"attention": "decoder_context", "layer": 1, "head": 1}]
-    names = []
-
-    def samples(name):
-        names.append(name)
-        return [sample]
-
-    found = bleu_without_each_head(model, task, samples, rows, tmp_path / "test.en", "none", beam=1)
+    found = bleu_without_each_head(model, task, split, rows, beam=1)
     assert found["bleu"] == pytest.approx(100)
     assert rows[0]["bleu"] < 100
+    with masked_heads(model, [("decoder_context", 1, 1)]):
+        texts = translate_split(model, task, "test", beam=1).texts
+    assert rows[0]["bleu"] == sacrebleu.corpus_bleu(texts, [whole]).score
     assert "tok:13a" in found["bleu_signature"]
-    assert names == ["BLEU", "BLEU without head 1 of 1"]

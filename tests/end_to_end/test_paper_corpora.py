@@ -165,3 +165,16 @@ def test_lower_cased_text_is_scored_so(data, trained, tmp_path):
     assert "case:lc" in result["chrf_signature"]
     assert result["tokenized_bleu_tokens"].startswith("Moses (sacremoses ")
     assert result["sentences"] == 5 * releases.TEST
+
+
+@pytest.mark.parametrize("name", ["kftt-ja-en", "iwslt14-de-en"])
+def test_importance_is_measured_by_the_bleu_of_the_evaluation(data, trained, name, tmp_path):
+    result = evaluated(data, trained, name, tmp_path)
+    checkpoint = trained / name / "alpha_entmax" / "checkpoint_last.pt"
+    where = ["--path", checkpoint, "--corpus", name, "--data", data, "--subset", result["test_set"]]
+    output = tmp_path / "heads.importance.json"
+    brief = ["--bleu", "--beam", "2", "--points", "1", "--random-orders", "1", "--output", output]
+    script("head_importance", *where, *brief)
+    report = json.loads(output.read_text())
+    assert round(report["bleu"], 2) == result["bleu"]
+    assert report["bleu_signature"] == result["bleu_signature"]

@@ -92,7 +92,10 @@ def test_evaluate_scores_what_fairseq_generate_gives(data, corpus, trained, tmp_
 
     command = result["command"].split()
     assert command[0] == "fairseq-generate"
-    by_hand = translations(fairseq("generate", *command[1:]).stdout)
+    output = fairseq("generate", *command[1:]).stdout
+    printed = re.findall(r"^[STHDP]-\d+\t.*$", output, flags=re.M)
+    assert (tmp_path / "generate-test.txt").read_text().split("\n")[:-1] == printed, "scores included"
+    by_hand = translations(output)
     by_hand = [text for _, text in sorted(by_hand, key=lambda pair: int(pair[0]))]
     assert (tmp_path / "test.en").read_text().split("\n")[:-1] == by_hand
     references = (corpus / "text" / "test.en").read_text().split("\n")[:-1]

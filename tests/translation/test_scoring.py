@@ -5,47 +5,7 @@ from sacrebleu.dataset import DATASETS
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 from user_dir.translation import scoring
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("<0xE2><0x98><0x83> melts", "☃ melts"),
-        ("a<0xE4><0xBA><0xAC>b<0xC3><0xA9>", "a京bé"),
-        ("torn <0xE2><0x98>", "torn \ufffd"),
-        ("<0xZZ> <tag>", "<0xZZ> <tag>"),
-    ],
-)
-def test_byte_pieces_become_characters(line, text):
-    assert scoring.join_bytes(line) == text
-
-
-def test_byte_pieces_of_a_real_model(tmp_path):
-    """What fairseq makes of the pieces, their join, is mended to what sentencepiece itself would say."""
-    import sentencepiece
-
-    from user_dir.corpora.segment import segment, train_model
-
-    model = tmp_path / "spm.model"
-    train_model(["Der Hund schläft.", "The dog sleeps."] * 20, model, 300, byte_fallback=True)
-    text = "Der ☃ sleeps 京都."
-    pieces = next(segment([text], model, 1))
-    joined = pieces.replace(" ", "").replace("▁", " ").strip()
-    assert "<0x" in joined and scoring.join_bytes(joined) == text
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    assert processor.decode(pieces.split(" ")) == text
-
-
-@pytest.mark.parametrize(
-    ("language", "tokens", "text"),
-    [
-        ("en", "The dog 's bone , said he ( loudly ) .", "The dog's bone, said he (loudly)."),
-        ("de", "Das ist gut , nicht wahr ?", "Das ist gut, nicht wahr?"),
-        ("ja", "京都 の 寺 は 1001 年 に Kyoto Station で 。", "京都の寺は1001年にKyoto Stationで。"),
-    ],
-)
-def test_detokenised(language, tokens, text):
-    assert scoring.detokenizer(language)(tokens) == text
+from user_dir.translation import text as restoring
 
 
 def test_tokenized_bleu_is_on_tokens_and_cased_as_told():
@@ -53,7 +13,7 @@ def test_tokenized_bleu_is_on_tokens_and_cased_as_told():
     assert scoring.tokenized_bleu(hypotheses, references, True, "x")["tokenized_bleu"] == 100.0
     found = scoring.tokenized_bleu(hypotheses, references, False, "x")
     assert found["tokenized_bleu"] < 100 and "tok:none" in found["tokenized_bleu_signature"]
-    assert scoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
+    assert restoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
 
 
 def test_a_tokenizer_sacrebleu_has_not():

@@ -1,0 +1,75 @@
+"""How a corpus wants its translations restored and scored."""
+
+from __future__ import annotations
+
+import pytest
+import sacrebleu
+from tiny_splits import described
+
+from user_dir.errors import UserError
+from user_dir.translation.scored_split import ScoredSplit
+
+TOKENISED, BYTES, LOWER = "tokenised: true", "byte_fallback: true", "normalise: {every: [lower_case]}"
+NATURAL = ["The café's dog, he said, sleeps (loudly).", "Who sees the ☃ now?", "Nobody: it melted, too."]
+TOKENS = [
+    "The café 's dog , he said , sleeps ( loudly ) .",
+    "Who sees the ☃ now ?",
+    "Nobody : it melted , too .",
+]
+
+
+def scored(folder, *settings: str) -> ScoredSplit:
+    """The test split of a corpus with these settings, whose references are NATURAL."""
+    corpus = described(folder, *settings)
+    places = {"text": TOKENS if TOKENISED in settings else NATURAL, "text/reference": NATURAL}
+    for place, lines in places.items():
+        for language in corpus.languages:
+            path = corpus.folder / place / f"test.{language}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return ScoredSplit(corpus, "test", ("de", "en"))
+
+
+def bytewise(lines: list[str]) -> list[str]:
+    """Every character that is not ASCII as sentencepiece's byte pieces."""
+    return [
+        "".join(
+            letter if letter.isascii() else "".join(f"<0x{byte:02X}>" for byte in letter.encode())
+            for letter in line
+        )
+        for line in lines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "hypotheses"),
+    [
+        ([], NATURAL),
+        ([TOKENISED], TOKENS),
+        ([BYTES], bytewise(NATURAL)),
+        ([LOWER], [line.lower() for line in NATURAL]),
+        ([TOKENISED, BYTES, LOWER], bytewise([line.lower() for line in TOKENS])),
+    ],
+)
+def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):
+    """As its corpus has it in pieces: lower-cased, in tokens, in bytes."""
+    split = scored(tmp_path, *settings)
+    assert split.bleu_of(hypotheses) == pytest.approx(100)
+    assert split.bleu_of(hypotheses[:2]) == pytest.approx(100)
+    assert ("case:lc" in str(split.bleu.get_signature())) == (LOWER in settings)
+    scores = split.scores(split.lines(hypotheses))
+    assert scores["bleu"] == scores["chrf"] == scores["tokenized_bleu"] == 100.0
+    assert (scores["tokenized_bleu_tokens"] == "the release") == (TOKENISED in settings)
+    if settings:
+        assert scored(tmp_path / "plain").bleu_of(hypotheses) < 95, "what is not restored is not right"
+
+
+def test_bleu_of_the_first_sentences_is_sacrebleus(tmp_path):
+    hypotheses = ["The café is a dog.", "Who sees the snow now?"]
+    expected = sacrebleu.corpus_bleu(hypotheses, [NATURAL[:2]]).score
+    assert scored(tmp_path).bleu_of(hypotheses) == expected
+
+
+def test_every_sentence_must_be_translated(tmp_path):
+    with pytest.raises(UserError, match="2 translations for the 3 sentences of test"):
+        scored(tmp_path).scores(NATURAL[:2])

@@ -1,0 +1,66 @@
+"""A split translated: every sentence once, by the likeliest pieces, whatever batches it falls into."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from helpers import build
+from tiny_splits import dictionary, translation_task
+
+from user_dir.analysis.capture import masked_heads
+from user_dir.errors import UserError
+from user_dir.translation.search import translate_split
+
+LENGTHS = [4, 1, 7, 4, 2, 9, 1, 5, 4]
+PAIRS = [
+    ([4 + (3 * i + j) % 20 for j in range(length)], [5 + (i + 2 * j) % 19 for j in range(1 + length % 3)])
+    for i, length in enumerate(LENGTHS)
+]
+
+
+def greedy(model, source: list[int], limit: int) -> list[int]:
+    """The likeliest token, then the next, by whole forwards, until ``</s>``."""
+    words = dictionary()
+    tokens = torch.tensor([[*source, words.eos()]])
+    found: list[int] = []
+    while len(found) < limit and (not found or found[-1] != words.eos()):
+        inputs = torch.tensor([[words.eos(), *found]])
+        logits = model(tokens, torch.tensor([tokens.size(1)]), inputs)[0][0, -1]
+        logits[words.pad()] = float("-inf")
+        if not found:  # fairseq wants one word at least
+            logits[words.eos()] = float("-inf")
+        found.append(int(logits.argmax()) if len(found) < limit - 1 else words.eos())
+    return found
+
+
+@pytest.mark.parametrize("masked", [[], [("decoder_self", 1, 0), ("decoder_context", 0, 1)]])
+@pytest.mark.parametrize("max_tokens", [10, 1000])
+def test_each_sentence_has_its_likeliest_translation(masked, max_tokens):
+    words = dictionary()
+    model = build("--max-target-positions 12").float().eval()
+    context = masked_heads(model, masked) if masked else contextlib.nullcontext()
+    with context, torch.no_grad():
+        found = translate_split(model, translation_task(PAIRS), "test", beam=1, max_tokens=max_tokens)
+        expected = [words.string(greedy(model, source, limit=12)) for source, _ in PAIRS]
+    assert found.texts == [text.replace("▁", "") for text in expected]
+    assert len(set(found.texts)) > 1
+    assert found.seconds > 0
+
+
+def test_only_the_first_sentences():
+    model = build("--max-target-positions 12").float().eval()
+    whole = translate_split(model, translation_task(PAIRS), "test", beam=2)
+    first = translate_split(model, translation_task(PAIRS), "test", beam=2, sentences=4)
+    assert sorted(each.number for each in whole.translations) == list(range(len(PAIRS)))
+    assert sorted(each.number for each in first.translations) == list(range(4))
+    assert first.texts == whole.texts[:4]
+
+
+def test_a_sentence_too_long_is_named():
+    model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
+    with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model takes 9"):
+        translate_split(model, translation_task(PAIRS), "test")
+    with pytest.raises(UserError, match="--max-tokens 8 has no room for line 6 of test, which has 10"):
+        translate_split(model, translation_task(PAIRS), "test", max_tokens=8)

@@ -1,0 +1,46 @@
+"""Pieces, bytes and tokens back to natural text."""
+
+import pytest
+
+from user_dir.translation.text import detokenizer, join_bytes, join_pieces
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("<0xE2><0x98><0x83> melts", "☃ melts"),
+        ("a<0xE4><0xBA><0xAC>b<0xC3><0xA9>", "a京bé"),
+        ("torn <0xE2><0x98>", "torn \ufffd"),
+        ("<0xZZ> <tag>", "<0xZZ> <tag>"),
+    ],
+)
+def test_byte_pieces_become_characters(line, text):
+    assert join_bytes(line) == text
+
+
+def test_byte_pieces_of_a_real_model(tmp_path):
+    """What fairseq makes of the pieces, their join, is mended to what sentencepiece itself would say."""
+    import sentencepiece
+
+    from user_dir.corpora.segment import segment, train_model
+
+    model = tmp_path / "spm.model"
+    train_model(["Der Hund schläft.", "The dog sleeps."] * 20, model, 300, byte_fallback=True)
+    text = "Der ☃ sleeps 京都."
+    pieces = next(segment([text], model, 1))
+    joined = join_pieces(pieces)
+    assert "<0x" in joined and join_bytes(joined) == text
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    assert processor.decode(pieces.split(" ")) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "tokens", "text"),
+    [
+        ("en", "The dog 's bone , said he ( loudly ) .", "The dog's bone, said he (loudly)."),
+        ("de", "Das ist gut , nicht wahr ?", "Das ist gut, nicht wahr?"),
+        ("ja", "京都 の 寺 は 1001 年 に Kyoto Station で 。", "京都の寺は1001年にKyoto Stationで。"),
+    ],
+)
+def test_detokenised(language, tokens, text):
+    assert detokenizer(language)(tokens) == text
