@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 
 def positive(text: str) -> int:
@@ -39,31 +37,10 @@ def split_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def open_split(args: argparse.Namespace) -> SimpleNamespace:
-    """Load what the arguments name: ``corpus``, ``subset``, ``model``, ``task``; ``report`` says which."""
-    import user_dir.models  # noqa: F401  registers the model
-    from user_dir.analysis.capture import load_model
-    from user_dir.corpora import load_corpus
+def open_split(args: argparse.Namespace):
+    """Open the split that the arguments name, with fairseq's messages off."""
+    from user_dir.analysis import split
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*pin_memory")
-    corpus = load_corpus(args.corpus, args.data).require_prepared()
-    subset = corpus.subset(args.subset)
-    model, task = load_model(args.path, corpus, cpu=args.cpu)
-    report = {
-        "checkpoint": str(args.path),
-        "corpus": corpus.name,
-        "subset": args.subset,
-        "source_lang": task.cfg.source_lang,
-        "target_lang": task.cfg.target_lang,
-    }
-    return SimpleNamespace(corpus=corpus, subset=subset, model=model, task=task, report=report)
-
-
-def rounded(value):
-    """The numbers in nested lists and dicts, at 8 decimals: more is noise."""
-    if isinstance(value, float):
-        return round(value, 8)
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    return [rounded(inner) for inner in value] if isinstance(value, list) else value
+    sizes = {"sentences": args.sentences, "max_tokens": args.max_tokens}
+    return split.open_split(args.path, args.corpus, args.subset, data=args.data, cpu=args.cpu, **sizes)

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _split import open_split, rounded, split_parser
+from _split import open_split, split_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -67,11 +67,8 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     split = open_split(args)
 
-    from user_dir.analysis.align_split import align_split, best
     from user_dir.analysis.alignment import Gold
-    from user_dir.analysis.capture import batches
-    from user_dir.analysis.words import Pieces
-    from user_dir.io import write_json
+    from user_dir.analysis.results import write_alignment
 
     gold = None
     if args.gold:
@@ -81,27 +78,7 @@ def main(argv=None) -> None:
             one_based=args.gold_from_1,
             reversed_sides=args.gold_reversed,
         )
-    task = split.task
-    found = align_split(
-        split.model,
-        batches(
-            split.model,
-            task,
-            split.subset,
-            max_tokens=args.max_tokens,
-            sentences=args.sentences,
-            in_order=True,
-        ),
-        Pieces(task.source_dictionary, split.report["source_lang"], args.bpe),
-        Pieces(task.target_dictionary, split.report["target_lang"], args.bpe),
-        args.output,
-        gold,
-        args.query,
-    )
-    report = rounded({**split.report, **found})
-    if gold is not None:
-        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
-    write_json(args.output / "alignment.json", report)
+    report = write_alignment(split, args.output, gold, args.query, args.bpe)
     print(table(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")

@@ -13,6 +13,7 @@ heads are copied to experiments/records. A run that is recorded there is done, o
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -67,6 +68,7 @@ def main(argv=None) -> None:
     from user_dir.experiments.plan import read_plan, select
     from user_dir.experiments.running import run_all
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     for end in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too

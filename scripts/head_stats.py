@@ -8,13 +8,10 @@ column means is in the JSON under "measures", and in docs/analysis.md.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import csv
-import io
 import sys
 from pathlib import Path
 
-from _split import open_split, positive, rounded, split_parser
+from _split import open_split, positive, split_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -84,80 +81,36 @@ def read_word_lists(given: list[str], source: str, target: str) -> dict[str, fro
     return lists
 
 
-def table_of(heads: list[dict]) -> str:
-    """The rows of the heads as CSV, without what is a list; roles are joined by semicolons."""
-    rows = [
-        {name: value for name, value in row.items() if not isinstance(value, list)}
-        | {"roles": "; ".join(row["roles"])}
-        for row in heads
-    ]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return table.getvalue()
-
-
 def main(argv=None) -> None:
-    """Read the command line, compute, print and write."""
+    """Read the command line, compute and write, print."""
     args = parse_args(argv)
     split = open_split(args)
 
-    from user_dir.analysis.capture import batches
-    from user_dir.analysis.dump import MapsDump
-    from user_dir.analysis.maps import maps_writer
-    from user_dir.analysis.roles import assign_roles, with_thresholds
-    from user_dir.analysis.statistics import COLUMNS, LAYER_COLUMNS, head_statistics
+    from user_dir.analysis.results import write_statistics
     from user_dir.analysis.tables import head_table, role_table
-    from user_dir.analysis.words import Pieces
-    from user_dir.io import write_json, write_text
+    from user_dir.analysis.words import known_interrogatives
 
-    roles = with_thresholds(args.threshold)
-    source, target = split.report["source_lang"], split.report["target_lang"]
-    lists = read_word_lists(args.interrogatives, source, target)
-    pieces = [
-        Pieces(dictionary, language, args.bpe, lists.get(language))
-        for dictionary, language in (
-            (split.task.source_dictionary, source),
-            (split.task.target_dictionary, target),
-        )
-    ]
-    samples = batches(
-        split.model,
-        split.task,
-        split.subset,
-        max_tokens=args.max_tokens,
-        sentences=args.sentences,
-        in_order=args.dump_attention is not None,
+    lists = read_word_lists(args.interrogatives, *split.direction)
+    report = write_statistics(
+        split,
+        args.output,
+        scheme=args.bpe,
+        interrogatives=lists,
+        thresholds=args.threshold,
+        maps=args.dump_attention,
+        map_sentences=args.dump_sentences,
     )
-    with contextlib.ExitStack() as stack:
-        dump = None
-        if args.dump_attention:
-            texts = split.corpus.text(split.subset, source).read_text(encoding="utf-8").split("\n")
-            writer = stack.enter_context(maps_writer(args.dump_attention))
-            dump = MapsDump(writer, split.task, args.dump_sentences, texts)
-        padding = split.task.source_dictionary.pad()
-        statistics = head_statistics(split.model, samples, *pieces, padding, dump)
-
-    report = {**split.report, "bpe": pieces[0].scheme, **statistics}
-    report["roles"] = assign_roles(report["heads"], roles)
-    report["measures"] = {**COLUMNS, **LAYER_COLUMNS}
-    report = rounded(report)
-    write_json(args.output, report)
-    write_text(args.output.with_suffix(".csv"), table_of(report["heads"]))
-
     print(head_table(report["heads"]))
     print(role_table(report["roles"]))
-    for language, kind in zip((source, target), pieces):
-        if kind.interrogatives is None:
+    for language in split.direction:
+        if language not in lists and known_interrogatives(language) is None:
             print(f"no list of interrogative words for {language!r}: give --interrogatives {language}=FILE")
     print()
     if args.dump_attention:
-        print(f"attention maps of {writer.sentences} sentences: {args.dump_attention}")
-    print(
-        f"head report over {report['sentences']} sentences: {args.output} and "
-        f"{args.output.with_suffix('.csv').name}"
-    )
+        count = min(args.dump_sentences, report["sentences"])
+        print(f"attention maps of {count} sentences: {args.dump_attention}")
+    table = args.output.with_suffix(".csv").name
+    print(f"head report over {report['sentences']} sentences: {args.output} and {table}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ sentences who attends to whom.
 
 Each --path (or --statistics) begins a model; what follows, up to the next, belongs to it. For a checkpoint
 DIR/NAME.pt the page takes, where they are there, DIR/NAME.heads.json and DIR/NAME.attention.npz, which
-head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log wrote. With --corpus, head_stats.py is run first
+head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log wrote. With --corpus, they are computed first
 for each checkpoint whose files are missing, older than it, or of another corpus or subset. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
@@ -17,6 +17,7 @@ for each checkpoint whose files are missing, older than it, or of another corpus
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -91,34 +92,17 @@ def name_files(model: argparse.Namespace) -> None:
     model.alpha_log = given.get("alpha_log", log if log.is_file() else None)
 
 
-def outdated(model: argparse.Namespace, corpus: str, subset: str) -> bool:
-    """Whether head_stats.py must be run for what a checkpoint's page takes from it."""
-    from user_dir.analysis.sources import read_statistics
-    from user_dir.errors import UserError
-
-    files = [model.statistics] if model.maps_given else [model.statistics, model.maps]
-    if not all(file.is_file() for file in files):
-        return True
-    if min(file.stat().st_mtime for file in files) < model.path.stat().st_mtime:
-        return True
-    try:
-        statistics = read_statistics(model.statistics)
-    except UserError:  # by an earlier version
-        return True
-    return (statistics.get("corpus"), statistics.get("subset")) != (corpus, subset)
-
-
 def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
-    """Run head_stats.py for a model."""
-    import head_stats
+    """Compute a model's statistics and maps, unless they are there."""
+    from user_dir.analysis.results import statistics_are_current, write_statistics
+    from user_dir.analysis.split import open_split
 
-    command = ["--path", model.path, "--corpus", args.corpus, "--subset", args.subset]
-    command += ["--output", model.statistics]
-    if args.data:
-        command += ["--data", args.data]
-    if not model.maps_given:
-        command += ["--dump-attention", model.maps, "--dump-sentences", args.sentences]
-    head_stats.main([str(word) for word in command])
+    maps = None if model.maps_given else model.maps
+    if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
+        return
+    split = open_split(model.path, args.corpus, args.subset, data=args.data)
+    report = write_statistics(split, model.statistics, maps=maps, map_sentences=args.sentences)
+    print(f"statistics over {report['sentences']} sentences: {model.statistics}")
 
 
 def main(argv=None) -> None:
@@ -132,11 +116,12 @@ def main(argv=None) -> None:
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.errors import UserError
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
     for model in args.models:
         name_files(model)
         if model.path and not model.path.is_file():
             raise UserError(f"no checkpoint {model.path}")
-        if model.path and args.corpus and outdated(model, args.corpus, args.subset):
+        if model.path and args.corpus:
             compute(model, args)
         if not model.statistics.is_file():
             remedy = "; give --corpus to compute them" if model.path else ""

@@ -19,10 +19,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-# glibc gives a large tensor on the CPU back to the system when it is freed, and the system clears that memory
-# before it gives it out again, for every large tensor of every update. Keeping it takes more memory in all.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
@@ -38,22 +34,15 @@ def parse_args(argv=None) -> argparse.Namespace:
 def main(argv=None) -> None:
     """Check the config, then become fairseq-hydra-train."""
     args = parse_args(argv)
-    config = args.config.resolve()
 
-    from user_dir.config import check_config, hydra_override, worker_overrides
+    from user_dir.config import training_command
 
-    # Quoted: to hydra, a comma in a path would mean several runs.
-    overrides = [hydra_override(override) for override in args.overrides]
-    overrides.append(f"++common.user_dir='{ROOT / 'user_dir'}'")
+    overrides = list(args.overrides)
     if args.tensorboard:
         overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
-    settings = check_config(config, overrides, root=ROOT)
-    overrides += worker_overrides(settings)
-    command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
-    command += ["-m", "fairseq_cli.hydra_train"]
-    command += ["--config-dir", str(config.parent), "--config-name", config.stem]
+    command, environment = training_command(args.config, overrides, ROOT)
     os.chdir(ROOT)
-    os.execve(sys.executable, [*command, *overrides], {**KEEP_MEMORY, **os.environ})
+    os.execve(command[0], command, environment)
 
 
 if __name__ == "__main__":

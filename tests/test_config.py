@@ -10,7 +10,7 @@ import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from helpers import dictionary, script_module
 
-from user_dir.config import check_config, hydra_override
+from user_dir.config import KEEP_MEMORY, check_config, hydra_override
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,4 +92,4 @@ def test_training_keeps_its_memory(root, monkeypatch, own):
     monkeypatch.setattr(script.os, "environ", own)
     monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))
     script.main([str(CONFIG)])
-    assert started == {**script.KEEP_MEMORY, **own}
+    assert started == {**KEEP_MEMORY, **own}

@@ -1,10 +1,11 @@
-"""Training configs: what can be wrong with one is said before fairseq starts."""
+"""Training configs: checked before fairseq starts, and the command that trains by one."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import os
+import sys
 import warnings
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -25,6 +26,12 @@ from .errors import UserError
 from .guards.workers import READ_BY_EACH, launched_workers
 from .io import read_yaml
 
+PLUGIN = Path(__file__).resolve().parent
+
+# glibc gives a large tensor on the CPU back to the system when it is freed, and the system clears that memory
+# before it gives it out again, for every large tensor of every update. Keeping it takes more memory in all.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 
 
@@ -38,6 +45,27 @@ def hydra_override(override: str) -> str:
     if "=" not in override:
         raise UserError(f"{override!r} is not of the form section.key=value")
     return "++" + override
+
+
+def training_command(path: Path, overrides: list[str], root: Path) -> tuple[list[str], dict[str, str]]:
+    """Check a config; return the command that trains by it, and the environment to run it in.
+
+    Args:
+        path: the YAML file.
+        overrides: settings that come on top of it, ``section.key=value`` or in hydra's grammar.
+        root: the folder that relative paths in it start from, in which the command must be run.
+
+    Raises:
+        UserError: as :func:`check_config`.
+    """
+    path = path.resolve()
+    # Quoted: to hydra, a comma in a path would mean several runs.
+    settings = [*map(hydra_override, overrides), f"++common.user_dir='{PLUGIN}'"]
+    settings += worker_overrides(check_config(path, settings, root))
+    command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
+    command += ["-m", "fairseq_cli.hydra_train"]
+    command += ["--config-dir", str(path.parent), "--config-name", path.stem]
+    return [*command, *settings], {**KEEP_MEMORY, **os.environ}
 
 
 def check_config(path: Path, overrides: list[str], root: Path) -> dict:

@@ -132,17 +132,26 @@ def restored(corpus, tmp_path_factory):
     raw.mkdir()
     mine.mkdir(parents=True)
     for language in ("de", "en"):
-        lines = (corpus / "text" / f"train.{language}").read_text().split("\n")
-        tokens = [line.replace(".", " . é").replace("?", " ? ü") for line in lines]
+        natural = (corpus / "text" / f"train.{language}").read_text().split("\n")[:412]
+        tokens = [line.replace(".", " . é").replace("?", " ? ü") for line in natural]
         (raw / f"train.{language}").write_text("\n".join(tokens[:400]) + "\n")
-        (raw / f"test.{language}").write_text("\n".join(tokens[400:412]) + "\n")
-    splits = "{train: 'train.{language}', valid: 'test.{language}', exam: 'test.{language}'}"
-    text = (
-        "tokenised: true\nbyte_fallback: true\nnormalise: {every: [lower_case]}\ncharacter_coverage: 0.98\n"
-    )
-    (mine / "corpus.yaml").write_text(
-        f"title: mine\nlanguages: [de, en]\nsplits: {splits}\nvocabulary_size: 400\n{text}"
-    )
+        (raw / f"test.{language}").write_text("\n".join(tokens[400:]) + "\n")
+        (raw / f"natural.{language}").write_text("\n".join(natural[400:]) + "\n")
+    settings = {
+        "title": "mine",
+        "languages": ["de", "en"],
+        "splits": {
+            "train": "train.{language}",
+            "valid": "test.{language}",
+            "exam": {"file": "test.{language}", "reference": "natural.{language}"},
+        },
+        "vocabulary_size": 400,
+        "character_coverage": 0.98,
+        "tokenised": True,
+        "byte_fallback": True,
+        "normalise": {"every": ["lower_case"]},
+    }
+    (mine / "corpus.yaml").write_text(json.dumps(settings))  # JSON is YAML
     script("prepare", "mine", "--raw", raw, "--data", mine.parent)
     train(mine, mine, "--max-update", "40", "--disable-validation", "--max-target-positions", "40")
     (mine / "checkpoint_last.pt").rename(mine / "last.pt")

@@ -5,53 +5,65 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
 from pathlib import Path
 
 import torch
 
 from ..analysis.capture import load_model
+from ..analysis.results import write_importance, write_statistics
+from ..analysis.split import open_split
 from ..benchmarks.machine import record
+from ..config import PLUGIN
 from ..errors import UserError
 from ..io import write_json
-from ..translation.evaluation import PLUGIN
+from ..translation import evaluation as translation
 from .folders import Job, read_json
 from .training import ROOT, run_child
 
+SPEEDS = "speeds.json"
 
-def evaluate(job: Job, descriptors: tuple[int, ...]) -> None:
-    """Translate and score validation and all test sets, by scripts/evaluate.py."""
-    done = all((job.folder / "evaluation" / f"{split}.json").is_file() for split in splits(job))
-    if done and len(_speeds(job)) == len(splits(job)):
+
+def evaluate(job: Job) -> None:
+    """Translate and score validation and all test sets."""
+    speeds = _speeds(job)
+    output = job.folder / "evaluation"
+    missing = [
+        split for split in splits(job) if split not in speeds or not (output / f"{split}.json").is_file()
+    ]
+    if not missing:
         return
-    command = [ROOT / "scripts" / "evaluate.py", "--path", job.average, "--output", job.folder / "evaluation"]
-    for split in splits(job):
-        command += ["--test-set", split]
-    _measure(job, command + _corpus(job), "evaluate.log", descriptors)
+    for evaluation in translation.evaluate(job.average, job.corpus, missing, output):
+        scores = evaluation.scores
+        speeds[scores["test_set"]] = round(scores["sentences"] / evaluation.seconds, 2)
+        write_json(job.folder / SPEEDS, speeds)
 
 
-def heads(job: Job, descriptors: tuple[int, ...]) -> None:
-    """Statistics of the heads over validation, by scripts/head_stats.py."""
-    if not job.average.with_suffix(".heads.json").is_file():
-        command = [ROOT / "scripts" / "head_stats.py", "--path", job.average]
-        _measure(job, command + _corpus(job), "heads.log", descriptors)
+def heads(job: Job) -> None:
+    """Statistics of the heads over validation."""
+    output = job.average.with_suffix(".heads.json")
+    if not output.is_file():
+        write_statistics(open_split(job.average, job.corpus), output)
 
 
-def importance(job: Job, descriptors: tuple[int, ...]) -> None:
-    """What masking and pruning heads costs on a part of validation, by scripts/head_importance.py."""
-    if not job.average.with_suffix(".importance.json").is_file():
-        command = [ROOT / "scripts" / "head_importance.py", "--path", job.average, "--sentences", "300"]
-        _measure(job, command + _corpus(job), "importance.log", descriptors)
+def importance(job: Job) -> None:
+    """What masking and pruning heads costs on a part of validation."""
+    output = job.average.with_suffix(".importance.json")
+    if not output.is_file():
+        write_importance(open_split(job.average, job.corpus, sentences=300), output)
 
 
 def loss(job: Job, descriptors: tuple[int, ...]) -> None:
     """Loss and perplexity on validation, by fairseq-validate."""
     if _losses(job):
         return
-    command = ["-W", "ignore::UserWarning", "-m", "fairseq_cli.validate", job.corpus.bin]
-    command += ["--user-dir", PLUGIN, "--path", job.average]
+    log = job.folder / "validate.log"
+    log.unlink(missing_ok=True)
+    command = [sys.executable, "-W", "ignore::UserWarning", "-m", "fairseq_cli.validate", str(job.corpus.bin)]
+    command += ["--user-dir", str(PLUGIN), "--path", str(job.average)]
     command += ["--task", "translation", "--valid-subset", "valid"]
     command += ["--max-tokens", "4096", "--required-batch-size-multiple", "1", "--log-format", "json"]
-    _measure(job, command, "validate.log", descriptors)
+    run_child("fairseq-validate", command, log, descriptors)
 
 
 def conclude(job: Job) -> None:
@@ -133,13 +145,13 @@ def validation_figures(job: Job) -> dict:
 
 
 def evaluation_figures(job: Job) -> dict:
-    """The scores that evaluate.py wrote of each split, with the speed of its beam search by the clock."""
+    """The scores of each split, with the speed of its beam search by the clock."""
     speeds, figures = _speeds(job), {}
-    for i, split in enumerate(splits(job)):
+    for split in splits(job):
         found = read_json(job.folder / "evaluation" / f"{split}.json")
         places = ("checkpoint", "command", "references")  # on this machine
         figures[split] = {key: value for key, value in found.items() if key not in places}
-        figures[split]["sentences_per_second"] = float(speeds[i]) if i < len(speeds) else None
+        figures[split]["sentences_per_second"] = speeds.get(split)
     return figures
 
 
@@ -178,19 +190,7 @@ def _losses(job: Job) -> list[dict]:
     return [line for line in json_lines(log) if "valid_loss" in line] if log.is_file() else []
 
 
-def _speeds(job: Job) -> list[str]:
-    """Sentences a second by the clock, of each of :func:`splits`, as far as they are translated."""
-    log = job.folder / "evaluate.log"
-    if not log.is_file():
-        return []
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return re.findall(r"Translated .* in [\d.]+s \(([\d.]+) sentences/s", text)
-
-
-def _measure(job: Job, command: list, log: str, descriptors: tuple[int, ...]) -> None:
-    (job.folder / log).unlink(missing_ok=True)
-    run_child(command, job.folder / log, descriptors)
-
-
-def _corpus(job: Job) -> list:
-    return ["--corpus", job.corpus.name, "--data", job.corpus.folder.parent]
+def _speeds(job: Job) -> dict[str, float]:
+    """Sentences a second of beam search, by the clock, of each split that is translated."""
+    path = job.folder / SPEEDS
+    return read_json(path) if path.is_file() else {}

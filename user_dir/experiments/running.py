@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..io import Busy, write_text
 from . import evaluating, records, training
 from .folders import Job, claim, is_recorded
 
+logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
@@ -33,9 +35,9 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
                     _run(job, descriptors, say)
             except Busy:
                 busy.append(job)
-            except (UserError, OSError) as error:
-                failed[job.run.label] = str(error)
-                say(f"{job.run.label}: failed: {error}")
+            except Exception as error:
+                failed[job.run.label] = _reason(error)
+                say(f"{job.run.label}: failed: {failed[job.run.label]}")
         if len(busy) == len(waiting):
             break
         waiting = busy
@@ -48,9 +50,9 @@ def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
     stages: list[tuple[str, Callable[[], None]]] = [
         ("training", lambda: training.train(job, descriptors)),
         ("averaging", lambda: training.average(job)),
-        ("evaluating", lambda: evaluating.evaluate(job, descriptors)),
-        ("heads", lambda: evaluating.heads(job, descriptors)),
-        ("importance", lambda: evaluating.importance(job, descriptors)),
+        ("evaluating", lambda: evaluating.evaluate(job)),
+        ("heads", lambda: evaluating.heads(job)),
+        ("importance", lambda: evaluating.importance(job)),
         ("loss", lambda: evaluating.loss(job, descriptors)),
         ("result", lambda: evaluating.conclude(job)),
         ("record", lambda: records.keep(job)),
@@ -60,6 +62,12 @@ def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
         for name, stage in stages:
             say(f"{datetime.now():%H:%M:%S} {job.run.label}: {name}")
             stage()
-    except (UserError, OSError) as error:
-        write_text(job.failure, f"{error}\n")
+    except Exception as error:
+        if not isinstance(error, (UserError, OSError)):
+            logger.exception("%s: unexpected", job.run.label)
+        write_text(job.failure, f"{_reason(error)}\n")
         raise
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else one_line(error)

@@ -1,4 +1,4 @@
-"""The first stages of a run: scripts/train.py, from where it was killed, and the mean of the last epochs."""
+"""The first stages of a run: training, from where it was killed, and the mean of the last epochs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from datetime import datetime, timezone
 from itertools import chain
@@ -20,6 +19,7 @@ from ..checkpoints import (
     save_checkpoint,
     whole_checkpoints,
 )
+from ..config import training_command
 from ..errors import UserError
 from ..io import copy_file, write_json
 from .folders import Job, read_json
@@ -42,11 +42,12 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
         record["sessions"].append(session)
         write_json(path, record)
         folder, run = str(job.folder).replace("'", r"\'"), job.run
-        command = [ROOT / "scripts" / "train.py", run.config, *run.overrides, f"common.seed={run.seed}"]
-        command += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
+        overrides = [*run.overrides, f"common.seed={run.seed}"]
+        overrides += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
+        command, environment = training_command(run.config, overrides, ROOT)
         begin, before = time.monotonic(), os.times()
         try:
-            run_child(command, job.folder / "training.log", descriptors)
+            run_child("training", command, job.folder / "training.log", descriptors, environment)
         finally:
             after = os.times()
             session["seconds"] = round(time.monotonic() - begin, 1)
@@ -81,8 +82,14 @@ def average(job: Job) -> None:
         path.unlink()
 
 
-def run_child(command: list, log: Path, descriptors: tuple[int, ...] = ()) -> None:
-    """Run a Python command with its output at the end of ``log``; it keeps the lock of ``descriptors``.
+def run_child(
+    name: str,
+    command: list[str],
+    log: Path,
+    descriptors: tuple[int, ...] = (),
+    environment: dict[str, str] | None = None,
+) -> None:
+    """Run a command with its output at the end of ``log``; it keeps the lock of ``descriptors``.
 
     It is ended, with all that it has started, where this process is told to end.
 
@@ -92,13 +99,14 @@ def run_child(command: list, log: Path, descriptors: tuple[int, ...] = ()) -> No
     with log.open("a", encoding="utf-8") as file:
         begin = file.tell()
         child = subprocess.Popen(
-            [sys.executable, *map(str, command)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             pass_fds=descriptors,
             start_new_session=True,
             cwd=ROOT,
+            env=environment,
         )
         try:
             status = child.wait()
@@ -112,4 +120,4 @@ def run_child(command: list, log: Path, descriptors: tuple[int, ...] = ()) -> No
             said = file.read().decode("utf-8", errors="replace").strip().split("\n")
         errors = [line for line in said if re.match(r"[\w.]*[Ee]rror: ", line)]
         reason = (errors or said)[-1].strip()
-        raise UserError(f"{Path(command[0]).name} ended with status {status}: {reason}; see {log}")
+        raise UserError(f"{name} ended with status {status}: {reason}; see {log}")

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoints import load_checkpoint, model_name
+from ..config import PLUGIN
 from ..corpora import Corpus
 from ..errors import UserError
 from ..io import make_folder, within, write_json, write_text
 from .loading import load_model, translation_direction
 from .scored_split import ScoredSplit
 from .search import translate_split
-
-PLUGIN = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""The analyses of a split as files: the statistics of its heads, their importance, word alignments."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import UserError
+from ..io import write_json, write_text
+from ..translation.scored_split import ScoredSplit
+from . import plots
+from .align_split import align_split, best
+from .alignment import Gold
+from .bleu_importance import bleu_without_each_head
+from .dump import MapsDump
+from .importance import head_importance
+from .maps import maps_writer
+from .plots_importance import importance_figure
+from .roles import assign_roles, with_thresholds
+from .sources import read_statistics
+from .split import Split, rounded
+from .statistics import COLUMNS, LAYER_COLUMNS, head_statistics
+
+
+def write_statistics(
+    split: Split,
+    output: Path,
+    *,
+    scheme: str | None = None,
+    interrogatives: Mapping[str, frozenset[str]] | None = None,
+    thresholds: Sequence[str] = (),
+    maps: Path | None = None,
+    map_sentences: int = 50,
+) -> dict:
+    """Write every statistic of every head as JSON, and the rows of the heads as CSV beside it.
+
+    Args:
+        split: a model over a split, with teacher forcing.
+        output: the JSON file.
+        scheme: how pieces make words, of :data:`~.words.SCHEMES`; None detects it.
+        interrogatives: by language, words in the place of our list.
+        thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
+        maps: also write the attention maps of sentences into this file.
+        map_sentences: of the first so many.
+
+    Returns:
+        What the JSON has.
+    """
+    roles = with_thresholds(thresholds)
+    pieces = split.pieces(scheme, interrogatives)
+    with contextlib.ExitStack() as stack:
+        dump = None
+        if maps is not None:
+            source = split.corpus.text(split.subset, split.direction[0])
+            texts = source.read_text(encoding="utf-8").split("\n")
+            dump = MapsDump(stack.enter_context(maps_writer(maps)), split.task, map_sentences, texts)
+        samples = split.samples(in_order=maps is not None)
+        statistics = head_statistics(split.model, samples, *pieces, split.padding, dump)
+    report = {**split.facts, "bpe": pieces[0].scheme, **statistics}
+    report["roles"] = assign_roles(report["heads"], roles)
+    report["measures"] = {**COLUMNS, **LAYER_COLUMNS}
+    report = rounded(report)
+    write_json(output, report)
+    write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
+    return report
+
+
+def heads_as_csv(heads: list[dict]) -> str:
+    """The rows of the heads as CSV without what is a list; roles are joined by semicolons."""
+    rows = [
+        {name: value for name, value in row.items() if not isinstance(value, list)}
+        | {"roles": "; ".join(row["roles"])}
+        for row in heads
+    ]
+    table = io.StringIO()
+    writer = csv.DictWriter(table, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return table.getvalue()
+
+
+def statistics_are_current(
+    statistics: Path, maps: Path | None, checkpoint: Path, corpus: str, subset: str
+) -> bool:
+    """Whether statistics (and ``maps``) are there, no older than the checkpoint, and of this split."""
+    files = [statistics] if maps is None else [statistics, maps]
+    if not all(file.is_file() for file in files):
+        return False
+    if min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
+        return False
+    try:
+        found = read_statistics(statistics)
+    except UserError:  # by an earlier version
+        return False
+    return (found.get("corpus"), found.get("subset")) == (corpus, subset)
+
+
+def write_importance(
+    split: Split,
+    output: Path,
+    figure: Path | None = None,
+    *,
+    points: int = 12,
+    random_orders: int = 5,
+    bleu_beam: int | None = None,
+) -> dict:
+    """Write how much each head matters as JSON, and draw what pruning costs.
+
+    Args:
+        split: a model over a split, with teacher forcing.
+        output: the JSON file.
+        figure: where to draw; None for ``output`` with ``.svg``.
+        points: of each curve of pruning.
+        random_orders: orders of pruning by chance.
+        bleu_beam: beam size to translate with, too, with each head masked in turn; None for no BLEU.
+
+    Returns:
+        What the JSON has.
+
+    Raises:
+        UserError: there is no format of figures by the name of ``figure``.
+    """
+    figure = figure or output.with_suffix(".svg")
+    if figure.suffix.lstrip(".") not in plots.FORMATS:
+        raise UserError(f"--figure {figure} must end in .{', .'.join(plots.FORMATS)}")
+    statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
+    found = head_importance(
+        split.model, split.samples, split.padding, statistics["heads"], points, random_orders
+    )
+    report = {**split.facts, "sentences": statistics["sentences"], **found}
+    if bleu_beam is not None:
+        report |= bleu_without_each_head(
+            split.model,
+            split.task,
+            ScoredSplit(split.corpus, split.subset, split.direction),
+            report["heads"],
+            beam=bleu_beam,
+            max_tokens=split.max_tokens,
+            sentences=split.sentences,
+        )
+    report = rounded(report)
+    plots.save(importance_figure(report), figure)
+    write_json(output, report)
+    return report
+
+
+def write_alignment(
+    split: Split, folder: Path, gold: Gold | None = None, query: str = "output", scheme: str | None = None
+) -> dict:
+    """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
+
+    Args:
+        split: a model over a split, with teacher forcing.
+        folder: where to.
+        gold: to score against.
+        query: of :data:`~.align_split.QUERIES`.
+        scheme: how pieces make words, of :data:`~.words.SCHEMES`; None detects it.
+
+    Returns:
+        What ``alignment.json`` has: with ``gold`` also ``best_head`` and ``best``, of the least error rate.
+    """
+    samples = split.samples(in_order=True)
+    found = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)
+    report = rounded({**split.facts, **found})
+    if gold is not None:
+        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
+    write_json(folder / "alignment.json", report)
+    return report

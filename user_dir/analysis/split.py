@@ -1,0 +1,128 @@
+"""A model over a split of a corpus: what every analysis starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..corpora import Corpus, load_corpus
+from .capture import batches, load_model
+from .words import Pieces
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model, loaded, and the split of a corpus it is to be run over.
+
+    Attributes:
+        checkpoint: the model's.
+        corpus: prepared.
+        name: of the split, as it was asked for.
+        model: what :func:`~.capture.load_model` gives.
+        task: its task.
+        sentences: only the first so many of the split; None for all.
+        max_tokens: greatest size of a batch, in tokens of one side.
+    """
+
+    checkpoint: Path
+    corpus: Corpus
+    name: str
+    model: object
+    task: object
+    sentences: int | None
+    max_tokens: int
+
+    @property
+    def subset(self) -> str:
+        """fairseq's name of the split."""
+        return self.corpus.subset(self.name)
+
+    @property
+    def direction(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.task.cfg.source_lang, self.task.cfg.target_lang
+
+    @property
+    def padding(self) -> int:
+        """The padding symbol."""
+        return self.task.source_dictionary.pad()
+
+    @property
+    def facts(self) -> dict:
+        """What a file of results says that it was computed of."""
+        return {
+            "checkpoint": str(self.checkpoint),
+            "corpus": self.corpus.name,
+            "subset": self.name,
+            "source_lang": self.direction[0],
+            "target_lang": self.direction[1],
+        }
+
+    def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
+        """The batches, see :func:`~.capture.batches`; ``description`` is for the progress bar."""
+        return batches(
+            self.model,
+            self.task,
+            self.subset,
+            max_tokens=self.max_tokens,
+            sentences=self.sentences,
+            in_order=in_order,
+            description=description,
+        )
+
+    def pieces(
+        self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
+    ) -> tuple[Pieces, Pieces]:
+        """The pieces of the source and of the target language.
+
+        Args:
+            scheme: of :data:`~.words.SCHEMES`; None detects it.
+            interrogatives: by language, words in the place of our list.
+        """
+        dictionaries = self.task.source_dictionary, self.task.target_dictionary
+        source, target = (
+            Pieces(dictionary, language, scheme, (interrogatives or {}).get(language))
+            for dictionary, language in zip(dictionaries, self.direction)
+        )
+        return source, target
+
+
+def open_split(
+    checkpoint: Path,
+    corpus: Corpus | str,
+    name: str = "valid",
+    *,
+    data: Path | None = None,
+    sentences: int | None = None,
+    max_tokens: int = 4096,
+    cpu: bool = False,
+) -> Split:
+    """Load a model and find a split.
+
+    Args:
+        checkpoint: of our model, or of fairseq's stock transformer.
+        corpus: prepared, or the name of one.
+        name: of the split: public, or fairseq's.
+        data: folder of the corpora; None for the repository's.
+        sentences: only the first so many of the split; None for all.
+        max_tokens: greatest size of a batch, in tokens of one side.
+        cpu: even if there is a GPU.
+
+    Raises:
+        UserError: there is no such corpus, split or checkpoint, or they do not fit.
+    """
+    if isinstance(corpus, str):
+        corpus = load_corpus(corpus, data)
+    corpus.require_prepared().subset(name)
+    model, task = load_model(checkpoint, corpus, cpu=cpu)
+    return Split(checkpoint, corpus, name, model, task, sentences, max_tokens)
+
+
+def rounded(value):
+    """The numbers in nested lists and dicts at 8 decimals; more is noise."""
+    if isinstance(value, float):
+        return round(value, 8)
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list) else value
