@@ -46,22 +46,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     return args
 
 
-def table(rows: list[dict]) -> str:
-    """The candidates as text."""
-    scored = "aer" in rows[0]
-    lines = [f"{'':<14}{'links':>8}{'aligned':>9}" + ("     AER  precision  recall" if scored else "")]
-    for row in rows:
-        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}"
-        if scored:
-            shown = ["      -" if row[name] is None else f"{row[name]:7.3f}" for name in _SCORES]
-            line += f" {shown[0]}    {shown[1]} {shown[2]}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-_SCORES = ("aer", "precision", "recall")
-
-
 def main(argv=None) -> None:
     """Read the command line, align, print and write."""
     args = parse_args(argv)
@@ -69,6 +53,7 @@ def main(argv=None) -> None:
 
     from user_dir.analysis.alignment import Gold
     from user_dir.analysis.results import write_alignment
+    from user_dir.analysis.summaries import alignment_summary
 
     gold = None
     if args.gold:
@@ -79,7 +64,7 @@ def main(argv=None) -> None:
             reversed_sides=args.gold_reversed,
         )
     report = write_alignment(split, args.output, gold, args.query, args.bpe)
-    print(table(report["candidates"]))
+    print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
     print(f"alignments of {report['sentences']} sentences: {args.output}")

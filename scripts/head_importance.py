@@ -55,7 +55,7 @@ def main(argv=None) -> None:
     split = open_split(args)
 
     from user_dir.analysis.results import write_importance
-    from user_dir.analysis.tables import importance_summary
+    from user_dir.analysis.summaries import importance_summary
 
     report = write_importance(
         split,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..tables import significance
-
 
 def head_table(heads: list[dict]) -> str:
     """α and density of every head as text: a block per attention type, a line per layer."""
@@ -43,26 +41,3 @@ def role_table(roles: dict[str, dict], shown: int = 3) -> str:
 def head_name(head: dict) -> str:
     """A head in words, for instance ``encoder_self layer 0 head 2``; both count from 0."""
     return f"{head['attention']} layer {head['layer']} head {head['head']}"
-
-
-def importance_summary(report: dict, shown: int = 5) -> str:
-    """The heads that matter most and least, and the correlations, as text."""
-    ranked = sorted(report["heads"], key=lambda row: -row["importance"])
-    lines = [f"loss {report['loss']:.4f} nats per token; without one head it rises by"]
-    rest = len(ranked) - 2 * shown
-    for i, row in enumerate(ranked):
-        if i < shown or i >= len(ranked) - shown:
-            bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
-            lines.append(
-                f"  {row['importance']:+.4f}  {head_name(row)}"
-                f"  (alpha {row['alpha']:.3f}, density {row['density']:.3f}){bleu}"
-            )
-        elif i == shown:
-            lines.append(f"  … {rest} more")
-    lines.append("rank correlation (Spearman) of importance with")
-    for row in report["correlations"]:
-        value = "not defined"
-        if row["spearman"] is not None:
-            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
-        lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
-    return "\n".join(lines)

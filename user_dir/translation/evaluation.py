@@ -13,7 +13,7 @@ from ..config import PLUGIN
 from ..corpora import Corpus
 from ..errors import UserError
 from ..io import make_folder, within, write_json, write_text
-from .loading import load_model, translation_direction
+from .loading import load_model, load_split, translation_direction
 from .scored_split import ScoredSplit
 from .search import translate_split
 
@@ -69,8 +69,10 @@ def evaluate(
     name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
     del state
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-    make_folder(output)
     model, task = load_model(checkpoint, corpus, direction)
+    for split in splits:
+        load_split(task, split.subset)  # so that a broken one is noticed before any is translated
+    make_folder(output)
     for split in splits:
         found = translate_split(
             model, task, split.subset, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens

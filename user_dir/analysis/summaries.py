@@ -1,0 +1,45 @@
+"""Results in a few lines, as text for a terminal."""
+
+from __future__ import annotations
+
+from ..tables import significance
+from .tables import head_name
+
+
+def importance_summary(report: dict, shown: int = 5) -> str:
+    """The heads that matter most and least, and the correlations, as text."""
+    ranked = sorted(report["heads"], key=lambda row: -row["importance"])
+    lines = [f"loss {report['loss']:.4f} nats per token; without one head it rises by"]
+    rest = len(ranked) - 2 * shown
+    for i, row in enumerate(ranked):
+        if i < shown or i >= len(ranked) - shown:
+            bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
+            lines.append(
+                f"  {row['importance']:+.4f}  {head_name(row)}"
+                f"  (alpha {row['alpha']:.3f}, density {row['density']:.3f}){bleu}"
+            )
+        elif i == shown:
+            lines.append(f"  … {rest} more")
+    lines.append("rank correlation (Spearman) of importance with")
+    for row in report["correlations"]:
+        value = "not defined"
+        if row["spearman"] is not None:
+            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
+        lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
+    return "\n".join(lines)
+
+
+def alignment_summary(rows: list[dict]) -> str:
+    """What each candidate of a word alignment links, and how well if there are gold links, as text."""
+    scored = "aer" in rows[0]
+    lines = [f"{'':<14}{'links':>8}{'aligned':>9}" + ("     AER  precision  recall" if scored else "")]
+    for row in rows:
+        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}"
+        if scored:
+            shown = [
+                "      -" if row[name] is None else f"{row[name]:7.3f}"
+                for name in ("aer", "precision", "recall")
+            ]
+            line += f" {shown[0]}    {shown[1]} {shown[2]}"
+        lines.append(line)
+    return "\n".join(lines)
