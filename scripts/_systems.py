@@ -1,4 +1,4 @@
-"""``--system`` of the scripts that set systems side by side: a name, and a file for each seed."""
+"""Options of the scripts that compare runs: ``--system``, a name and a file for each seed; ``--table``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) 
     )
 
 
+def add_table_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--table FILE.md``, for :func:`user_dir.tables.write_tables`."""
+    parser.add_argument(
+        "--table",
+        type=_markdown,
+        metavar="FILE.md",
+        help="also write the tables there; all figures to FILE.json",
+    )
+
+
 class _System(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         name, *files = values
@@ -27,3 +37,9 @@ class _System(argparse.Action):
         if name in dict(systems):
             parser.error(f"two systems are named {name}; give each a name of its own")
         setattr(namespace, self.dest, [*systems, (name, list(map(Path, files)))])
+
+
+def _markdown(text: str) -> Path:
+    if Path(text).suffix == ".json":
+        raise argparse.ArgumentTypeError(f"{text} is the Markdown; the JSON is written beside it")
+    return Path(text)

@@ -105,10 +105,9 @@ def run(args: argparse.Namespace) -> None:
 
 def kernels(args: argparse.Namespace, device, report: dict) -> None:
     """Time, memory and accuracy of the normalizers."""
-    from user_dir.benchmarks.accuracy import accuracy
+    from user_dir.benchmarks.accuracy import accuracy, accuracy_tables
     from user_dir.benchmarks.contenders import contenders
-    from user_dir.benchmarks.kernels import SHAPES, VARIANCES, time_kernels
-    from user_dir.benchmarks.tables import accuracy_tables, kernel_tables
+    from user_dir.benchmarks.kernels import SHAPES, VARIANCES, kernel_tables, time_kernels
 
     shapes = args.shapes or (SHAPES[:1] if args.quick else SHAPES)
     rounds = args.rounds or (3 if args.quick else 11)
@@ -131,7 +130,7 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
     """Speed and memory of training, speed of translation."""
     from user_dir.benchmarks.end_to_end import WORK, build, time_training, time_translation
-    from user_dir.benchmarks.tables import speed_table
+    from user_dir.benchmarks.speed import speed_table
 
     rounds = args.rounds or (2 if args.quick else 7)
     report.update(rounds=rounds, max_tokens=args.max_tokens, training=[], translation=[])
@@ -152,7 +151,7 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
 def profile(args: argparse.Namespace, device, report: dict) -> None:
     """Where the time of an update goes."""
     from user_dir.benchmarks.profile import profile as profile_updates
-    from user_dir.benchmarks.tables import profile_tables
+    from user_dir.benchmarks.profile import profile_tables
 
     report["profiles"] = []
     for workshop, where in workshops(args, device, report):

@@ -19,8 +19,7 @@ import sys
 from pathlib import Path
 
 from _split import positive
-from _systems import add_system_argument
-from _tables import add_table_argument, write_tables
+from _systems import add_system_argument, add_table_argument
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -47,10 +46,10 @@ def main(argv=None) -> None:
 
     import sacrebleu
 
-    from user_dir.translation.paired import compare
+    from user_dir.tables import write_tables
+    from user_dir.translation.paired import compare, comparison_tables
     from user_dir.translation.scoring import make_bleu
     from user_dir.translation.systems import read_systems
-    from user_dir.translation.tables import comparison_tables
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     systems, test_set = read_systems(args.system, args.ref)

@@ -15,8 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _systems import add_system_argument
-from _tables import add_table_argument, write_tables
+from _systems import add_system_argument, add_table_argument
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -35,9 +34,9 @@ def main(argv=None) -> None:
     """Read, ask, print, write."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
-    from user_dir.analysis.findings import findings, read_model
-    from user_dir.analysis.findings_tables import findings_tables
+    from user_dir.analysis.findings import findings, findings_tables
+    from user_dir.analysis.sources import read_model
+    from user_dir.tables import write_tables
 
     systems = {name: findings(list(map(read_model, files))) for name, files in args.system}
     tables = findings_tables(systems)

@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from _tables import add_table_argument, write_tables
+from _systems import add_table_argument
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -101,7 +101,8 @@ def report(jobs: list, labels: list[str], table: Path | None) -> None:
     """Print the tables of the runs that are done; with ``table``, write them, and which are missing."""
     from user_dir.errors import UserError
     from user_dir.experiments.folders import RESULT, is_recorded, read_json
-    from user_dir.experiments.tables import experiment_tables
+    from user_dir.experiments.results import experiment_tables
+    from user_dir.tables import write_tables
 
     results, missing = [], list(labels)
     for job in jobs:

@@ -53,10 +53,16 @@ def run(args: argparse.Namespace) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.benchmarks import random_tokens
-    from user_dir.benchmarks.attention import SENTENCES, alpha_error, time_attention, verdicts
-    from user_dir.benchmarks.attention_tables import attention_table, verdict_table
+    from user_dir.benchmarks.attention import (
+        SENTENCES,
+        alpha_error,
+        attention_table,
+        time_attention,
+        verdict_table,
+        verdicts,
+    )
     from user_dir.benchmarks.machine import one_line, record, write_report
-    from user_dir.benchmarks.tables import speed_table
+    from user_dir.benchmarks.speed import speed_table
     from user_dir.errors import UserError
     from user_dir.io import make_folder
 

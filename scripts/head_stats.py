@@ -86,8 +86,9 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     split = open_split(args)
 
+    from user_dir.analysis.heads import head_table
     from user_dir.analysis.results import write_statistics
-    from user_dir.analysis.tables import head_table, role_table
+    from user_dir.analysis.roles import role_table
     from user_dir.analysis.words import known_interrogatives
 
     lists = read_word_lists(args.interrogatives, *split.direction)

@@ -10,8 +10,8 @@ import pytest
 from examples import statistics, write_alpha_log, write_statistics
 from helpers import script_module
 
-from user_dir.analysis.findings import Model, findings, pruning, read_model, roles, training
-from user_dir.analysis.findings_tables import findings_tables
+from user_dir.analysis.findings import findings, findings_tables, pruning, roles, training
+from user_dir.analysis.sources import ModelAnalysis, read_model
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.errors import UserError
@@ -31,8 +31,8 @@ IMPORTANCE = {
 }
 
 
-def model(**more) -> Model:
-    return Model("a", statistics(**more))
+def model(**more) -> ModelAnalysis:
+    return ModelAnalysis("a", statistics(**more))
 
 
 def heads_of(statistics: dict, kind: str, name: str) -> list:
@@ -81,7 +81,7 @@ def test_alphas_that_fell_and_then_rose():
         "stays": [1.5, 1.48, 1.49, 1.5],
     }
     alphas = np.array(list(path.values())).T[:, None]  # (U, 1, H)
-    seed = Model("a", {}, Trajectories([0, 100, 200, 300], {"encoder_self": alphas}))
+    seed = ModelAnalysis("a", {}, Trajectories([0, 100, 200, 300], {"encoder_self": alphas}))
     found = training(seed)["encoder_self"]
     assert (found["heads"], found["fell"], found["turned"], found["turned_at"]) == (6, 3, 1, 200)
     assert found["alpha_first"] == pytest.approx(alphas[0].mean())
@@ -91,7 +91,7 @@ def test_alphas_that_fell_and_then_rose():
 def test_whether_heads_keep_the_order_in_which_their_alphas_began():
     def start_kept(first, last):
         alphas = np.array([first, [1.1, 1.2, 1.3, 1.4], last])[:, None]  # (U, 1, H)
-        seed = Model("a", {}, Trajectories([0, 100, 200], {"encoder_self": alphas}))
+        seed = ModelAnalysis("a", {}, Trajectories([0, 100, 200], {"encoder_self": alphas}))
         return training(seed)["encoder_self"]["start_kept"]
 
     assert start_kept([1.2, 1.4, 1.6, 1.8], [1.19, 1.2, 1.25, 1.9]) == pytest.approx(1), "in rank"
@@ -102,7 +102,7 @@ def test_whether_heads_keep_the_order_in_which_their_alphas_began():
 
 
 def test_what_pruning_a_share_of_the_heads_adds():
-    found = pruning(Model("a", {}, importance=IMPORTANCE))
+    found = pruning(ModelAnalysis("a", {}, importance=IMPORTANCE))
     assert found["most_important"] == 0.5
     assert found["added"]["importance"] == pytest.approx({"0.25": 0.25, "0.5": 0.5, "0.75": 1.75})
     assert found["added"]["random"]["0.5"] == pytest.approx(1.5), "the mean of the orders"
@@ -133,7 +133,7 @@ def test_seeds_become_mean_and_deviation_and_what_is_missing_is_left_out():
     densities = [np.mean(heads_of(each.statistics, "encoder_self", "density")) for each in fixed]
     assert f"{np.mean(densities):.3f} ± {np.std(densities, ddof=1):.3f}" in text
     assert "α over training" not in text and "Pruning" not in text
-    whole = Model(
+    whole = ModelAnalysis(
         "b", statistics(), Trajectories([0], {"encoder_self": np.full((1, 2, 3), 1.5)}), None, IMPORTANCE
     )
     text = findings_tables({"softmax": findings(fixed), "whole": findings([whole])})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from user_dir.analysis.roles import ROLES, assign_roles, with_thresholds
-from user_dir.analysis.tables import role_table
+from user_dir.analysis.roles import ROLES, assign_roles, role_table, with_thresholds
 from user_dir.errors import UserError
 
 

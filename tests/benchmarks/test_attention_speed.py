@@ -7,7 +7,8 @@ from helpers import dictionary
 from user_dir.attention import cpu, op
 from user_dir.attention import fused as kernels
 from user_dir.benchmarks import attention as benchmark
-from user_dir.benchmarks.attention_tables import attention_table, verdict_table
+from user_dir.benchmarks.attention import attention_table, verdict_table
+from user_dir.benchmarks.contenders import alphas
 from user_dir.benchmarks.random_tokens import batches
 
 pytest.importorskip("triton")
@@ -31,7 +32,7 @@ def test_all_contenders_give_what_they_should(small):
     for contender in benchmark.CONTENDERS:
         if contender.name == benchmark.ADASPLASH or (q.is_cuda and contender.name == benchmark.FLASH):
             continue  # the former is not installed here, the latter has no float32
-        alpha = contender.given(2, DEVICE)
+        alpha = alphas(contender.alpha, 2, DEVICE)
         output = contender.function(q, k, v, alpha)
         truth = expected.setdefault(contender.alpha, benchmark.dense_attention(q, k, v, alpha)[0])
         torch.testing.assert_close(output, truth, rtol=0, atol=1e-5)

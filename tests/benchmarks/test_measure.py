@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from user_dir.benchmarks.measure import interleaved, peak_memory, ratio, spread
+from user_dir.benchmarks.measure import interleaved, peak_memory, quartiles, ratio
 
 CPU = torch.device("cpu")
 
@@ -44,6 +44,6 @@ def test_peak_memory_is_what_is_held_at_once():
 
 
 def test_numbers_over_rounds():
-    assert spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}
+    assert quartiles([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}
     # The machine was slow in the second round, for both.
     assert ratio([2.0, 20.0, 3.0], [1.0, 10.0, 1.0]) == 2.0

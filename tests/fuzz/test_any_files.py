@@ -20,10 +20,11 @@ from search import search, sentence
 
 from user_dir.analysis.alignment import Gold
 from user_dir.analysis.capture import load_model
+from user_dir.analysis.heads import head_table
 from user_dir.analysis.maps import Maps, SentenceMaps, maps_writer
 from user_dir.analysis.report.page import report_page
+from user_dir.analysis.roles import role_table
 from user_dir.analysis.sources import ModelAnalysis, check_same_model, read_statistics
-from user_dir.analysis.tables import head_table, role_table
 from user_dir.analysis.trajectories import alpha_table, read_alpha_log, to_csv, to_json
 from user_dir.analysis.words import read_interrogatives
 from user_dir.checkpoints import average_checkpoints, checkpoint_alphas, from_stock, load_checkpoint

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from search import search, sentence
 
 from user_dir import evaluation
-from user_dir.comparison.systems import read_systems
 from user_dir.corpora import load_corpus, stamps
 from user_dir.corpora import prepare as preparing
 from user_dir.corpora.archives import extract
@@ -33,6 +32,7 @@ from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.records import _translations
 from user_dir.io import leads_out, name_fault, within
+from user_dir.translation.systems import read_systems
 
 OUTSIDE = "outside"
 TARGETS = ("secret", "new", "folder/new", "x.tgz", "secret.de")

@@ -9,9 +9,8 @@ import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
-from user_dir.translation.paired import compare
+from user_dir.translation.paired import compare, comparison_tables
 from user_dir.translation.systems import System
-from user_dir.translation.tables import comparison_tables
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
 SAMPLES = 200

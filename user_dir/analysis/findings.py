@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import statistics as means
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..attention import ATTENTION_TYPES
-from ..errors import UserError
-from ..io import parse_json, read_text
+from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, table
+from .heads import alpha_and_density, by_attention
 from .importance import rank_correlation
 from .roles import ROLES
-from .sources import ModelAnalysis, check_same_model, read_statistics
-from .trajectories import read_trajectories
+from .sources import ModelAnalysis
 
 
 def _as(role: str) -> tuple[tuple[str, ...], float]:
@@ -44,32 +41,7 @@ MOVED = 0.05
 """How far α must go to have fallen, or to have risen again."""
 
 
-@dataclass(frozen=True)
-class Model(ModelAnalysis):
-    """What is known of one model; the importance of its heads, where that was measured."""
-
-    importance: dict | None = None
-
-
-def read_model(path: Path) -> Model:
-    """Read ``NAME.heads.json`` and, where they lie beside it, ``NAME.importance.json`` and ``alpha.jsonl``.
-
-    Raises:
-        UserError: a file is not what its name says, or the α log is of another model.
-    """
-    log = path.with_name("alpha.jsonl")
-    importance = path.with_name(path.name.removesuffix(".json").removesuffix(".heads") + ".importance.json")
-    model = Model(
-        str(path),
-        read_statistics(path),
-        read_trajectories(log) if log.is_file() else None,
-        importance=_read_importance(importance) if importance.is_file() else None,
-    )
-    check_same_model(model)
-    return model
-
-
-def findings(models: list[Model]) -> dict[str, Any]:
+def findings(models: list[ModelAnalysis]) -> dict[str, Any]:
     """Of each model of one system, the figures that :data:`FINDINGS` asks for, by finding.
 
     ``attention``: of each attention type. ``layers``: of each of its layers. ``roles``: for each of
@@ -79,21 +51,17 @@ def findings(models: list[Model]) -> dict[str, Any]:
     return {name: [finding(model) for model in models] for name, finding in FINDINGS.items()}
 
 
-def attention(model: Model) -> dict[str, dict]:
+def attention(model: ModelAnalysis) -> dict[str, dict]:
     """By attention type: α, density, how many heads are dense and sparse, diversity, density of the union.
 
     ``diversity`` and ``union_density`` are means over layers, everything else over heads.
     """
-    found = {}
-    for kind, heads in _by_attention(model.statistics["heads"]).items():
-        alphas, densities = ([row[name] for row in heads] for name in ("alpha", "density"))
-        layers = _by_attention(model.statistics["layers"])[kind]
+    found, layer_rows = {}, by_attention(model.statistics["layers"])
+    for kind, heads in by_attention(model.statistics["heads"]).items():
+        densities, layers = [row["density"] for row in heads], layer_rows[kind]
         found[kind] = {
             "heads": len(heads),
-            "alpha_mean": means.fmean(alphas),
-            "alpha_min": min(alphas),
-            "alpha_max": max(alphas),
-            "density_mean": means.fmean(densities),
+            **alpha_and_density(heads),
             "density_min": min(densities),
             "dense": sum(density >= DENSE for density in densities),
             "sparse": sum(density < SPARSE for density in densities),
@@ -103,13 +71,13 @@ def attention(model: Model) -> dict[str, dict]:
     return found
 
 
-def layers(model: Model) -> dict[str, list[float | None]]:
+def layers(model: ModelAnalysis) -> dict[str, list[float | None]]:
     """By attention type: the diversity of each layer's heads."""
-    rows = _by_attention(model.statistics["layers"])
+    rows = by_attention(model.statistics["layers"])
     return {kind: [row["diversity"] for row in mine] for kind, mine in rows.items()}
 
 
-def roles(model: Model) -> dict[str, dict]:
+def roles(model: ModelAnalysis) -> dict[str, dict]:
     """By measure: the best head, with its value, α and density, and how many heads reach the threshold.
 
     A measure that no head has a value of, as of questions in a corpus without any, is not there.
@@ -132,7 +100,7 @@ def roles(model: Model) -> dict[str, dict]:
     return found
 
 
-def training(model: Model) -> dict[str, dict] | None:
+def training(model: ModelAnalysis) -> dict[str, dict] | None:
     """By attention type: did α fall first, and then part?
 
     ``fell``: heads whose α went at least :data:`MOVED` below where it began. ``turned``: those of them whose
@@ -163,7 +131,7 @@ def training(model: Model) -> dict[str, dict] | None:
     return found
 
 
-def pruning(model: Model) -> dict[str, Any] | None:
+def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
     """What pruning costs, in nats per token: ``added`` loss by order and share of the heads pruned.
 
     ``correlation``: Spearman's of importance with density, by attention type, and over ``all`` heads.
@@ -188,7 +156,7 @@ def pruning(model: Model) -> dict[str, Any] | None:
     }
 
 
-FINDINGS: dict[str, Callable[[Model], Any]] = {
+FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "attention": attention,
     "layers": layers,
     "roles": roles,
@@ -202,31 +170,136 @@ def _at(share: float, shares: np.ndarray, losses: np.ndarray) -> float:
     return np.interp(share, shares, losses.mean(0))
 
 
-def _by_attention(rows: list[dict]) -> dict[str, list[dict]]:
-    return {
-        kind: [row for row in rows if row["attention"] == kind]
-        for kind in ATTENTION_TYPES
-        if any(row["attention"] == kind for row in rows)
-    }
-
-
 def _mean(values) -> float | None:
     values = list(values)
     return None if None in values else means.fmean(values)
 
 
-def _read_importance(path: Path) -> dict:
-    try:
-        found = parse_json(read_text(path, "the importance of heads"))
-        _ = [found["loss"] + 0.0, *(row["importance"] + 0.0 for row in found["heads"])]
-        _ = [row["spearman"] for row in found["correlations"] if row["measure"] + row["attention"]]
-        for curve in found["curves"].values():
-            if np.array(curve["losses"]).shape[1:] != np.array(curve["pruned"]).shape:
-                raise ValueError("a curve of unlike lengths")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{path} is not what head_importance.py writes ({error}); write it anew, or move it away"
-        ) from None
-    return found
+Systems = dict[str, dict[str, Any]]  # by name, what findings() returns
+
+
+def findings_tables(systems: Systems) -> str:
+    """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds."""
+    tables = {
+        "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
+        "Diversity by layer": _layer_table(systems),
+        "α over training": _training_table(systems),
+        "Roles": _role_table(systems),
+        "Pruning": _pruning_table(systems),
+    }
+    return "\n\n".join(f"**{title}**\n\n{shown}" for title, shown in tables.items() if shown)
+
+
+_ATTENTION = [
+    seed_mean("mean α", "alpha_mean", ".3f"),
+    Column(
+        "α from–to",
+        lambda seeds: (
+            f"{min(seed['alpha_min'] for seed in seeds):.2f}–{max(seed['alpha_max'] for seed in seeds):.2f}"
+        ),
+    ),
+    seed_mean("density", "density_mean", ".3f"),
+    seed_list(f"heads ≥ {DENSE}", "dense"),
+    seed_list(f"heads < {SPARSE}", "sparse"),
+    seed_mean("density of union", "union_density", ".3f"),
+    seed_mean("diversity", "diversity", ".3f"),
+]
+_TRAINING = [
+    seed_mean("mean α, first", "alpha_first", ".3f"),
+    seed_mean("last", "alpha_last", ".3f"),
+    seed_mean("deviation, first", "spread_first", ".3f"),
+    seed_mean("last", "spread_last", ".3f"),
+    seed_mean("first with last", "start_kept", ".2f"),
+    Column("heads", lambda seeds: str(seeds[0]["heads"])),
+    seed_list("fell", "fell"),
+    seed_list("then rose", "turned"),
+    Column(
+        "at",
+        lambda seeds: ", ".join(
+            "–" if seed["turned_at"] is None else f"{seed['turned_at']:.0f}" for seed in seeds
+        ),
+    ),
+]
+
+
+def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
+    """A row for each attention type and system."""
+    kinds = dict.fromkeys(kind for system in systems.values() for seed in system[finding] for kind in seed)
+    rows = []
+    for kind in kinds:
+        for name, system in systems.items():
+            seeds = [seed[kind] for seed in system[finding] if kind in seed]
+            if seeds:
+                rows.append(([kind.replace("_", " "), name], seeds))
+    return table(["attention", "system"], rows, columns)
+
+
+def _layer_table(systems: Systems) -> str:
+    depth = max(
+        len(values) for system in systems.values() for seed in system["layers"] for values in seed.values()
+    )
+
+    def diversity(seeds: list[list], layer: int) -> str:
+        return mean_and_deviation((seed[layer] if layer < len(seed) else None for seed in seeds), ".3f")
+
+    columns = [
+        Column(f"layer {layer}", lambda seeds, layer=layer: diversity(seeds, layer)) for layer in range(depth)
+    ]
+    return _by_attention(systems, "layers", columns)
+
+
+def _training_table(systems: Systems) -> str:
+    logged = {name: system for name, system in systems.items() if None not in system["training"]}
+    if not logged:
+        return ""
+    return (
+        f"{_by_attention(logged, 'training', _TRAINING)}\n\nDeviation: over heads. First with last: their "
+        f"rank correlation over heads. Fell, rose: by at least {MOVED}; seed by seed. At: median update of "
+        "the turn."
+    )
+
+
+def _role_table(systems: Systems) -> str:
+    rows = []
+    for measure, (_, threshold) in MEASURES.items():
+        for name, system in systems.items():
+            seeds = [seed[measure] for seed in system["roles"] if measure in seed]
+            if seeds:
+                rows.append(([measure, name, f"{threshold:g}"], seeds))
+    columns = [
+        seed_list("heads there", "reached"),
+        seed_mean("best head's value", "value", ".3f"),
+        Column("best of all seeds", _best_head),
+    ]
+    return table(["measure", "system", "from"], rows, columns)
+
+
+def _best_head(seeds: list[dict]) -> str:
+    best = max(seeds, key=lambda seed: seed["value"])
+    where = f"{best['attention']} {best['layer']}.{best['head']}"
+    return f"{best['value']:.3f}, {where}, α {best['alpha']:.2f}, density {best['density']:.2f}"
+
+
+def _pruning_table(systems: Systems) -> str:
+    measured = {name: system["pruning"] for name, system in systems.items() if None not in system["pruning"]}
+    if not measured:
+        return ""
+    whole = [seed_mean("loss", "loss", ".3f"), seed_mean("dearest head", "most_important", ".3f")]
+    correlation = seed_mean("rank correlation", lambda seed: seed["correlation"].get("all"), "+.2f")
+    shares = list(next(iter(next(iter(measured.values()))[0]["added"].values())))
+    rows = []
+    for name, seeds in measured.items():
+        for i, order in enumerate(seeds[0]["added"]):
+            if any(order not in seed["added"] for seed in seeds):
+                continue
+            first = [name, *(column.cell(seeds) for column in whole)] if i == 0 else [""] * 3
+            costs = [
+                mean_and_deviation((seed["added"][order][share] for seed in seeds), ".3f") for share in shares
+            ]
+            rows.append([*first, order, *costs, "" if i else correlation.cell(seeds)])
+    headers = ["system", *(column.header for column in whole), "pruned by"]
+    headers += [f"{float(share):.0%} pruned" for share in shares] + [correlation.header]
+    return (
+        f"{markdown(rows, headers)}\n\nNats per token: the loss of the whole model; what the loss rises by "
+        "without its dearest head, and without a share of all heads. Correlation: of importance with density."
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UserError
 from ..io import write_json, write_text
+from ..tables import csv_text
 from ..translation.scored_split import ScoredSplit
 from . import plots
 from .align_split import align_split, best
@@ -69,17 +68,13 @@ def write_statistics(
 
 
 def heads_as_csv(heads: list[dict]) -> str:
-    """The rows of the heads as CSV without what is a list; roles are joined by semicolons."""
+    """The rows of the heads as CSV, without what is a list; roles are joined by semicolons."""
     rows = [
         {name: value for name, value in row.items() if not isinstance(value, list)}
         | {"roles": "; ".join(row["roles"])}
         for row in heads
     ]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return table.getvalue()
+    return csv_text((row.values() for row in rows), list(rows[0]))
 
 
 def statistics_are_current(

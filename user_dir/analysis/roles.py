@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UserError
+from .heads import head_name
 
 _SELF = ("encoder_self", "decoder_self")
 
@@ -96,3 +97,18 @@ def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
             ],
         }
     return ranking
+
+
+def role_table(roles: dict[str, dict], shown: int = 3) -> str:
+    """For each role the heads that earn it, or the best ``shown`` where none does, with their values."""
+    lines = []
+    for name, role in roles.items():
+        earned = [head for head in role["heads"] if head["value"] >= role["threshold"]]
+        count = f"{len(earned) or 'no'} head{'' if len(earned) == 1 else 's'}"
+        lines.append(f"{name} ({role['measure']} >= {role['threshold']:g}): {count}")
+        if not role["heads"]:
+            lines[-1] += "; not defined here"
+        for head in earned or role["heads"][:shown]:
+            mark = "" if earned else "  below"
+            lines.append(f"  {head_name(head)}  {head['value']:.3f}{mark}")
+    return "\n".join(lines)

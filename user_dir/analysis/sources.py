@@ -6,23 +6,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..attention import ATTENTION_TYPES
 from ..errors import UserError
 from ..io import parse_json, read_text
 from .maps import Maps
-from .trajectories import Trajectories
+from .trajectories import Trajectories, read_trajectories
 
 _MOST = 10_000  # layers, and heads; a table of more would be no use
 
 
 @dataclass(frozen=True)
 class ModelAnalysis:
-    """One model: its name, what ``head_stats.py`` wrote, and where they are there its α's and its maps."""
+    """One model: its name, its statistics, and its α's, attention maps and importance of heads if known."""
 
     name: str
     statistics: dict
     trajectories: Trajectories | None = None
     maps: Maps | None = None
+    importance: dict | None = None  # as head_importance.py writes it
+
+
+def read_model(path: Path) -> ModelAnalysis:
+    """Read ``NAME.heads.json`` and, where they lie beside it, ``NAME.importance.json`` and ``alpha.jsonl``.
+
+    Raises:
+        UserError: a file is not what its name says, or the α log is of another model.
+    """
+    log = path.with_name("alpha.jsonl")
+    importance = path.with_name(path.name.removesuffix(".json").removesuffix(".heads") + ".importance.json")
+    model = ModelAnalysis(
+        str(path),
+        read_statistics(path),
+        read_trajectories(log) if log.is_file() else None,
+        importance=read_importance(importance) if importance.is_file() else None,
+    )
+    check_same_model(model)
+    return model
 
 
 def read_statistics(path: str | Path) -> dict:
@@ -41,6 +62,24 @@ def read_statistics(path: str | Path) -> dict:
             f"{path} is not the statistics of a model's heads ({found}); write them anew with head_stats.py"
         ) from None
     return statistics
+
+
+def read_importance(path: Path) -> dict:
+    """Read what ``head_importance.py`` wrote; raises UserError if the file is something else."""
+    try:
+        found = parse_json(read_text(path, "the importance of heads"))
+        _ = [found["loss"] + 0.0, *(row["importance"] + 0.0 for row in found["heads"])]
+        _ = [row["spearman"] for row in found["correlations"] if row["measure"] + row["attention"]]
+        for curve in found["curves"].values():
+            if np.array(curve["losses"]).shape[1:] != np.array(curve["pruned"]).shape:
+                raise ValueError("a curve of unlike lengths")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{path} is not what head_importance.py writes ({error}); write it anew, or move it away"
+        ) from None
+    return found
 
 
 def _check(statistics: dict) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import significance
-from .tables import head_name
+from .heads import head_name
 
 
 def importance_summary(report: dict, shown: int = 5) -> str:

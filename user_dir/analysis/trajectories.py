@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 from collections.abc import Iterator
@@ -17,6 +15,8 @@ from ..attention import ATTENTION_TYPES
 from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates
 from ..errors import UserError
 from ..io import parse_json, read_text
+from ..tables import csv_text
+from .heads import layer_table
 
 logger = logging.getLogger(__name__)
 
@@ -177,13 +177,12 @@ def to_json(trajectories: Trajectories, source: str) -> str:
 
 def to_csv(trajectories: Trajectories) -> str:
     """A row for each update and head: update, attention, layer, head, alpha."""
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["update", "attention", "layer", "head", "alpha"])
-    for index, update in enumerate(trajectories.updates):
-        for attention_type, layer, head, alphas in trajectories.heads():
-            writer.writerow([update, attention_type, layer, head, round(float(alphas[index]), 6)])
-    return table.getvalue()
+    rows = (
+        [update, attention_type, layer, head, round(float(alphas[index]), 6)]
+        for index, update in enumerate(trajectories.updates)
+        for attention_type, layer, head, alphas in trajectories.heads()
+    )
+    return csv_text(rows, ["update", "attention", "layer", "head", "alpha"])
 
 
 def alpha_table(trajectories: Trajectories) -> str:
@@ -191,8 +190,5 @@ def alpha_table(trajectories: Trajectories) -> str:
     lines = [f"alpha at update {trajectories.updates[-1]}", ""]
     for attention_type, alphas in trajectories.final().items():
         lines.append(f"{attention_type}: mean alpha {alphas.mean():.3f}")
-        lines.append(" " * 10 + "".join(f"  head {head:<2}" for head in range(alphas.shape[1])))
-        for layer, row in enumerate(alphas):
-            lines.append(f"  layer {layer:<2}" + "".join(f"  {alpha:7.3f}" for alpha in row))
-        lines.append("")
+        lines += [layer_table({"": dict(enumerate(alphas))}), ""]
     return "\n".join(lines)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..tables import Column, table
 from .contenders import PER_HEAD, Contender
 
 ALPHAS = (1.0, 1.001, 1.01, 1.1, 1.25, 1.5, 1.75, 2.0)
@@ -71,6 +72,25 @@ def accuracy(contenders: list[Contender], variance: float, seed: int, device: to
                 }
             )
     return rows
+
+
+def accuracy_tables(rows: list[dict]) -> str:
+    """The rows of :func:`accuracy` as Markdown: a table per kind of error and variance, a column per α."""
+    columns = [Column(f"α = {alpha:g}", lambda cells, alpha=alpha: cells.get(alpha, "")) for alpha in ALPHAS]
+    tables = []
+    for what, title in (
+        ("weights", "greatest error of a weight"),
+        ("alpha_gradient", "greatest error of the gradient of α, over the greatest such gradient"),
+    ):
+        for variance in sorted({row["variance"] for row in rows}):
+            lines: dict[tuple, dict] = {}
+            for row in rows:
+                if row["variance"] == variance and row[what] is not None:
+                    key = (row["implementation"], row["alpha_given"])
+                    lines.setdefault(key, {})[row["alpha"]] = f"{row[what]:.1e}".replace("nan", "NaN")
+            shown = table(["implementation", "α"], lines.items(), columns)
+            tables.append(f"{title}, scores from N(0, {variance:g})\n\n{shown}")
+    return "\n\n".join(tables)
 
 
 def _greatest(error: Tensor) -> float:

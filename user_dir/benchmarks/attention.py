@@ -13,8 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..attention import attention
 from ..attention.dense import dense_attention
-from .contenders import PER_HEAD
-from .measure import interleaved, peak_memory, seconds, spread, warm_up
+from ..tables import Column, markdown, mebibytes, table
+from .contenders import PER_HEAD, alphas
+from .measure import interleaved, peak_memory, quartiles, seconds, warm_up
 
 HEADS, DEPTH = 8, 64  # of the base model
 # length → sentences: about as many scores as attention layers see in training
@@ -36,12 +37,6 @@ class AttentionContender:
     function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
     square: bool = False  # only for as many queries as keys
     gradient: bool = True
-
-    def given(self, heads: int, device: torch.device) -> float | Tensor:
-        """α: a number, or (H, 1, 1) from 1.05 to 1.95."""
-        if self.alpha == PER_HEAD:
-            return torch.linspace(1.05, 1.95, heads, device=device).view(-1, 1, 1)
-        return self.alpha
 
 
 CONTENDERS = (
@@ -109,14 +104,14 @@ def time_attention(
         for key in calls
     }
     for (contender, measure), times in interleaved(jobs, rounds, seed, f"length {length}").items():
-        rows[contender]["seconds"][measure] = spread(times)
+        rows[contender]["seconds"][measure] = quartiles(times)
     return list(rows.values())
 
 
 def _calls(
     contender: AttentionContender, whole: list[Tensor], step: list[Tensor]
 ) -> dict[str, Callable[[], object]]:
-    alpha = contender.given(HEADS, whole[0].device)
+    alpha = alphas(contender.alpha, HEADS, whole[0].device)
     leaves = [tensor.detach().requires_grad_() for tensor in whole[:3]]
     learned = alpha.clone().requires_grad_() if isinstance(alpha, Tensor) else alpha
     inputs = [*leaves, learned] if isinstance(alpha, Tensor) else leaves
@@ -183,6 +178,40 @@ def _median(row: dict | None, measure: str) -> float | None:
     if row is None or measure not in row["seconds"]:
         return None
     return row["seconds"][measure]["median"]
+
+
+def attention_table(rows: list[dict]) -> str:
+    """The rows of :func:`time_attention` as Markdown: ms of each measure, as a multiple of SDPA's; memory."""
+    base = {row["length"]: row["seconds"] for row in rows if row["implementation"] == EFFICIENT}
+    columns = [column for measure in MEASURES for column in _columns(measure, base)]
+    columns.append(Column("peak of training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
+    lines = [([row["length"], row["sentences"], row["implementation"], row["alpha"]], row) for row in rows]
+    return table(["n", "sentences", "attention", "α"], lines, columns)
+
+
+def _columns(measure: str, base: dict[int, dict]) -> list[Column]:
+    """Time of a measure, or the kind of error; and the time as a multiple of ``base``'s at that length."""
+
+    def milliseconds(row: dict) -> str:
+        if measure in row["failures"]:
+            return row["failures"][measure].split(":")[0]
+        median = _median(row, measure)
+        return "" if median is None else f"{1000 * median:.3g}"
+
+    def multiple(row: dict) -> str:
+        median, others = _median(row, measure), base.get(row["length"], {})
+        return "" if median is None or measure not in others else f"{median / others[measure]['median']:.2f}"
+
+    return [Column(f"{measure}, ms", milliseconds), Column("×SDPA", multiple)]
+
+
+def verdict_table(aims: list[dict]) -> str:
+    """What :func:`verdicts` returns as Markdown."""
+    lines = [
+        [aim["aim"], f"{aim['at most']:.3g}", f"{aim['measured']:.3g}", "yes" if aim["reached"] else "no"]
+        for aim in aims
+    ]
+    return markdown(lines, ["aim", "at most", "measured", "reached"])
 
 
 def _sdpa(backend: SDPBackend, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -79,6 +79,13 @@ def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
     return [contender for contender in found if contender.name not in left_out], left_out
 
 
+def alphas(alpha: float | str, heads: int, device: torch.device) -> float | Tensor:
+    """A contender's ``alpha`` as it is passed: a number, or for ``PER_HEAD`` (H, 1, 1) from 1.05 to 1.95."""
+    if alpha == PER_HEAD:
+        return torch.linspace(1.05, 1.95, heads, device=device).view(-1, 1, 1)
+    return alpha
+
+
 def _ours(alpha: float | str, peer: str) -> list[Contender]:
     return [Contender(f"ours, {backend}", alpha, entmax, peer, backend) for backend in BACKENDS]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-import torch
 from fairseq.trainer import Trainer
 
 from ..translation.search import BeamSearch
-from .measure import interleaved, peak_memory, ratio, spread
+from .measure import interleaved, peak_memory, synchronize
+from .speed import speed_rows
 from .systems import STOCK, SYSTEMS, System, Workshop
 
 GENERATION_TOKENS = 4096  # in a batch, as scripts/evaluate.py has it
@@ -60,14 +60,14 @@ class Runner:
         """Time that ``work`` takes; NaN, from then on, once gradients overflow."""
         if self.failure is not None:
             return math.nan
-        self._wait()
+        synchronize(self.trainer.device)
         begin = time.perf_counter()
         try:
             work(batches)
         except FloatingPointError as error:
             self.failure = " ".join(str(error).split())
             return math.nan
-        self._wait()
+        synchronize(self.trainer.device)
         return time.perf_counter() - begin
 
     def peak_of_update(self, batch: dict) -> int:
@@ -77,10 +77,6 @@ class Runner:
         self.trainer.cuda_env = None
         return peak_memory(lambda: self.updates([batch]), self.trainer.device)
 
-    def _wait(self) -> None:
-        if self.trainer.cuda:
-            torch.cuda.synchronize()
-
 
 def build(workshop: Workshop) -> list[Runner]:
     """All systems, the stock one first: the others get its parameters."""
@@ -88,7 +84,7 @@ def build(workshop: Workshop) -> list[Runner]:
 
 
 def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -> list[dict]:
-    """A row for each system: ``tokens_per_second`` of the target, and ``peak_bytes`` of its dearest update.
+    """A row for each system: ``tokens_per_second`` of the target, and ``peak_bytes`` of its largest update.
 
     In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is its speed as a
     multiple of the stock model's. A system whose gradients overflow has its ``failure`` instead.
@@ -98,17 +94,18 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
         runner.seconds(runner.updates, batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
     jobs = {
-        runner.system: functools.partial(lambda runner, i: runner.seconds(runner.updates, blocks[i]), runner)
+        runner.system.name: functools.partial(
+            lambda runner, i: runner.seconds(runner.updates, blocks[i]), runner
+        )
         for runner in runners
     }
     times = interleaved(jobs, rounds, seed, "training")
     tokens = [sum(batch["ntokens"] for batch in block) for block in blocks]
-    dearest = max(batches, key=_score_count)
-    rows = []
-    for runner, row in zip(runners, _rows(runners, times, tokens, "tokens_per_second")):
+    largest = max(batches, key=_score_count)
+    rows = speed_rows(times, tokens, "tokens_per_second", STOCK.name, failures(runners))
+    for runner, row in zip(runners, rows):
         if runner.failure is None:
-            row["peak_bytes"] = runner.peak_of_update(dearest)
-        rows.append(row)
+            row["peak_bytes"] = runner.peak_of_update(largest)
     return rows
 
 
@@ -125,12 +122,14 @@ def time_translation(
         runner.failure = None  # translating takes no gradients
         runner.seconds(runner.translate, batches[:1])
     jobs = {
-        runner.system: functools.partial(lambda runner, i: runner.seconds(runner.translate, batches), runner)
+        runner.system.name: functools.partial(
+            lambda runner, i: runner.seconds(runner.translate, batches), runner
+        )
         for runner in runners
     }
     times = interleaved(jobs, rounds, seed, "translation")
     count = sum(len(batch["id"]) for batch in batches)
-    return _rows(runners, times, [count] * rounds, "sentences_per_second")
+    return speed_rows(times, [count] * rounds, "sentences_per_second", STOCK.name, failures(runners))
 
 
 def training_batches(trainer: Trainer, count: int) -> list[dict]:
@@ -166,16 +165,6 @@ def _score_count(batch: dict) -> int:
     return source.size(0) * (source.size(1) ** 2 + target.size(1) ** 2 + source.size(1) * target.size(1))
 
 
-def _rows(runners: list[Runner], times: dict[System, list[float]], work: list[int], unit: str) -> list[dict]:
-    """Speeds from times; each compared with the stock model's within its round."""
-    speeds = {system: [w / t for w, t in zip(work, values)] for system, values in times.items()}
-    rows = []
-    for runner in runners:
-        row: dict = {"system": runner.system.name}
-        if runner.failure is not None:
-            row["failure"] = runner.failure
-        else:
-            row[unit] = spread(speeds[runner.system])
-            row["to_stock"] = ratio(speeds[runner.system], speeds[STOCK])
-        rows.append(row)
-    return rows
+def failures(runners: list[Runner]) -> dict[str, str]:
+    """Why systems had to stop, by name."""
+    return {runner.system.name: runner.failure for runner in runners if runner.failure is not None}

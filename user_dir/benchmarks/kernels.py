@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from .contenders import PER_HEAD, Contender
-from .measure import interleaved, peak_memory, ratio, seconds, spread, warm_up
+from ..tables import Column, mebibytes, table
+from .contenders import PER_HEAD, Contender, alphas
+from .measure import interleaved, peak_memory, quartiles, ratio, seconds, warm_up
 
 SHAPES = ((128, 8, 32, 32), (32, 8, 128, 128), (8, 8, 512, 512))  # (B, H, T, S)
 VARIANCES = (1, 9)
 SOFTMAX = "torch softmax"
 # forward without autograd; with the gradient of the scores; with that of α too
-MEASURES = ("forward", "backward", "alpha_backward")
+MEASURES = {"forward": "forward, ms", "backward": "+ backward, ms", "alpha_backward": "+ dα, ms"}
 
 
 def time_kernels(
@@ -69,7 +71,7 @@ def time_kernels(
             "implementation": contender.name,
             "alpha": contender.alpha,
             "measure": measure,
-            "seconds": spread(values),
+            "seconds": quartiles(values),
             "to_softmax": ratio(values, softmax),
             "peer": contender.peer,
             "to_peer": ratio(values, peer) if peer else None,
@@ -81,19 +83,12 @@ def time_kernels(
     return rows
 
 
-def alphas(contender: Contender, heads: int, device: torch.device) -> float | Tensor:
-    """What a contender is given for α: a number, or (H, 1, 1) from 1.05 to 1.95."""
-    if contender.alpha == PER_HEAD:
-        return torch.linspace(1.05, 1.95, heads, device=device).view(-1, 1, 1)
-    return contender.alpha
-
-
 def _last_measure(contender: Contender) -> str:
     return "alpha_backward" if contender.alpha == PER_HEAD else "backward"
 
 
 def _calls(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
-    alpha = alphas(contender, scores.size(1), scores.device)
+    alpha = alphas(contender.alpha, scores.size(1), scores.device)
     leaf = scores.detach().requires_grad_()
 
     def forward():
@@ -115,3 +110,39 @@ def _calls(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Call
 def _run(contender: Contender, call: Callable[[], object], device, repeats: int, number: int) -> float:
     with contender.chosen():
         return seconds(call, device, repeats)
+
+
+def kernel_tables(rows: list[dict]) -> str:
+    """The rows of :func:`time_kernels` as Markdown: a table for each shape and variance."""
+    columns = [column for measure in MEASURES for column in _columns(measure)]
+    columns.append(Column("peak, MiB", lambda cells: mebibytes(_peak(cells), ".1f")))
+    tables = []
+    for (shape, variance), group in groupby(rows, key=lambda row: (row["shape"], row["variance"])):
+        lines = [
+            (contender, {cell["measure"]: cell for cell in cells})
+            for contender, cells in groupby(group, key=lambda row: (row["implementation"], row["alpha"]))
+        ]
+        title = f"scores {' × '.join(map(str, shape))} from N(0, {variance:g})"
+        tables.append(f"{title}\n\n{table(['implementation', 'α'], lines, columns)}")
+    return "\n\n".join(tables)
+
+
+def _columns(measure: str) -> list[Column]:
+    """Time of a measure in ms, and as a multiple of softmax's and of the peer's."""
+
+    def shown(figure: Callable[[dict], float | None]) -> Callable[[dict], str]:
+        def cell(cells: dict) -> str:
+            value = figure(cells[measure]) if measure in cells else None
+            return "" if value is None else f"{value:.3g}"
+
+        return cell
+
+    return [
+        Column(MEASURES[measure], shown(lambda cell: 1000 * cell["seconds"]["median"])),
+        Column("×softmax", shown(lambda cell: cell["to_softmax"])),
+        Column("×peer", shown(lambda cell: cell["to_peer"])),
+    ]
+
+
+def _peak(cells: dict[str, dict]) -> int:
+    return next(cell["peak_bytes"] for cell in cells.values() if "peak_bytes" in cell)

@@ -56,6 +56,12 @@ def warm_up(function: Callable[[], Any], device: torch.device) -> int:
     return min(1000, math.ceil(SHORTEST_RUN / max(once, 1e-9)))
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for a GPU to finish its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def peak_memory(function: Callable[[], Any], device: torch.device) -> int:
     """Bytes that a call holds at most through torch's allocator, beyond what was held before it.
 
@@ -79,7 +85,7 @@ def peak_memory(function: Callable[[], Any], device: torch.device) -> int:
     return max(0, int(held.max(initial=0)))
 
 
-def spread(values: list[float]) -> dict[str, float]:
+def quartiles(values: list[float]) -> dict[str, float]:
     """Median and quartiles."""
     low, median, high = np.percentile(values, (25, 50, 75)).tolist()
     return {"median": median, "q1": low, "q3": high}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..tables import markdown
 from .end_to_end import Runner, training_batches
 from .systems import ALPHA_ENTMAX, Workshop
 
@@ -59,3 +60,27 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
         for name in sorted(own, key=own.__getitem__, reverse=True)[:top]
     ]
     return {"seconds": total / updates, "phases": phases, "operations": operations}
+
+
+def profile_tables(found: dict) -> str:
+    """What :func:`profile` returns as Markdown: phases, then operations."""
+    total = found["seconds"]
+    phases = [
+        [name, f"{1000 * seconds:.1f}", f"{100 * seconds / total:.0f} %"]
+        for name, seconds in found["phases"].items()
+    ]
+    operations = [
+        [
+            each["operation"],
+            f"{each['calls']:g}",
+            f"{1000 * each['seconds']:.1f}",
+            f"{100 * each['share']:.1f} %",
+        ]
+        for each in found["operations"]
+    ]
+    return (
+        f"one update of α-entmax: {1000 * total:.0f} ms, with the profiler\n\n"
+        + markdown(phases, ["phase", "ms", "of the update"])
+        + "\n\n"
+        + markdown(operations, ["operation", "calls", "own ms", "share"])
+    )

@@ -13,7 +13,8 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from .measure import interleaved, ratio, spread
+from .measure import interleaved, synchronize
+from .speed import speed_rows
 
 WORDS = 10000
 STOCK = "stock transformer"
@@ -57,15 +58,7 @@ def time_training(
         runners[name] = functools.partial(_train, model, optimizer, samples, device)
         runners[name](0)  # warms up
     times = interleaved(runners, rounds, seed, "training")
-    speeds = {name: [tokens / each for each in values] for name, values in times.items()}
-    return [
-        {
-            "system": name,
-            "tokens_per_second": spread(values),
-            "to_stock": ratio(values, speeds[STOCK]),
-        }
-        for name, values in speeds.items()
-    ]
+    return speed_rows(times, [tokens] * rounds, "tokens_per_second", STOCK)
 
 
 def batches(count: int, max_tokens: int, dictionary: Dictionary, seed: int) -> list[dict]:
@@ -109,7 +102,7 @@ def _build(arch: str, flags: str, dictionary: Dictionary):
 
 def _train(model, optimizer, samples: list[dict], device: torch.device, number: int) -> float:
     """Seconds of an update on each batch."""
-    _wait(device)
+    synchronize(device)
     begin = time.perf_counter()
     for update, sample in enumerate(samples, start=1):
         model.set_num_updates(update)
@@ -124,10 +117,5 @@ def _train(model, optimizer, samples: list[dict], device: torch.device, number: 
         )
         loss.backward()
         optimizer.step()
-    _wait(device)
+    synchronize(device)
     return time.perf_counter() - begin
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from ..analysis.capture import load_model
+from ..analysis.heads import alpha_and_density, by_attention, by_layer
 from ..analysis.results import write_importance, write_statistics
 from ..analysis.split import open_split
 from ..benchmarks.machine import record
@@ -158,21 +159,10 @@ def evaluation_figures(job: Job) -> dict:
 def head_figures(job: Job) -> dict:
     """Of each attention type the α of each layer and head, their mean, least and greatest; mean density."""
     rows = read_json(job.average.with_suffix(".heads.json"))["heads"]
-    figures = {}
-    for kind in dict.fromkeys(row["attention"] for row in rows):
-        mine = [row for row in rows if row["attention"] == kind]
-        alphas = [row["alpha"] for row in mine]
-        figures[kind] = {
-            "alpha": [
-                [row["alpha"] for row in mine if row["layer"] == layer]
-                for layer in dict.fromkeys(row["layer"] for row in mine)
-            ],
-            "alpha_mean": statistics.fmean(alphas),
-            "alpha_min": min(alphas),
-            "alpha_max": max(alphas),
-            "density_mean": statistics.fmean(row["density"] for row in mine),
-        }
-    return figures
+    return {
+        kind: {"alpha": list(by_layer(mine, "alpha").values()), **alpha_and_density(mine)}
+        for kind, mine in by_attention(rows).items()
+    }
 
 
 def json_lines(log: Path) -> list[dict]:

@@ -24,6 +24,7 @@ import numpy as np
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
+from ..tables import Column, plus_minus, significance, table
 from .systems import System
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
@@ -119,3 +120,52 @@ def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tupl
             row["ci"] = float(result.ci)
         rows.append(row)
     return rows, str(signature)
+
+
+def comparison_tables(report: dict) -> str:
+    """The report of :func:`compare` as Markdown: systems, seed by seed if there are several, and a legend."""
+    metrics, systems = list(report["signatures"]), report["systems"]
+    rows = [([system["name"]], {metric: system[metric] for metric in metrics}) for system in systems]
+    tables = [table(["system"], rows, _columns(metrics))]
+    if report["seeds"] > 1:
+        rows = [
+            ([system["name"], i + 1], {metric: system[metric]["seeds"][i] for metric in metrics})
+            for i in range(report["seeds"])
+            for system in systems
+        ]
+        tables.append(table(["system", "seed"], rows, _columns(metrics)))
+    return "\n\n".join([*tables, _legend(report)])
+
+
+def _columns(metrics: list[str]) -> list[Column]:
+    """Score, difference and p by metric, of a system or of one of its seeds; the baseline has only scores."""
+
+    def score(found: dict) -> str:
+        return plus_minus(found.get("mean", found.get("score")), found.get("std"), ".2f")
+
+    def delta(found: dict) -> str:
+        return f"{found['delta']:+.2f}" if "p" in found else ""
+
+    def p_value(found: dict) -> str:
+        return significance(found["p"]) if "p" in found else ""
+
+    return [
+        Column(header, lambda figures, metric=metric, show=show: show(figures[metric]))
+        for metric in metrics
+        for header, show in ((metric, score), ("Δ", delta), ("p", p_value))
+    ]
+
+
+def _legend(report: dict) -> str:
+    baseline = report["systems"][0]["name"]
+    lines = [
+        f"{report['sentences']} sentences. Δ and p: against {baseline}; p of sacrebleu's {report['test']}, "
+        "not corrected for several comparisons."
+    ]
+    if report["seeds"] > 1:
+        lines.append(
+            f"Mean ± standard deviation of {report['seeds']} seeds; p of all seeds together, a sentence "
+            "drawn with all its translations; below, each seed against the same seed."
+        )
+    lines += [f"{metric}: `{signature}`" for metric, signature in report["signatures"].items()]
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,11 +1,11 @@
-"""The figures of runs as Markdown: a row for each name, over its seeds."""
+"""The results of runs as Markdown: a row for each name, over its seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ..attention import ATTENTION_TYPES
-from ..tables import markdown, spread
+from ..tables import Column, seed_mean, table
 
 
 def experiment_tables(results: list[dict]) -> str:
@@ -17,49 +17,42 @@ def experiment_tables(results: list[dict]) -> str:
     tables = []
     for (corpus, direction), runs in groups.items():
         tests = [name for name in next(iter(runs.values()))[0]["evaluation"] if name != "valid"]
+        rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
         for title, columns in (("scores", _scores(tests)), ("cost and heads", _costs(tests))):
-            lines = [
-                [name, str(len(seeds)), *(spread(map(figure, seeds), form) for _, figure, form in columns)]
-                for name, seeds in runs.items()
-            ]
-            headers = ["run", "seeds", *(header for header, _, _ in columns)]
-            tables.append(f"{corpus} {direction}, {title}\n\n{markdown(lines, headers)}")
+            tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         tables.append("\n".join(f"- {line}" for line in _legend(runs, tests)))
     return "\n\n".join(tables)
 
 
-Column = tuple[str, Callable[[dict], "float | None"], str]
-
-
 def _scores(tests: list[str]) -> list[Column]:
-    columns: list[Column] = [
-        ("valid loss", lambda result: result["validation"]["loss"], ".3f"),
-        ("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
+    scores = (("BLEU", "bleu"), ("chrF", "chrf"), ("BLEU tok lc", "tokenized_bleu_lowercased"))
+    return [
+        seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
+        seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
+        seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f"),
+        *(
+            seed_mean(f"{name} {header}", _evaluated(name, key), ".2f")
+            for name in tests
+            for header, key in scores
+        ),
     ]
-    for name in ("valid", *tests):
-        for header, key in (
-            ("BLEU", "bleu"),
-            ("chrF", "chrf"),
-            ("BLEU tok lc", "tokenized_bleu_lowercased"),
-        ):
-            if name != "valid" or key == "bleu":
-                columns.append((f"{name} {header}", _evaluated(name, key), ".2f"))
-    return columns
 
 
 def _costs(tests: list[str]) -> list[Column]:
-    columns: list[Column] = [
-        ("parameters", lambda result: result["parameters"], ",.0f"),
-        ("training, min of processor", _minutes, ".1f"),
-        ("tokens/s", lambda result: result["training"]["tokens_per_second"], ".0f"),
-        ("tokens/processor s", lambda result: result["training"]["tokens_per_processor_second"], ".0f"),
-        ("decoding, sentences/s", _evaluated(tests[0], "sentences_per_second"), ".1f"),
+    return [
+        seed_mean("parameters", "parameters", ",.0f"),
+        seed_mean("training, min of processor", _minutes, ".1f"),
+        seed_mean("tokens/s", lambda result: result["training"]["tokens_per_second"], ".0f"),
+        seed_mean(
+            "tokens/processor s", lambda result: result["training"]["tokens_per_processor_second"], ".0f"
+        ),
+        seed_mean("decoding, sentences/s", _evaluated(tests[0], "sentences_per_second"), ".1f"),
+        *(
+            seed_mean(f"{kind.replace('_', ' ')} {header}", _head(kind, key), ".3f")
+            for kind in ATTENTION_TYPES
+            for header, key in (("α", "alpha_mean"), ("density", "density_mean"))
+        ),
     ]
-    for kind in ATTENTION_TYPES:
-        for what in ("alpha", "density"):
-            header = f"{kind.replace('_', ' ')} {'α' if what == 'alpha' else what}"
-            columns.append((header, _head(kind, f"{what}_mean"), ".3f"))
-    return columns
 
 
 def _evaluated(name: str, key: str) -> Callable[[dict], float | None]:

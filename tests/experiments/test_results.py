@@ -2,7 +2,7 @@
 
 import statistics
 
-from user_dir.experiments.tables import experiment_tables
+from user_dir.experiments.results import experiment_tables
 
 
 def result(run: str, bleu: float, seconds, corpus: str = "mine") -> dict:
