@@ -33,7 +33,6 @@ def main(argv=None) -> None:
     if output.suffix != ".json":
         parser.error(f"--output {output} must end in .json; CSV and figure are written beside it")
 
-    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis import plots
     from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
     from user_dir.io import write_text

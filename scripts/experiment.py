@@ -66,7 +66,6 @@ def main(argv=None) -> None:
     from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select
-    from user_dir.experiments.running import run_all
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     for end in (signal.SIGTERM, signal.SIGHUP):
@@ -85,6 +84,8 @@ def main(argv=None) -> None:
             if args.list:
                 print(f"{run.label:<40} {state(jobs[-1])}")
     if not args.list:
+        from user_dir.experiments.running import run_all  # imports fairseq and torch
+
         try:
             failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
         except KeyboardInterrupt:

@@ -48,11 +48,11 @@ def main(argv=None) -> None:
                 f"--head names {len(chosen)} heads for {len(args.maps)} models; give one, or one each"
             )
 
-    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.maps import Maps
-    from user_dir.analysis.plots import TITLES, save
+    from user_dir.analysis.plots import save
     from user_dir.analysis.plots_maps import head_maps
     from user_dir.analysis.sources import model_names
+    from user_dir.attention_types import TITLES
 
     names = model_names(args.maps, args.name)
     models = [Maps(path) for path in args.maps]

@@ -34,7 +34,6 @@ def main(argv=None) -> None:
             f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"
         )
 
-    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis import plots
     from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
     from user_dir.analysis.trajectories import read_trajectories

@@ -109,7 +109,6 @@ def main(argv=None) -> None:
     """Read the command line, compute what is missing, write the page."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.maps import Maps
     from user_dir.analysis.report import write_report
     from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics

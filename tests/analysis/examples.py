@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from user_dir.analysis.maps import SentenceMaps, maps_writer
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES
 
 ROLES = ("previous position", "next position", "current", "subword merging", "interrogation", "</s> sink")
 COLUMNS = (

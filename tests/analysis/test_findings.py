@@ -13,7 +13,7 @@ from helpers import script_module
 from user_dir.analysis.findings import findings, findings_tables, pruning, roles, training
 from user_dir.analysis.sources import ModelAnalysis, read_model
 from user_dir.analysis.trajectories import Trajectories
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 IMPORTANCE = {

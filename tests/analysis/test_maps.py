@@ -12,7 +12,7 @@ import pytest
 from examples import sentence
 
 from user_dir.analysis.maps import Maps, SentenceMaps, bertviz_arguments, maps_writer
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 

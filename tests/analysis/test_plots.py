@@ -10,7 +10,7 @@ from examples import lightness, panels, statistics, write_alpha_log
 
 from user_dir.analysis import plots
 from user_dir.analysis.trajectories import read_trajectories
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES, TITLES
 from user_dir.errors import UserError
 
 MODELS = {"sparse": statistics(seed=1), "dense": statistics(seed=2)}
@@ -23,7 +23,7 @@ def trajectories(tmp_path):
 
 def test_trajectories_show_every_head(trajectories):
     figure = plots.alpha_trajectories(trajectories)
-    assert [axes.get_title() for axes in panels(figure)] == [plots.TITLES[name] for name in ATTENTION_TYPES]
+    assert [axes.get_title() for axes in panels(figure)] == [TITLES[name] for name in ATTENTION_TYPES]
     for axes, name in zip(panels(figure), ATTENTION_TYPES):
         drawn = [tuple(line.get_ydata()) for line in axes.lines]
         expected = [tuple(alphas) for each, _, _, alphas in trajectories.heads() if each == name]

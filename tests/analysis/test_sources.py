@@ -12,7 +12,7 @@ from examples import sentence, statistics
 from user_dir.analysis.maps import Maps, maps_writer
 from user_dir.analysis.sources import ModelAnalysis, check_same_model, read_statistics
 from user_dir.analysis.trajectories import Trajectories
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 

@@ -16,7 +16,7 @@ from examples import alpha_lines, write_alpha_log
 from helpers import build, parse
 
 from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
-from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..attention import ATTENTION_TYPES
+from ..attention_types import ATTENTION_TYPES
 from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, table
+from .correlation import rank_correlation
 from .heads import alpha_and_density, by_attention
-from .importance import rank_correlation
 from .roles import ROLES
 from .sources import ModelAnalysis
 

@@ -6,15 +6,14 @@ to ask whether sparse heads are the ones that matter.
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import torch
-from scipy import stats
 from tqdm import tqdm
 
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
+from .correlation import constant, rank_correlation
 
 MEASURES = ("density", "alpha", "entropy")
 """What is held against importance."""
@@ -79,7 +78,7 @@ def correlations(rows: list[dict]) -> list[dict]:
     """Spearman's rank correlation of importance with each of :data:`MEASURES`.
 
     Over all heads, and over those of each attention type: ``spearman`` and ``p_value`` as
-    :func:`rank_correlation` gives them.
+    :func:`.rank_correlation` gives them.
     """
     found = []
     types = ["all", *dict.fromkeys(row["attention"] for row in rows)]
@@ -99,22 +98,6 @@ def correlations(rows: list[dict]) -> list[dict]:
                 }
             )
     return found
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """Spearman's ρ of two measures of the same heads, and its two-sided p, of no correlation.
-
-    Both None for fewer than three heads, or where a measure is the same for all.
-    """
-    if len(first) < 3 or constant(first) or constant(second):
-        return None, None
-    rho, p_value = stats.spearmanr(first, second)
-    return float(rho), float(p_value)
-
-
-def constant(values: Sequence[float]) -> bool:
-    """Whether all values are the same but for rounding."""
-    return math.isclose(min(values), max(values), rel_tol=1e-6, abs_tol=1e-12)
 
 
 def head_of(row: dict) -> Head:

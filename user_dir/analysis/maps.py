@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ..attention import ATTENTION_TYPES
+from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError, one_line
 from ..io import written_beside
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TOKENS = ("source", "target_input", "target")
 
@@ -177,6 +179,8 @@ def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[s
     For each attention type a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of
     decoder tokens: those that the decoder read. It wants as many layers in the decoder as in the encoder.
     """
+    import torch  # not needed to read maps
+
     named = {
         "encoder_self": "encoder_attention",
         "decoder_self": "decoder_attention",

@@ -19,18 +19,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..attention import ATTENTION_TYPES
+from ..attention_types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..io import written_beside
 from .trajectories import Trajectories
 
 logger = logging.getLogger(__name__)
 
-TITLES = {
-    "encoder_self": "encoder self-attention",
-    "decoder_self": "decoder self-attention",
-    "decoder_context": "context attention",
-}
 FORMATS = ("svg", "pdf", "png")
 # Colour, line style and marker of each model; in grey, none is near the one before.
 STYLES = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from .plots import STYLES, TITLES, styled
+from ..attention_types import TITLES
+from .plots import STYLES, styled
 
 _ORDERS = {
     "importance": "least important first",

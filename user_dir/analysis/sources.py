@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..attention import ATTENTION_TYPES
+from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
 from ..io import parse_json, read_text
 from .maps import Maps

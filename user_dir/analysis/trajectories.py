@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from ..attention import ATTENTION_TYPES
-from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates
+from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
 from ..io import parse_json, read_text
 from ..tables import csv_text
@@ -109,6 +108,8 @@ _Point = tuple  # of an update and {attention type: (L, H)}
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
+    from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates  # imports fairseq
+
     state = load_checkpoint(path)
     try:
         alphas = checkpoint_alphas(state)

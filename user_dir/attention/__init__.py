@@ -1,6 +1,7 @@
 """Attention as tensors in, tensors out: knows α-entmax, not fairseq."""
 
-from .alpha import ATTENTION_TYPES, Alpha, AlphaConfig
+from ..attention_types import ATTENTION_TYPES
+from .alpha import Alpha, AlphaConfig
 from .op import BACKENDS, attention
 
 __all__ = ["ATTENTION_TYPES", "BACKENDS", "Alpha", "AlphaConfig", "attention"]

@@ -11,7 +11,6 @@ from ..errors import UserError
 from .normalizers import NORMALIZERS
 
 GREATEST = 1000  # of what is asked for α; far beyond what is of use, and far from the bounds of float32
-ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
 
 
 @dataclass

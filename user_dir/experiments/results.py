@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..attention import ATTENTION_TYPES
+from ..attention_types import ATTENTION_TYPES
 from ..tables import Column, seed_mean, table
 
 

@@ -8,9 +8,8 @@ from itertools import islice
 
 import numpy as np
 
-from ...attention import ATTENTION_TYPES
+from ...attention_types import ATTENTION_TYPES, TITLES
 from ..maps import Maps, SentenceMaps
-from ..plots import TITLES
 from ..sources import ModelAnalysis
 from ..trajectories import Trajectories
 
