@@ -89,17 +89,17 @@ def run(args: argparse.Namespace) -> None:
 
     import torch
 
-    from user_dir.benchmarks.machine import one_line, record, write_report
+    from user_dir.benchmarks.machine import heading, record, write_measurements
 
     check_output(output)
     device = choose_device(args.device)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     report = record(args.kind, device, args.seed)
-    print(one_line(report) + "\n")
+    print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
     {"kernels": kernels, "end-to-end": end_to_end, "profile": profile}[args.kind](args, device, report)
-    write_report(output, report)
+    write_measurements(output, report)
     print(output)
 
 

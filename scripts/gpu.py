@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
         verdict_table,
         verdicts,
     )
-    from user_dir.benchmarks.machine import one_line, record, write_report
+    from user_dir.benchmarks.machine import heading, record, write_measurements
     from user_dir.benchmarks.speed import speed_table
     from user_dir.errors import UserError
     from user_dir.io import make_folder
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     device = torch.device("cpu" if args.rehearse else "cuda")
     make_folder(args.output.parent)
     report = record("gpu", device, args.seed)
-    print(one_line(report) + "\n", flush=True)
+    print(heading(report) + "\n", flush=True)
     rounds = 1 if args.rehearse else args.rounds
     passed = None if args.no_tests else run_tests(args.rehearse)
     report.update(rounds=rounds, tests_passed=passed, attention=[])
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     for length in lengths:
         sentences = 1 if args.rehearse else SENTENCES.get(length, max(1, 16384 // length))
         rows += time_attention(length, sentences, rounds, args.seed, device, dtype)
-        write_report(args.output, report)  # what is measured stays, should the next step fail
+        write_measurements(args.output, report)  # what is measured stays, should the next step fail
     error = alpha_error(lengths[0] if args.rehearse else 128, args.seed, device, dtype)
     print(attention_table(rows) + "\n", flush=True)
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
     print(verdict_table(aims), flush=True)
 
     report.update(alpha_error=error, training=speeds, aims=aims)
-    write_report(args.output, report)
+    write_measurements(args.output, report)
     print(args.output)
     if passed is False:
         sys.exit(1)

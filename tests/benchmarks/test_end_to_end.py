@@ -5,7 +5,7 @@ import torch
 
 from user_dir.benchmarks.end_to_end import Runner, failures
 from user_dir.benchmarks.speed import speed_rows, speed_table
-from user_dir.benchmarks.systems import STOCK, System
+from user_dir.benchmarks.systems import STOCK, Variant
 
 
 def test_a_system_whose_gradients_overflow_is_named_and_left_out():
@@ -15,7 +15,7 @@ def test_a_system_whose_gradients_overflow_is_named_and_left_out():
     device = torch.device("cpu")
     runners = [
         Runner(STOCK, SimpleNamespace(device=device, train_step=lambda batches: None)),
-        Runner(System("other"), SimpleNamespace(device=device, train_step=overflow)),
+        Runner(Variant("other"), SimpleNamespace(device=device, train_step=overflow)),
     ]
     stock, other = ([runner.seconds(runner.updates, [{}]) for _ in range(2)] for runner in runners)
     assert all(value > 0 for value in stock)

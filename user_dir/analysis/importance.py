@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
 from .correlation import constant, rank_correlation
+from .heads import by_attention
 
 MEASURES = ("density", "alpha", "entropy")
 """What is held against importance."""
@@ -81,9 +82,7 @@ def correlations(rows: list[dict]) -> list[dict]:
     :func:`.rank_correlation` gives them.
     """
     found = []
-    types = ["all", *dict.fromkeys(row["attention"] for row in rows)]
-    for attention in types:
-        chosen = [row for row in rows if attention in ("all", row["attention"])]
+    for attention, chosen in {"all": rows, **by_attention(rows)}.items():
         importance = [row["importance"] for row in chosen]
         for measure in MEASURES:
             values = [row[measure] for row in chosen]

@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 from ..attention_types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
 from ..io import written_beside
+from .heads import by_attention, by_layer
 from .trajectories import Trajectories
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ def density_histograms(models: dict[str, dict]) -> Figure:
     figure, rows = _panels(1, len(types))
     for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
-            heads = [row for row in statistics["heads"] if row["attention"] == attention_type]
+            heads = by_attention(statistics["heads"]).get(attention_type)
             if not heads:
                 continue
             counts = np.sum([row["density_histogram"] for row in heads], axis=0)
@@ -170,14 +171,11 @@ def sorted_densities(models: dict[str, dict]) -> Figure:
     figure, rows = _panels(len(models), len(types), height=1.8)
     for row, (name, statistics), style in zip(rows, models.items(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
-            layers = by_layer(statistics["heads"], attention_type, "density")
-            for line in zip(*(sorted(layer, reverse=True) for layer in layers)):
+            layers = by_layer(by_attention(statistics["heads"]).get(attention_type, []), "density")
+            for line in zip(*(sorted(layer, reverse=True) for layer in layers.values())):
                 axes.plot(line, color=style[0], linewidth=0.9, marker=".", markersize=4)
-            union = [
-                each.get("union_density")
-                for each in statistics.get("layers", [])
-                if each["attention"] == attention_type
-            ]
+            rows_of_layers = by_attention(statistics.get("layers", [])).get(attention_type, [])
+            union = [each.get("union_density") for each in rows_of_layers]
             if union and None not in union:
                 label = "union of the heads"
                 axes.plot(
@@ -201,9 +199,8 @@ def diversity(models: dict[str, dict]) -> Figure:
     figure, rows = _panels(1, len(types))
     for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
-            values = [
-                each["diversity"] for each in statistics["layers"] if each["attention"] == attention_type
-            ]
+            rows_of_layers = by_attention(statistics["layers"]).get(attention_type, [])
+            values = [each["diversity"] for each in rows_of_layers]
             axes.plot(
                 values, color=style[0], linestyle=style[1], marker=style[2], markersize=4, label=name, lw=1.3
             )
@@ -219,16 +216,8 @@ def diversity(models: dict[str, dict]) -> Figure:
 
 def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
     """α of the heads in a model's statistics, by attention type."""
-    heads = statistics["heads"]
-    types = _types([{row["attention"] for row in heads}])
-    return {name: np.array([row["alpha"] for row in heads if row["attention"] == name]) for name in types}
-
-
-def by_layer(heads: list[dict], attention_type: str, column: str) -> list[list[float]]:
-    """A column of the statistics of an attention type's heads: for each layer, by head."""
-    rows = [row for row in heads if row["attention"] == attention_type]
-    layers = range(1 + max((row["layer"] for row in rows), default=-1))
-    return [[row[column] for row in rows if row["layer"] == layer] for layer in layers]
+    groups = by_attention(statistics["heads"])
+    return {name: np.array([row["alpha"] for row in rows]) for name, rows in groups.items()}
 
 
 def _panels(rows: int, columns: int, height: float = _PANEL) -> tuple[Figure, np.ndarray]:
@@ -286,4 +275,4 @@ def _types(models) -> list[str]:
 
 
 def _types_of_statistics(models: dict[str, dict]) -> list[str]:
-    return _types([{row["attention"] for row in model["heads"]} for model in models.values()])
+    return _types([by_attention(model["heads"]) for model in models.values()])

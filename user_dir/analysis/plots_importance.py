@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..attention_types import TITLES
+from .heads import by_attention
 from .plots import STYLES, styled
 
 _ORDERS = {
@@ -26,7 +27,6 @@ def importance_figure(report: dict) -> Figure:
         report: what :func:`~.importance.head_importance` gives. Of several random orders the mean is drawn,
             in a band from the least to the greatest.
     """
-    types = list(dict.fromkeys(row["attention"] for row in report["heads"]))
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     curves, scatter = figure.subplots(1, 2)
     for (colour, line, marker), (name, curve) in zip(STYLES, report["curves"].items()):
@@ -42,8 +42,7 @@ def importance_figure(report: dict) -> Figure:
     curves.set_ylabel("loss (nats per token)")
     curves.legend(frameon=False, **_ABOVE)
 
-    for (colour, _, marker), attention in zip(STYLES, types):
-        rows = [row for row in report["heads"] if row["attention"] == attention]
+    for (colour, _, marker), (attention, rows) in zip(STYLES, by_attention(report["heads"]).items()):
         scatter.scatter(
             [row["density"] for row in rows],
             [row["importance"] for row in rows],

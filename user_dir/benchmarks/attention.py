@@ -36,7 +36,6 @@ class AttentionContender:
     alpha: float | str  # a number in every head, or PER_HEAD
     function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
     square: bool = False  # only for as many queries as keys
-    gradient: bool = True
 
 
 CONTENDERS = (

@@ -15,10 +15,11 @@ from itertools import islice
 
 from fairseq.trainer import Trainer
 
+from ..errors import one_line
 from ..translation.search import BeamSearch
 from .measure import interleaved, peak_memory, synchronize
 from .speed import speed_rows
-from .systems import STOCK, SYSTEMS, System, Workshop
+from .systems import STOCK, SYSTEMS, Variant, Workshop
 
 GENERATION_TOKENS = 4096  # in a batch, as scripts/evaluate.py has it
 # By device and size: updates, and sentences to translate, in a round.
@@ -34,7 +35,7 @@ WORK = {
 class Runner:
     """A system with its trainer, and why it had to stop, if it had to."""
 
-    system: System
+    system: Variant
     trainer: Trainer
     failure: str | None = None
 
@@ -65,7 +66,7 @@ class Runner:
         try:
             work(batches)
         except FloatingPointError as error:
-            self.failure = " ".join(str(error).split())
+            self.failure = one_line(error)
             return math.nan
         synchronize(self.trainer.device)
         return time.perf_counter() - begin

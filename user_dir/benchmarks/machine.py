@@ -33,7 +33,7 @@ def record(benchmark: str, device: torch.device, seed: int) -> dict:
     }
 
 
-def one_line(report: dict) -> str:
+def heading(report: dict) -> str:
     """The head of a report for people to read."""
     machine, versions = report["machine"], report["versions"]
     place = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores"
@@ -42,7 +42,7 @@ def one_line(report: dict) -> str:
     return f"{place}; torch {versions['torch']}; {report['date']}; commit {report['commit'] or 'unknown'}"
 
 
-def write_report(path: Path, report: dict) -> None:
+def write_measurements(path: Path, report: dict) -> None:
     """Write a report as JSON; raises UserError where it cannot be written."""
     write_json(path, _without_nan(report))
 

@@ -42,7 +42,7 @@ ADAM_BETAS = "(0.9, 0.98)"
 
 
 @dataclass(frozen=True)
-class System:
+class Variant:
     """A model to compare: fairseq's own, or ours with these flags."""
 
     name: str
@@ -55,14 +55,14 @@ class System:
         return bisection_inside() if self.bisection else nullcontext()
 
 
-STOCK = System("stock transformer", stock=True)
-ALPHA_ENTMAX = System("ours, α-entmax")
+STOCK = Variant("stock transformer", stock=True)
+ALPHA_ENTMAX = Variant("ours, α-entmax")
 SYSTEMS = (
     STOCK,
-    System("ours, softmax", ("--attention-normalizer", "softmax")),
-    System("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
+    Variant("ours, softmax", ("--attention-normalizer", "softmax")),
+    Variant("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
     ALPHA_ENTMAX,
-    System("α-entmax by entmax_bisect", bisection=True),
+    Variant("α-entmax by entmax_bisect", bisection=True),
 )
 
 
@@ -143,7 +143,7 @@ class Workshop:
             logging.getLogger(logger).setLevel(logging.ERROR)
         self.task = tasks.setup_task(self._config(STOCK).task)
 
-    def trainer(self, system: System) -> Trainer:
+    def trainer(self, system: Variant) -> Trainer:
         """fairseq's trainer around a system."""
         cfg = self._config(system)
         utils.set_torch_seed(self.seed)
@@ -162,7 +162,7 @@ class Workshop:
             ) from None
         return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
 
-    def _config(self, system: System):
+    def _config(self, system: Variant):
         architecture = ["--arch", SIZES[self.size], *system.flags]
         if system.stock:
             architecture = ["--arch", "transformer", *_sizes(SIZES[self.size])]

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 
 from ...attention_types import ATTENTION_TYPES, TITLES
+from ..heads import by_attention
 from ..maps import Maps, SentenceMaps
 from ..sources import ModelAnalysis
 from ..trajectories import Trajectories
@@ -34,13 +35,13 @@ def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
 
 
 def _model(model: ModelAnalysis, sentences: int) -> dict:
-    statistics = model.statistics
+    statistics, heads = model.statistics, by_attention(model.statistics["heads"])
     about = ("checkpoint", "corpus", "subset", "sentences", "source_lang", "target_lang")
     return {
         "name": model.name,
         "about": {name: statistics.get(name) for name in about},
         "heads": [_rounded(row) for row in statistics["heads"]],
-        "densities": {name: _density_counts(statistics["heads"], name) for name in ATTENTION_TYPES},
+        "densities": {name: _density_counts(heads.get(name, [])) for name in ATTENTION_TYPES},
         "layers": [_rounded(row) for row in statistics["layers"]],
         "roles": statistics["roles"],
         "trajectories": model.trajectories and _trajectories(model.trajectories),
@@ -57,9 +58,8 @@ def _rounded(row: dict) -> dict:
     }
 
 
-def _density_counts(heads: list[dict], attention_type: str) -> list[int]:
-    histograms = [row["density_histogram"] for row in heads if row["attention"] == attention_type]
-    return np.sum(histograms, axis=0).tolist() if histograms else []
+def _density_counts(heads: list[dict]) -> list[int]:
+    return np.sum([row["density_histogram"] for row in heads], axis=0).tolist() if heads else []
 
 
 def _trajectories(trajectories: Trajectories) -> dict:
