@@ -1,0 +1,47 @@
+"""Commands that read what others wrote import neither fairseq nor torch, and matplotlib only to draw."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from examples import write_alpha_log, write_statistics
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+RUN = """
+import json, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.parametrize("script", ["compare", "compare_heads", "dump_alphas", "plot_heads", "report"])
+def test_reading_files_imports_no_model(script, tmp_path):
+    heads = write_statistics(tmp_path / "average.heads.json")
+    log = write_alpha_log(tmp_path / "alpha.jsonl")
+    for name in ("a.en", "b.en", "ref.en"):
+        (tmp_path / name).write_text("a man sees a car .\ntwo girls paint a wall .\n")
+    arguments = {
+        "compare": "--samples 10 --system a a.en --system b b.en --ref ref.en",
+        "compare_heads": f"--system a {heads}",
+        "dump_alphas": f"{log}",
+        "plot_heads": f"{heads} --alpha-log {log}",
+        "report": f"--statistics {heads}",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(SCRIPTS / f"{script}.py"), *arguments[script].split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    imported = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "user_dir" in imported
+    assert not imported & {"fairseq", "hydra", "omegaconf", "torch"}
+    if script in ("compare", "compare_heads", "report"):
+        assert "matplotlib" not in imported
