@@ -38,13 +38,13 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
         return
     updates = mend_last_checkpoint(job.folder)
     if updates < job.asked["config"].get("optimization", {}).get("max_update", updates + 1):
-        session = {"started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": updates}
-        record["sessions"].append(session)
-        write_json(path, record)
         folder, run = str(job.folder).replace("'", r"\'"), job.run
         overrides = [*run.overrides, f"common.seed={run.seed}"]
         overrides += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
         command, environment = training_command(run.config, overrides, ROOT)
+        session = {"started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": updates}
+        record["sessions"].append(session)
+        write_json(path, record)
         begin, before = time.monotonic(), os.times()
         try:
             run_child("training", command, job.folder / "training.log", descriptors, environment)
