@@ -1,6 +1,6 @@
 """Triton kernels of the backward of fused attention; what launches them is in ``fused``.
 
-Weights are computed anew from queries, keys and λ. With g = ∂L/∂p, w = p^(1−ε) on the support and
+Weights are recomputed from queries, keys and λ. With g = ∂L/∂p, w = p^(1−ε) on the support and
 ḡ = Σ g w / Σ w, the gradient of the scores is dz = w (g − ḡ), as in ``entmax.reference``. Every sum has a
 fixed order: no atomics.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import _or_one
+from ..entmax.triton import or_one
 from .fused_forward import RUN_TIME, STRIDES
 from .fused_tiles import (
     epsilon,
@@ -38,13 +38,13 @@ def backward_short(
     dk, dk_batch, dk_head, dk_row,
     dv, dv_batch, dv_head, dv_row,
     lam, partial, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, depth, scale, seed, threshold, inverse_share,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """All gradients of a head whose N keys or fewer are one tile; M queries at a time.
+    """All gradients of a head with at most N keys, one tile; M queries at a time.
 
-    ``partial`` (heads of all batches,): what the head adds to the gradient of its α; None if that has none.
+    ``partial`` (heads of all batches,): the head's share of the gradient of its α; None if α needs none.
     """
     batch, head, both = head_of(heads)
     eps = epsilon(alpha, head, alphas)
@@ -59,14 +59,14 @@ def backward_short(
     if padding is not None:
         padding += batch * padding_stride
 
-    k_tile = load_rows(k, 0, keys, k_row * UNIT, depth, N, D, WHOLE)
-    v_tile = load_rows(v, 0, keys, v_row * UNIT, depth, N, D, WHOLE)
+    k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+    v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     grad_k = tl.zeros([N, D], tl.float32)
     grad_v = tl.zeros([N, D], tl.float32)
     grad_alpha = tl.zeros([M], tl.float32)
     for first in range(0, queries, M):
-        q_tile = load_rows(q, first, queries, q_row * UNIT, depth, M, D, WHOLE)
-        do_tile = load_rows(do, first, queries, do_row * UNIT, depth, M, D, WHOLE)
+        q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+        do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
         rows = first + tl.arange(0, M)
         row_lam = tl.load(lam + rows, mask=rows < queries, other=float("inf"))
         z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
@@ -79,17 +79,17 @@ def backward_short(
             keep = kept(seed, threshold, both * queries + first, 0, M, N)
             p = tl.where(keep, p * inverse_share, 0.0)
             g = tl.where(keep, g * inverse_share, 0.0)
-        centred = g - (tl.sum(g * w, 1) / _or_one(tl.sum(w, 1)))[:, None]
+        centred = g - (tl.sum(g * w, 1) / or_one(tl.sum(w, 1)))[:, None]
         if partial is not None:
             grad_alpha += tl.sum(terms * centred, 1)
         dz = (w * centred).to(q_tile.dtype)
         grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
         grad_k += product(tl.trans(dz), q_tile, PRECISION)
         grad_q = product(dz, k_tile, PRECISION) * scale
-        store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, depth, M, D, WHOLE)
+        store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
     grad_k = grad_k * scale
-    store_rows(dk, grad_k.to(dk.dtype.element_ty), 0, keys, dk_row * UNIT, depth, N, D, WHOLE)
-    store_rows(dv, grad_v.to(dv.dtype.element_ty), 0, keys, dv_row * UNIT, depth, N, D, WHOLE)
+    store_rows(dk, grad_k.to(dk.dtype.element_ty), 0, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
+    store_rows(dv, grad_v.to(dv.dtype.element_ty), 0, keys, dv_row * UNIT, head_dim, N, D, WHOLE)
     if partial is not None:
         tl.store(partial + both, tl.sum(grad_alpha, 0))
 
@@ -102,13 +102,13 @@ def backward_queries(
     do, do_batch, do_head, do_row,
     dq, dq_batch, dq_head, dq_row,
     lam, mean, alive, key_tiles, partial, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, depth, scale, seed, threshold, inverse_share,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of M queries over tiles of N keys, and what they add to that of α.
+    """Gradient of M queries over tiles of N keys, and their share of the gradient of α.
 
-    Also notes, for :func:`backward_keys`, each query's ḡ in ``mean`` (heads of all batches, queries) and in
+    For :func:`backward_keys` it stores each query's ḡ in ``mean`` (heads of all batches, queries), and in
     ``alive`` (…, query tiles, key tiles) which tiles have weights. ``partial``: (…, query tiles).
     """
     batch, head, both = head_of(heads)
@@ -123,8 +123,8 @@ def backward_queries(
     alive += (both * tl.num_programs(1) + tile) * key_tiles
     if padding is not None:
         padding += batch * padding_stride
-    q_tile = load_rows(q, first, queries, q_row * UNIT, depth, M, D, WHOLE)
-    do_tile = load_rows(do, first, queries, do_row * UNIT, depth, M, D, WHOLE)
+    q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+    do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
     rows = first + tl.arange(0, M)
     row_lam = tl.load(lam + both * queries + rows, mask=rows < queries, other=float("inf"))
     visible = keys
@@ -134,20 +134,20 @@ def backward_queries(
     total = tl.zeros([M], tl.float32)
     weighted = tl.zeros([M], tl.float32)
     for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
+        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
         z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
         _, w = weights_at(z, row_lam, eps, COARSE)
         some = tl.max(tl.max((w != 0).to(tl.int32), 1), 0)
         tl.store(alive + start // N, some)
         if some != 0:
-            v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
+            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             if DROPOUT:
                 keep = kept(seed, threshold, both * queries + first, start, M, N)
                 g = tl.where(keep, g * inverse_share, 0.0)
             total += tl.sum(w, 1)
             weighted += tl.sum(g * w, 1)
-    row_mean = weighted / _or_one(total)
+    row_mean = weighted / or_one(total)
     tl.store(mean + both * queries + rows, row_mean, mask=rows < queries)
     tl.debug_barrier()  # all see which tiles have weights
 
@@ -155,8 +155,8 @@ def backward_queries(
     grad_alpha = tl.zeros([M], tl.float32)
     for start in range(0, visible, N):
         if tl.load(alive + start // N) != 0:
-            k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
-            v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
+            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             if DROPOUT:
@@ -170,7 +170,7 @@ def backward_queries(
                 _, w = weights_at(z, row_lam, eps, COARSE)
             grad_q += product((w * centred).to(k_tile.dtype), k_tile, PRECISION)
     grad_q = grad_q * scale
-    store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, depth, M, D, WHOLE)
+    store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
     if partial is not None:
         tl.store(partial + both * tl.num_programs(1) + tile, tl.sum(grad_alpha, 0))
 
@@ -184,11 +184,11 @@ def backward_keys(
     dk, dk_batch, dk_head, dk_row,
     dv, dv_batch, dv_head, dv_row,
     lam, mean, alive, query_tiles, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, depth, scale, seed, threshold, inverse_share,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of N keys and values over tiles of M queries, from what :func:`backward_queries` noted."""
+    """Gradients of N keys and values over tiles of M queries, from what :func:`backward_queries` stored."""
     batch, head, both = head_of(heads)
     tile = tl.program_id(1)
     start = tile * N
@@ -203,8 +203,8 @@ def backward_keys(
     alive += both * query_tiles * key_tiles + tile
     if padding is not None:
         padding += batch * padding_stride
-    k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
-    v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
+    k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+    v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     begin = keys * 0
     if CAUSAL:
         begin = start // M * M
@@ -213,8 +213,8 @@ def backward_keys(
     grad_v = tl.zeros([N, D], tl.float32)
     for first in range(begin, queries, M):
         if tl.load(alive + first // M * key_tiles) != 0:
-            q_tile = load_rows(q, first, queries, q_row * UNIT, depth, M, D, WHOLE)
-            do_tile = load_rows(do, first, queries, do_row * UNIT, depth, M, D, WHOLE)
+            q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+            do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
             rows = first + tl.arange(0, M)
             row_lam = tl.load(lam + both * queries + rows, mask=rows < queries, other=float("inf"))
             row_mean = tl.load(mean + both * queries + rows, mask=rows < queries, other=0.0)
@@ -229,5 +229,5 @@ def backward_keys(
             grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
             grad_k += product(tl.trans(dz), q_tile, PRECISION)
     grad_k = grad_k * scale
-    store_rows(dk, grad_k.to(dk.dtype.element_ty), start, keys, dk_row * UNIT, depth, N, D, WHOLE)
-    store_rows(dv, grad_v.to(dv.dtype.element_ty), start, keys, dv_row * UNIT, depth, N, D, WHOLE)
+    store_rows(dk, grad_k.to(dk.dtype.element_ty), start, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
+    store_rows(dv, grad_v.to(dv.dtype.element_ty), start, keys, dv_row * UNIT, head_dim, N, D, WHOLE)

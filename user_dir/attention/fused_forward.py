@@ -1,7 +1,7 @@
 """Triton kernels of the forward of fused attention; what launches them is in ``fused``.
 
-Each tensor comes with its strides over batch, heads and rows, in units of UNIT elements: by this the compiler
-knows that rows begin at multiples of it, while the strides themselves stay run-time values.
+Each tensor comes with its strides over batch, heads and rows, in units of UNIT elements: this tells the
+compiler that rows begin at multiples of UNIT, while the strides themselves stay run-time values.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import LOG2_E, _first_width, _or_one, _step
+from ..entmax.triton import LOG2_E, first_width, next_step, or_one, power, solve, worth
 from .fused_tiles import (
     epsilon,
     head_of,
     kept,
     load_rows,
-    power,
     product,
     scores_of,
-    solve,
     store_rows,
     weights_at,
-    worth,
 )
 
 # A kernel is compiled for its constexprs, its dtypes and whether its large tensors are aligned.
-RUN_TIME = ["alpha", "padding", "heads", "alphas", "queries", "keys", "depth", "scale", "seed", "threshold"]
-RUN_TIME += ["inverse_share", "padding_stride", "key_tiles"]
+RUN_TIME = ["alpha", "padding", "heads", "alphas", "queries", "keys", "head_dim", "scale", "seed"]
+RUN_TIME += ["threshold", "inverse_share", "padding_stride", "key_tiles"]
 STRIDES = [f"{name}_{over}" for name in ("q", "k", "v", "o") for over in ("batch", "head", "row")]
 _kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES])
 
@@ -38,11 +35,11 @@ def forward_short(
     v, v_batch, v_head, v_row,
     o, o_batch, o_head, o_row,
     lam, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, depth, scale, seed, threshold, inverse_share,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """M queries of a head, whose N keys or fewer are one tile: output, and λ of each query."""
+    """M queries of a head with at most N keys, one tile: the output, and λ of each query."""
     batch, head, both = head_of(heads)
     first = tl.program_id(1) * M
     eps = epsilon(alpha, head, alphas)
@@ -53,18 +50,18 @@ def forward_short(
     if padding is not None:
         padding += batch * padding_stride
 
-    q_tile = load_rows(q, first, queries, q_row * UNIT, depth, M, D, WHOLE)
-    k_tile = load_rows(k, 0, keys, k_row * UNIT, depth, N, D, WHOLE)
+    q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+    k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)
     z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
-    p, row_lam = solve(z, keys, eps, M, COARSE)
+    p, row_lam = solve(z, keys, eps, M, True, COARSE)
     rows = first + tl.arange(0, M)
     tl.store(lam + both * queries + rows, row_lam, mask=rows < queries)
     if DROPOUT:
         keep = kept(seed, threshold, both * queries + first, 0, M, N)
         p = tl.where(keep, p * inverse_share, 0.0)
-    v_tile = load_rows(v, 0, keys, v_row * UNIT, depth, N, D, WHOLE)
+    v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     output = product(p.to(v_tile.dtype), v_tile, PRECISION)
-    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, depth, M, D, WHOLE)
+    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
 
 
 @_kernel
@@ -74,15 +71,15 @@ def forward_long(
     v, v_batch, v_head, v_row,
     o, o_batch, o_head, o_row,
     lam, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, depth, scale, seed, threshold, inverse_share,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     alive, key_tiles,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """The same for any number of keys, tile by tile: scores are computed anew for each step.
+    """The same for any number of keys, tile by tile: scores are recomputed at each step.
 
-    λ only grows: a tile without weights at one step has none at the next, and is not looked at again.
-    ``alive`` (heads of all batches, query tiles, key tiles) is where that is noted.
+    λ only grows: a tile without weights at one step has none at the next and is skipped from then on, as
+    noted in ``alive`` (heads of all batches, query tiles, key tiles).
     """
     batch, head, both = head_of(heads)
     tile = tl.program_id(1)
@@ -95,16 +92,16 @@ def forward_long(
     alive += (both * tl.num_programs(1) + tile) * key_tiles
     if padding is not None:
         padding += batch * padding_stride
-    q_tile = load_rows(q, first, queries, q_row * UNIT, depth, M, D, WHOLE)
+    q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     visible = keys
     if CAUSAL:
         visible = tl.minimum(keys, first + M)
 
-    # the greatest score of each row, and for softmax the sum of exponentials under it
+    # the greatest score of each row and, for softmax, the sum of exponentials relative to it
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
     for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
+        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
         z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
         new_top = tl.maximum(top, tl.max(z, 1))
         if eps == 0:
@@ -118,19 +115,19 @@ def forward_long(
     low = tl.zeros([M], tl.float32)
     row_lam = low
     if eps == 0:
-        row_lam = tl.log(_or_one(total))
+        row_lam = tl.log(or_one(total))
     else:
-        width = _first_width(keys, eps)
+        width = first_width(keys, eps)
         row_lam += width
         steps = 0
         moving = keys > 0
         while moving:
-            tl.debug_barrier()  # all see what was noted at the step before
+            tl.debug_barrier()  # all see what was stored at the step before
             mass = tl.zeros([M], tl.float32)
             slope = tl.zeros([M], tl.float32)
             for start in range(0, visible, N):
                 if tl.load(alive + start // N) != 0:
-                    k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
+                    k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
                     z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
                     p, p_slope = power(z, top + row_lam, eps, COARSE)
                     mass += tl.sum(p, 1)
@@ -141,10 +138,10 @@ def forward_long(
                         tl.debug_barrier()
                         tl.store(alive + start // N, some)
             low = tl.where(mass >= 1.0, row_lam, low)
-            step, far, width = _step(mass, slope, row_lam, width, eps)
+            step, far, width = next_step(mass, slope, row_lam, width, eps)
             row_lam += step
             steps += 1
-            # No output is at hand to be made good by a last step: its square must be nothing beside 1.
+            # There is no output here that a last step could correct: its square must vanish beside 1.
             far = far & worth(step, eps, COARSE)
             moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
         if eps > 1:
@@ -156,19 +153,19 @@ def forward_long(
     output = tl.zeros([M, D], tl.float32)
     for start in range(0, visible, N):
         if tl.load(alive + start // N) != 0:
-            k_tile = load_rows(k, start, keys, k_row * UNIT, depth, N, D, WHOLE)
+            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             p, _ = weights_at(z, row_lam, eps, COARSE)
             total += tl.sum(p, 1)
             if DROPOUT:
                 keep = kept(seed, threshold, both * queries + first, start, M, N)
                 p = tl.where(keep, p * inverse_share, 0.0)
-            v_tile = load_rows(v, start, keys, v_row * UNIT, depth, N, D, WHOLE)
+            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
             output += product(p.to(v_tile.dtype), v_tile, PRECISION)
-    output = output / _or_one(total)[:, None]
+    output = output / or_one(total)[:, None]
     rows = first + tl.arange(0, M)
     tl.store(lam + both * queries + rows, row_lam, mask=rows < queries)
-    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, depth, M, D, WHOLE)
+    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
 
 
 @_kernel
@@ -178,7 +175,7 @@ def forward_step(
     v, v_batch, v_head, v_row,
     o, o_batch, o_head, o_row,
     weights, alpha, padding, padding_stride,
-    heads, alphas, keys, depth, scale,
+    heads, alphas, keys, head_dim, scale,
     N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """The one query of a decoding step, as sums of products: a matrix product would need 16 queries.
@@ -188,25 +185,25 @@ def forward_step(
     batch, head, both = head_of(heads)
     eps = epsilon(alpha, head, alphas)
     columns = tl.arange(0, D)
-    there = columns < depth
+    there = columns < head_dim
     q += (batch * q_batch + head * q_head) * UNIT
     o += (batch * o_batch + head * o_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
     v += (batch * v_batch + head * v_head) * UNIT
     query = tl.load(q + columns, mask=there, other=0.0).to(tl.float32)
-    k_tile = load_rows(k, 0, keys, k_row * UNIT, depth, N, D, WHOLE).to(tl.float32)
+    k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE).to(tl.float32)
     z = tl.sum(k_tile * query[None, :], 1) * scale
     at = tl.arange(0, N)
     visible = at < keys
     if padding is not None:
         visible = visible & (tl.load(padding + batch * padding_stride + at, mask=visible, other=1) == 0)
     z = tl.where(visible, z, float("-inf"))
-    p, _ = solve(z[None, :], keys, eps, 1, COARSE)
+    p, _ = solve(z[None, :], keys, eps, 1, True, COARSE)
     if weights is not None:
         tl.store(
             weights + both * keys + at[None, :], p.to(weights.dtype.element_ty), mask=(at < keys)[None, :]
         )
     p = tl.reshape(p, (N,))
-    v_tile = load_rows(v, 0, keys, v_row * UNIT, depth, N, D, WHOLE).to(tl.float32)
+    v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE).to(tl.float32)
     output = tl.sum(v_tile * p[:, None], 0)
     tl.store(o + columns, output.to(o.dtype.element_ty), mask=there)

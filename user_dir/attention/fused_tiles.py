@@ -1,24 +1,17 @@
-"""What the Triton kernels of fused attention share: tiles of rows and of scores, α-entmax of them, dropout.
+"""What the Triton kernels of fused attention share: tiles of rows and of scores, their weights, dropout.
 
 A tile of scores has a row for each of M queries and a column for each of N keys, in float32.
 """
 
 from __future__ import annotations
 
-import os
-
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
-from ..entmax.triton import LOG2_E, _alpha_terms, _epsilon, _first_width, _or_one, _power, _step
+from ..entmax.triton import INTERPRETED, LEAST_COARSE, LOG2_E, alpha_terms, coarse_log, epsilon_of, power
 
-# Triton's interpreter multiplies the bits of bfloat16 as if they were whole numbers.
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 LEAST_LOG = tl.constexpr(-87.33654)  # of a normal float32
 PHILOX_ROUNDS = tl.constexpr(7)  # as few as pass TestU01's BigCrush (Salmon et al. 2011)
-# The GPU's own logarithm is off by 2^-22, and a weight by that over ε: nothing from here on, for 16 bits.
-LEAST_COARSE = tl.constexpr(0.0625)
 
 
 @triton.jit
@@ -36,34 +29,34 @@ def row_offsets(first, stride, ROWS: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
-def row_mask(first, count, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
-    """Which entries of such a tile there are; all columns, where D is the depth itself."""
+def row_mask(first, count, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
+    """Which entries of such a tile exist; all columns if D is the head dimension itself."""
     mask = (first + tl.arange(0, ROWS) < count)[:, None]
     if not WHOLE:
-        mask = mask & (tl.arange(0, D) < depth)[None, :]
+        mask = mask & (tl.arange(0, D) < head_dim)[None, :]
     return mask
 
 
 @triton.jit
-def load_rows(base, first, count, stride, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
+def load_rows(base, first, count, stride, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
     """Rows from ``first`` on as a tile (ROWS, D), zeros where there are none."""
-    mask = row_mask(first, count, depth, ROWS, D, WHOLE)
+    mask = row_mask(first, count, head_dim, ROWS, D, WHOLE)
     return tl.load(base + row_offsets(first, stride, ROWS, D), mask=mask, other=0.0)
 
 
 @triton.jit
 def store_rows(
-    base, tile, first, count, stride, depth, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr
+    base, tile, first, count, stride, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr
 ):
     """The inverse of :func:`load_rows`."""
-    mask = row_mask(first, count, depth, ROWS, D, WHOLE)
+    mask = row_mask(first, count, head_dim, ROWS, D, WHOLE)
     tl.store(base + row_offsets(first, stride, ROWS, D), tile, mask=mask)
 
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
     """Matrix product in float32."""
-    if INTERPRETED:
+    if INTERPRETED:  # the interpreter multiplies the bits of bfloat16 as if they were whole numbers
         c = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision=PRECISION)
     else:
         c = tl.dot(a, b, input_precision=PRECISION)
@@ -98,85 +91,8 @@ def scores_of(
 
 @triton.jit
 def epsilon(alpha, head, alphas):
-    """ε = α − 1 of a head; NaN for an α out of range, so that all that comes of it is seen to be wrong."""
-    return _epsilon(alpha, head % alphas, tl.float32)
-
-
-@triton.jit
-def solve(z, keys, eps, M: tl.constexpr, COARSE: tl.constexpr):
-    """α-entmax of whole rows z (M, N), of ``keys`` keys: the weights, and each row's λ.
-
-    ``COARSE``: accurate to what inputs of 16 bits are worth, at half the instructions.
-    """
-    top = tl.max(z, 1)
-    top = tl.where(top == float("-inf"), 0.0, top)
-    z = z - top[:, None]
-    if eps == 0:
-        p = tl.exp2(z * LOG2_E)
-        total = _or_one(tl.sum(p, 1))
-        lam = tl.log(total)
-    else:
-        width = _first_width(keys, eps)
-        lam = tl.zeros([M], tl.float32) + width
-        low = tl.zeros([M], tl.float32)
-        step = low
-        p = z
-        slope = z
-        steps = 0
-        moving = keys > 0
-        while moving:
-            p, slope = power(z, lam, eps, COARSE)
-            mass = tl.sum(p, 1)
-            low = tl.where(mass >= 1.0, lam, low)
-            step, far, width = _step(mass, tl.sum(slope, 1), lam, width, eps)
-            far = far & worth(step, eps, COARSE)
-            lam = tl.where(far, lam + step, lam)
-            steps += 1
-            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
-        if eps > 1:
-            lam = low
-            p, slope = power(z, lam, eps, COARSE)
-        else:
-            # The last step is so short that p is linear along it.
-            lam += step
-            p -= step[:, None] * slope
-            p = tl.where(p < 0, 0.0, p)
-        total = _or_one(tl.sum(p, 1))
-    return p / total[:, None], top + lam
-
-
-@triton.jit
-def worth(step, eps, COARSE: tl.constexpr):
-    """Whether a step of Newton's method must be followed by another evaluation of the weights.
-
-    For ε ≤ ½ a weight has a second derivative in λ, and a step this short leaves an error of its square.
-    """
-    least = 1e-4 if COARSE else tl.where(eps > 0.5, 0.0, 1e-4)
-    return tl.abs(step) > least
-
-
-@triton.jit
-def power(z, lam, eps, COARSE: tl.constexpr):
-    """p = u^(1/ε) and w = p/u = −∂p/∂λ, for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
-    if COARSE:
-        if (eps >= LEAST_COARSE) & (eps < 1.0) & (eps != 0.5):
-            log_u = coarse_log(z, lam, eps)
-            inverse = 1.0 / eps
-            p = tl.exp2(log_u * inverse)
-            w = tl.exp2(log_u * (inverse - 1.0))
-        else:
-            p, w = _power(eps * (z - lam[:, None]), eps)
-    else:
-        p, w = _power(eps * (z - lam[:, None]), eps)
-    return p, w
-
-
-@triton.jit
-def coarse_log(z, lam, eps):
-    """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's own instruction."""
-    u = eps * (z - lam[:, None]) + 1.0  # in this order: z and λ may be so large that ε z swallows the 1
-    u = tl.where(u < 0, 0.0, u)  # unlike a maximum, lets a NaN through
-    return tl.log2(u) if INTERPRETED else libdevice.fast_log2f(u)
+    """ε = α − 1 of a head; NaN for an α out of range, which makes its outputs NaN."""
+    return epsilon_of(alpha, head % alphas, tl.float32)
 
 
 @triton.jit
@@ -200,7 +116,7 @@ def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
     else:
         p, w, log_p = power_and_log(z, lam, eps, COARSE)
     log_p = tl.where(log_p < LEAST_LOG, LEAST_LOG, log_p)
-    return p, w, _alpha_terms(p, log_p, w, eps)
+    return p, w, alpha_terms(p, log_p, w, eps)
 
 
 @triton.jit
@@ -221,7 +137,7 @@ def power_and_log(z, lam, eps, COARSE: tl.constexpr):
 
 @triton.jit
 def exact_power_and_log(z, lam, eps):
-    """The same without the GPU's own logarithm, as in ``_power`` of the row kernels."""
+    """The same without the GPU's own logarithm, as in ``exact_power`` of the row kernels."""
     x = eps * (z - lam[:, None])
     x = tl.where(x < -1.0, -1.0, x)
     u = 1.0 + x
@@ -234,7 +150,7 @@ def exact_power_and_log(z, lam, eps):
 
 @triton.jit
 def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
-    """Which weights of a tile dropout keeps: a function of seed, row and key alone, whatever the tile.
+    """Which weights of a tile dropout keeps: a function of seed, row and key alone, not of the tile.
 
     ``row``: index of the first query among those of all heads. Four neighbouring keys share a draw.
     """

@@ -1,18 +1,21 @@
-"""α-entmax as Triton row kernels: the maths of ``reference``, one read and one write of memory.
+"""α-entmax as Triton row kernels: the mathematics of ``reference`` with one read and one write of memory.
 
-A program holds one row in registers (several where rows are short) and does all its Newton steps there.
+A program holds one row in registers (several if rows are short) and takes all its Newton steps there.
 Rows longer than ``RESIDENT`` are read again, tile by tile, at each step: their scores stay in the L2 cache.
-A row's length counts as its bucket, the next power of two; true length, α and batch are run-time values
-without specialisation, so training compiles a kernel once per bucket. All programs are alike from run to
-run: no atomics, and what a row gives does not depend on its neighbours.
+Kernels are compiled for the bucket of a row's length, the next power of two; the length itself, α and the
+batch are run-time values without specialisation, so training compiles a kernel once per bucket. Results are
+deterministic: there are no atomics, and a row's weights do not depend on its neighbours.
 """
 
 from __future__ import annotations
+
+import os
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
 
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
@@ -24,6 +27,9 @@ PER_WARP = 256  # elements of a row that a warp takes: eight per lane
 SHORT_ROWS = 128  # elements of the short rows that a warp takes together
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+# The GPU's own logarithm is off by 2^-22, and a weight by that over ε: nothing from here on, for 16 bits.
+LEAST_COARSE = tl.constexpr(0.0625)
 
 # A kernel is compiled for its constexprs and dtypes alone: not for an integer that is 1 or a multiple of 16,
 # nor for an aligned address, which gains nothing where a row begins at any multiple of n.
@@ -34,7 +40,7 @@ _kernel = triton.jit(do_not_specialize=_RUN_TIME)
 def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
     """The weights α-entmax(scores) along ``dim``; see :func:`reference.entmax_forward`.
 
-    Where α is below 1, infinite or NaN, the weights are NaN: to raise an error, the host would have to wait.
+    An α below 1, infinite or NaN gives NaN weights: to raise an error, the host would have to wait.
     """
     if scores.numel() == 0:
         return torch.zeros_like(scores)
@@ -89,37 +95,9 @@ def _forward_resident(
 ):
     """Rows of at most BUCKET scores, ROWS of them per program."""
     at, mask, _, _, run = _tile(n, repeat, ROWS, BUCKET)
-    eps = _epsilon(alpha, run % alphas, DTYPE)
+    eps = epsilon_of(alpha, run % alphas, DTYPE)
     z = tl.load(scores + at, mask=mask, other=float("-inf")).to(DTYPE)
-    top = tl.max(z, 1)
-    z = z - tl.where(top == float("-inf"), 0.0, top)[:, None]
-
-    if eps == 0:
-        p = tl.exp2(z * LOG2_E)
-    else:
-        width = _first_width(n, eps)
-        lam = tl.zeros([ROWS], DTYPE) + width
-        low = tl.zeros([ROWS], DTYPE)
-        step = low
-        p = z
-        slope = z
-        steps = 0
-        moving = n > 0
-        while moving:
-            p, slope = _power(eps * (z - lam[:, None]), eps)
-            mass = tl.sum(p, 1)
-            low = tl.where(mass >= 1.0, lam, low)
-            step, far, width = _step(mass, tl.sum(slope, 1), lam, width, eps)
-            lam = tl.where(far, lam + step, lam)
-            steps += 1
-            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
-        if eps > 1:
-            p, slope = _power(eps * (z - low[:, None]), eps)
-        else:
-            # The last step is so short that p is linear along it; another evaluation would cost as much.
-            p -= step[:, None] * slope
-            p = tl.where(p < 0, 0.0, p)
-    p = p / _or_one(tl.sum(p, 1))[:, None]
+    p, _ = solve(z, n, eps, ROWS, False, False)
     tl.store(weights + at, p, mask=mask)
 
 
@@ -127,7 +105,7 @@ def _forward_resident(
 def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr, DTYPE: tl.constexpr):
     """One row of any length per program, read anew for each step."""
     row = tl.program_id(0)
-    eps = _epsilon(alpha, row // repeat % alphas, DTYPE)
+    eps = epsilon_of(alpha, row // repeat % alphas, DTYPE)
     scores += row.to(tl.int64) * n
     weights += row.to(tl.int64) * n
     columns = tl.arange(0, TILE)[None, :]
@@ -141,7 +119,7 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
 
     lam = tl.zeros([1], DTYPE)
     if eps != 0:
-        width = _first_width(n, eps)
+        width = first_width(n, eps)
         low = lam
         lam += width
         steps = 0
@@ -151,12 +129,12 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
             slope = nothing
             for first in range(0, n, TILE):
                 z = _scores_at(scores, first + columns, n, DTYPE) - top
-                p, p_slope = _power(eps * (z - lam[:, None]), eps)
+                p, p_slope = power(z, lam, eps, False)
                 mass += p
                 slope += p_slope
             total = tl.sum(mass, 1)
             low = tl.where(total >= 1.0, lam, low)
-            step, far, width = _step(total, tl.sum(slope, 1), lam, width, eps)
+            step, far, width = next_step(total, tl.sum(slope, 1), lam, width, eps)
             lam += step
             steps += 1
             moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
@@ -166,7 +144,7 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
     mass = nothing
     for first in range(0, n, TILE):
         mass += _weights_at(_scores_at(scores, first + columns, n, DTYPE) - top, lam, eps)
-    total = _or_one(tl.sum(mass, 1))[:, None]
+    total = or_one(tl.sum(mass, 1))[:, None]
     for first in range(0, n, TILE):
         p = _weights_at(_scores_at(scores, first + columns, n, DTYPE) - top, lam, eps)
         tl.store(weights + first + columns, p / total, mask=first + columns < n)
@@ -185,7 +163,7 @@ def _tile(n, repeat, ROWS: tl.constexpr, BUCKET: tl.constexpr):
 
 
 @triton.jit
-def _epsilon(alpha, index, DTYPE: tl.constexpr):
+def epsilon_of(alpha, index, DTYPE: tl.constexpr):
     """ε = α − 1, taken before any rounding: near α = 1 all the digits are in ε. NaN for an α out of range."""
     eps = tl.load(alpha + index).to(tl.float64) - 1.0
     return tl.where((eps >= 0) & (eps < float("inf")), eps, float("nan")).to(DTYPE)
@@ -202,12 +180,96 @@ def _weights_at(z, lam, eps):
     if eps == 0:
         p = tl.exp2(z * LOG2_E)
     else:
-        p, _ = _power(eps * (z - lam[:, None]), eps)
+        p, _ = power(z, lam, eps, False)
     return p
 
 
+# -------------------------------------------------------- whole rows, also for the kernels of attention
+
+
 @triton.jit
-def _power(x, eps):
+def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constexpr):
+    """α-entmax of whole rows z (ROWS, any) of n scores each: the weights, and each row's λ.
+
+    Args:
+        z: scores, −∞ where there is none.
+        HASTY: leave out the last evaluation of the weights where :func:`worth` tells that it changes little.
+        COARSE: as accurate as inputs of 16 bits are, with half the instructions; implies HASTY.
+    """
+    top = tl.max(z, 1)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    z = z - top[:, None]
+    if eps == 0:
+        p = tl.exp2(z * LOG2_E)
+        total = or_one(tl.sum(p, 1))
+        lam = tl.log(total)
+    else:
+        width = first_width(n, eps)
+        lam = tl.zeros([ROWS], z.dtype) + width
+        low = tl.zeros([ROWS], z.dtype)
+        step = low
+        p = z
+        slope = z
+        steps = 0
+        moving = n > 0
+        while moving:
+            p, slope = power(z, lam, eps, COARSE)
+            mass = tl.sum(p, 1)
+            low = tl.where(mass >= 1.0, lam, low)
+            step, far, width = next_step(mass, tl.sum(slope, 1), lam, width, eps)
+            if HASTY:
+                far = far & worth(step, eps, COARSE)
+            lam = tl.where(far, lam + step, lam)
+            steps += 1
+            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        if eps > 1:
+            lam = low
+            p, slope = power(z, lam, eps, COARSE)
+        else:
+            # The last step is so short that p is linear along it; another evaluation would cost as much.
+            lam += step
+            p -= step[:, None] * slope
+            p = tl.where(p < 0, 0.0, p)
+        total = or_one(tl.sum(p, 1))
+    return p / total[:, None], top + lam
+
+
+@triton.jit
+def worth(step, eps, COARSE: tl.constexpr):
+    """Whether a step of Newton's method must be followed by another evaluation of the weights.
+
+    For ε ≤ ½ a weight has a second derivative in λ, so a step as short as this leaves an error of its square.
+    """
+    least = 1e-4 if COARSE else tl.where(eps > 0.5, 0.0, 1e-4)
+    return tl.abs(step) > least
+
+
+@triton.jit
+def power(z, lam, eps, COARSE: tl.constexpr):
+    """p = u^(1/ε) and w = p/u = −∂p/∂λ, for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
+    if COARSE:
+        if (eps >= LEAST_COARSE) & (eps < 1.0) & (eps != 0.5):
+            log_u = coarse_log(z, lam, eps)
+            inverse = 1.0 / eps
+            p = tl.exp2(log_u * inverse)
+            w = tl.exp2(log_u * (inverse - 1.0))
+        else:
+            p, w = exact_power(eps * (z - lam[:, None]), eps)
+    else:
+        p, w = exact_power(eps * (z - lam[:, None]), eps)
+    return p, w
+
+
+@triton.jit
+def coarse_log(z, lam, eps):
+    """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's own instruction."""
+    u = eps * (z - lam[:, None]) + 1.0  # in this order: z and λ may be so large that ε z swallows the 1
+    u = tl.where(u < 0, 0.0, u)  # unlike a maximum, lets a NaN through
+    return tl.log2(u) if INTERPRETED else libdevice.fast_log2f(u)
+
+
+@triton.jit
+def exact_power(x, eps):
     """p = u^(1/ε) and p/u = −∂p/∂λ for u = [1 + x]₊, x ≤ 0 and ε > 0; p/u is 0 outside the support."""
     x = tl.where(x < -1.0, -1.0, x)  # unlike a maximum, lets a NaN through on every device
     u = 1.0 + x
@@ -227,17 +289,17 @@ def _power(x, eps):
 
 
 @triton.jit
-def _first_width(n, eps):
+def first_width(n, eps):
     """For ε > 1 half the bracket [0, (1 − n^−ε)/ε] of λ; else 0, where Newton's method starts."""
     half = (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / (2.0 * eps)
     return tl.where(eps > 1, half, 0.0)
 
 
 @triton.jit
-def _step(mass, slope, lam, width, eps):
-    """How far to move λ, whether that is worth another step, and how far the root can be after it.
+def next_step(mass, slope, lam, width, eps):
+    """The step of λ, whether it calls for another one, and the width of the bracket after it.
 
-    For ε ≤ 1, Newton's method on ‖u‖ = 1, which needs no bracket; else bisection.
+    For ε ≤ 1 this is Newton's method on ‖u‖ = 1, which needs no bracket; else bisection.
     """
     if eps > 1:
         width = width * 0.5
@@ -253,8 +315,8 @@ def _step(mass, slope, lam, width, eps):
 
 
 @triton.jit
-def _or_one(total):
-    """To divide by: a fully masked row sums to 0, and stays zeros."""
+def or_one(total):
+    """The total to divide by; 1 for a fully masked row, which sums to 0 and stays zeros."""
     return tl.where(total == 0, 1.0, total)
 
 
@@ -278,15 +340,15 @@ def _backward_resident(
 ):
     """dz of ROWS rows, and what each adds to the gradient of α."""
     at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
-    eps = _epsilon(alpha, run % alphas, DTYPE)
+    eps = epsilon_of(alpha, run % alphas, DTYPE)
     p = tl.load(weights + at, mask=mask, other=0.0).to(DTYPE)
     g = tl.load(grad + at, mask=mask, other=0.0).to(DTYPE)
     log_p = _log(p)
     w = _skewed(p, log_p, eps)
-    centred = g - (tl.sum(g * w, 1) / _or_one(tl.sum(w, 1)))[:, None]
+    centred = g - (tl.sum(g * w, 1) / or_one(tl.sum(w, 1)))[:, None]
     tl.store(grad_scores + at, w * centred, mask=mask)
     if NEED_ALPHA:
-        tl.store(per_row + rows, tl.sum(_alpha_terms(p, log_p, w, eps) * centred, 1), mask=there)
+        tl.store(per_row + rows, tl.sum(alpha_terms(p, log_p, w, eps) * centred, 1), mask=there)
 
 
 @_kernel
@@ -305,7 +367,7 @@ def _backward_tiled(
 ):
     """The same for one row of any length, read twice."""
     row = tl.program_id(0)
-    eps = _epsilon(alpha, row // repeat % alphas, DTYPE)
+    eps = epsilon_of(alpha, row // repeat % alphas, DTYPE)
     weights += row.to(tl.int64) * n
     grad += row.to(tl.int64) * n
     grad_scores += row.to(tl.int64) * n
@@ -320,7 +382,7 @@ def _backward_tiled(
         w = _skewed(p, _log(p), eps)
         total += w
         weighted += g * w
-    mean = tl.sum(weighted, 0) / _or_one(tl.sum(total, 0))
+    mean = tl.sum(weighted, 0) / or_one(tl.sum(total, 0))
 
     terms = tl.zeros([TILE], DTYPE)
     for first in range(0, n, TILE):
@@ -331,7 +393,7 @@ def _backward_tiled(
         w = _skewed(p, log_p, eps)
         tl.store(grad_scores + first + columns, w * (g - mean), mask=mask)
         if NEED_ALPHA:
-            terms += _alpha_terms(p, log_p, w, eps) * (g - mean)
+            terms += alpha_terms(p, log_p, w, eps) * (g - mean)
     if NEED_ALPHA:
         tl.store(per_row + row, tl.sum(terms, 0))
 
@@ -351,7 +413,7 @@ def _skewed(p, log_p, eps):
 
 
 @triton.jit
-def _alpha_terms(p, log_p, w, eps):
+def alpha_terms(p, log_p, w, eps):
     """p r, with r = −(e^s − 1 − s)/ε² and s = −ε log p ≥ 0."""
     s = -eps * log_p
     near = p * log_p * log_p * _phi2(tl.where(s > 1.0, 1.0, s))
