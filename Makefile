@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint bench lock audit clean
+.PHONY: help setup demo test test-all test-fast lint bench lock audit clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
@@ -22,15 +22,19 @@ demo: setup  ## prepare the toy corpus, train on it, translate, score, report on
 	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
-test: setup  ## all tests
+test: setup  ## the tests
+	$(PYTEST) -m "not nightly"
+
+test-all: setup  ## all tests, the long ones too: full grids, kernels compiled for every bucket
 	$(PYTEST)
 
 test-fast: setup  ## the tests that take seconds
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not nightly"
 
-lint: setup  ## ruff
+lint: setup  ## ruff, and mypy over the mathematics
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 bench: setup  ## speed, memory and accuracy beside the peers (data: scripts/prepare.py multi30k)
 	$(BIN)/python scripts/benchmark.py kernels
@@ -49,4 +53,4 @@ audit: .tools/bin/uv  ## known holes in what constraints.txt names (asks PyPI)
 	.tools/bin/python -m pip install --quiet uv==0.13.9 pip-audit==2.10.1
 
 clean:  ## remove what training left, but no data and no environment
-	rm -rf checkpoints outputs .pytest_cache .ruff_cache
+	rm -rf checkpoints outputs .mypy_cache .pytest_cache .ruff_cache
