@@ -5,7 +5,6 @@ import math
 import pytest
 
 from user_dir.attention import AlphaConfig
-from user_dir.errors import UserError
 
 SCHEDULE = {"alpha_schedule": "linear", "alpha_schedule_updates": 10}
 NUMBERS = (
@@ -15,54 +14,54 @@ NUMBERS = (
 WHOLE_NUMBERS = ("alpha_freeze_updates", "alpha_schedule_updates")
 WORDS = ("attention_normalizer", "alpha_tying", "alpha_schedule", "alpha_schedule_then")
 
-# settings, and what the message must name: flags, then values
+# settings, and what the message must name: fields, then values
 REFUSED = [
     (
         {"attention_normalizer": "relu"},
-        ["--attention-normalizer", "relu", "entmax15", "sparsemax", "softmax"],
+        ["attention_normalizer", "relu", "entmax15", "sparsemax", "softmax"],
     ),
-    ({"alpha_tying": "head"}, ["--alpha-tying", "head", "none, layer, type, model"]),
-    ({"alpha_schedule": "step"}, ["--alpha-schedule", "step", "none, linear, cosine"]),
-    ({**SCHEDULE, "alpha_schedule_then": "free"}, ["--alpha-schedule-then", "free", "fixed, learned"]),
-    ({"alpha_min": 0.9}, ["--alpha-min", "0.9"]),
-    ({"alpha_min": 1.5, "alpha_max": 1.5}, ["--alpha-min", "--alpha-max", "1.5"]),
-    ({"alpha_min": 1.7, "alpha_max": 1.5}, ["--alpha-min", "--alpha-max", "1.7", "1.5"]),
-    ({"alpha_max": math.inf}, ["--alpha-max", "inf"]),
-    ({"alpha_max": math.nan}, ["--alpha-max", "nan"]),
-    ({"alpha_min": math.nan}, ["--alpha-min", "nan"]),
-    ({"fixed_alpha": 0.5}, ["--fixed-alpha", "0.5"]),
-    ({"fixed_alpha": math.inf}, ["--fixed-alpha", "inf"]),
-    ({"fixed_alpha": math.nan}, ["--fixed-alpha", "nan"]),
-    ({"fixed_alpha": 1.5, "attention_normalizer": "softmax"}, ["--fixed-alpha", "1.5", "softmax"]),
-    ({"alpha_init": 1.0}, ["--alpha-init", "1", "--alpha-min", "--fixed-alpha"]),
-    ({"alpha_init": 2.0}, ["--alpha-init", "2", "--alpha-max"]),
-    ({"alpha_init": 1.2, "alpha_min": 1.3}, ["--alpha-init", "1.2", "1.3"]),
-    ({"alpha_init": math.nan}, ["--alpha-init", "nan"]),
-    ({"alpha_init_std": -0.5}, ["--alpha-init-std", "-0.5"]),
-    ({"alpha_init_std": math.nan}, ["--alpha-init-std", "nan"]),
-    ({"alpha_init_std": math.inf}, ["--alpha-init-std", "inf"]),
-    ({"alpha_init_mean": math.nan}, ["--alpha-init-mean", "nan"]),
-    ({"alpha_lr_multiplier": 0.0}, ["--alpha-lr-multiplier", "0"]),
-    ({"alpha_lr_multiplier": -2.0}, ["--alpha-lr-multiplier", "-2"]),
-    ({"alpha_lr_multiplier": math.nan}, ["--alpha-lr-multiplier", "nan"]),
-    ({"alpha_lr_multiplier": math.inf}, ["--alpha-lr-multiplier", "inf"]),
-    ({"alpha_freeze_updates": -1}, ["--alpha-freeze-updates", "-1"]),
-    ({"alpha_schedule": "cosine"}, ["--alpha-schedule", "cosine", "--alpha-schedule-updates", "0"]),
-    ({**SCHEDULE, "alpha_schedule_updates": -5}, ["--alpha-schedule-updates", "-5"]),
-    ({**SCHEDULE, "alpha_schedule_start": 0.9}, ["--alpha-schedule-start", "0.9"]),
-    ({**SCHEDULE, "alpha_schedule_end": math.nan}, ["--alpha-schedule-end", "nan"]),
+    ({"alpha_tying": "head"}, ["alpha_tying", "head", "none, layer, type, model"]),
+    ({"alpha_schedule": "step"}, ["alpha_schedule", "step", "none, linear, cosine"]),
+    ({**SCHEDULE, "alpha_schedule_then": "free"}, ["alpha_schedule_then", "free", "fixed, learned"]),
+    ({"alpha_min": 0.9}, ["alpha_min", "0.9"]),
+    ({"alpha_min": 1.5, "alpha_max": 1.5}, ["alpha_min", "alpha_max", "1.5"]),
+    ({"alpha_min": 1.7, "alpha_max": 1.5}, ["alpha_min", "alpha_max", "1.7", "1.5"]),
+    ({"alpha_max": math.inf}, ["alpha_max", "inf"]),
+    ({"alpha_max": math.nan}, ["alpha_max", "nan"]),
+    ({"alpha_min": math.nan}, ["alpha_min", "nan"]),
+    ({"fixed_alpha": 0.5}, ["fixed_alpha", "0.5"]),
+    ({"fixed_alpha": math.inf}, ["fixed_alpha", "inf"]),
+    ({"fixed_alpha": math.nan}, ["fixed_alpha", "nan"]),
+    ({"fixed_alpha": 1.5, "attention_normalizer": "softmax"}, ["fixed_alpha", "1.5", "softmax"]),
+    ({"alpha_init": 1.0}, ["alpha_init", "1", "alpha_min", "fixed_alpha"]),
+    ({"alpha_init": 2.0}, ["alpha_init", "2", "alpha_max"]),
+    ({"alpha_init": 1.2, "alpha_min": 1.3}, ["alpha_init", "1.2", "1.3"]),
+    ({"alpha_init": math.nan}, ["alpha_init", "nan"]),
+    ({"alpha_init_std": -0.5}, ["alpha_init_std", "-0.5"]),
+    ({"alpha_init_std": math.nan}, ["alpha_init_std", "nan"]),
+    ({"alpha_init_std": math.inf}, ["alpha_init_std", "inf"]),
+    ({"alpha_init_mean": math.nan}, ["alpha_init_mean", "nan"]),
+    ({"alpha_lr_multiplier": 0.0}, ["alpha_lr_multiplier", "0"]),
+    ({"alpha_lr_multiplier": -2.0}, ["alpha_lr_multiplier", "-2"]),
+    ({"alpha_lr_multiplier": math.nan}, ["alpha_lr_multiplier", "nan"]),
+    ({"alpha_lr_multiplier": math.inf}, ["alpha_lr_multiplier", "inf"]),
+    ({"alpha_freeze_updates": -1}, ["alpha_freeze_updates", "-1"]),
+    ({"alpha_schedule": "cosine"}, ["alpha_schedule", "cosine", "alpha_schedule_updates", "0"]),
+    ({**SCHEDULE, "alpha_schedule_updates": -5}, ["alpha_schedule_updates", "-5"]),
+    ({**SCHEDULE, "alpha_schedule_start": 0.9}, ["alpha_schedule_start", "0.9"]),
+    ({**SCHEDULE, "alpha_schedule_end": math.nan}, ["alpha_schedule_end", "nan"]),
     (
         {**SCHEDULE, "alpha_schedule_end": 2.0, "alpha_schedule_then": "learned"},
-        ["--alpha-schedule-end", "2"],
+        ["alpha_schedule_end", "2"],
     ),
-    ({**SCHEDULE, "fixed_alpha": 1.5}, ["--alpha-schedule", "linear", "--fixed-alpha"]),
-    ({**SCHEDULE, "attention_normalizer": "entmax15"}, ["--alpha-schedule", "--attention-normalizer"]),
+    ({**SCHEDULE, "fixed_alpha": 1.5}, ["alpha_schedule", "linear", "fixed_alpha"]),
+    ({**SCHEDULE, "attention_normalizer": "entmax15"}, ["alpha_schedule", "attention_normalizer"]),
 ]
 
 
 @pytest.mark.parametrize("settings, named", REFUSED, ids=lambda x: str(x) if isinstance(x, dict) else "")
-def test_refused_with_flag_and_value(settings, named):
-    with pytest.raises(UserError) as caught:
+def test_refused_with_field_and_value(settings, named):
+    with pytest.raises(ValueError) as caught:
         AlphaConfig(**settings)
     for part in named:
         assert part in str(caught.value)
@@ -82,14 +81,14 @@ def wrong_types():
 
 @pytest.mark.parametrize("name, value, kind", wrong_types())
 def test_wrong_type_is_refused(name, value, kind):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(ValueError) as caught:
         AlphaConfig(**{name: value})
-    assert str(caught.value) == f"--{name.replace('_', '-')} must be {kind}, not {value!r}"
+    assert str(caught.value) == f"{name} must be {kind}, not {value!r}"
 
 
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("fixed_alpha", "alpha_init")])
 def test_only_optional_numbers_may_be_missing(name):
-    with pytest.raises(UserError, match="must be a number, not None"):
+    with pytest.raises(ValueError, match="must be a number, not None"):
         AlphaConfig(**{name: None})
     AlphaConfig(fixed_alpha=None, alpha_init=None)
 
@@ -135,9 +134,3 @@ def test_accepted(settings):
 def test_kinds_of_alpha(settings, constant, scheduled, learned):
     config = AlphaConfig(**settings)
     assert (config.constant, config.scheduled, config.learned) == (constant, scheduled, learned)
-
-
-def test_a_user_error_is_a_value_error_and_ends_a_program_with_its_sentence():
-    error = UserError("what is wrong")
-    assert isinstance(error, ValueError) and isinstance(error, SystemExit)
-    assert str(error) == "what is wrong" and error.code == "error: what is wrong"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import combinations
 
-from user_dir.attention import attention, cpu
+from user_dir.attention import attention, cpu, op
 from user_dir.attention.dense import dense_attention
 
 INF = float("inf")
@@ -105,7 +105,7 @@ def test_gradcheck():
     alpha = torch.tensor([1.2, 1.7], dtype=torch.float64).view(2, 1, 1).requires_grad_()
     mask = torch.tensor([[False] * 4, [True, False, False, False]])
     assert torch.autograd.gradcheck(
-        lambda *x: cpu.fused_attention(*x, mask, None, False, True), (q, k, v, alpha)
+        lambda *x: cpu.fused_attention(*x, mask, need_weights=True), (q, k, v, alpha)
     )
 
 
@@ -131,30 +131,67 @@ def test_reads_and_writes_where_the_model_has_it():
     assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as the output projection takes it
 
 
-def test_what_it_is_not_made_for_goes_elsewhere(monkeypatch):
-    def fused(*args):
-        raise AssertionError("not made for this")
+@pytest.fixture
+def taken(monkeypatch):
+    """What computed each attention since: ``fused`` or ``dense``."""
+    calls = []
+    fused, dense = cpu.fused_attention, op.dense_attention
+    monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
+    monkeypatch.setattr(op, "dense_attention", lambda *args: calls.append("dense") or dense(*args))
+    return calls
 
-    monkeypatch.setattr(cpu, "fused_attention", fused)
+
+NOT_TAKEN = {
+    "no dropout of attention weights": {"dropout": 0.1},
+    "not torch.float16": {name: torch.zeros(3, 7, 6, 8).half() for name in ("query", "key", "value")},
+    "not torch.float32 and torch.float64": {"value": torch.zeros(3, 7, 6, 8).double()},
+    "head dimension 8, but values 3": {"value": torch.zeros(3, 7, 6, 3)},
+    "(3, 7, 1, 1), not one entry per head": {"alpha": torch.full((3, 7, 1, 1), 1.5)},
+    "needs a gradient": {"attn_mask": torch.zeros(6, 6, requires_grad=True)},
+    "attn_mask broadcasts from (1, 6)": {"attn_mask": torch.zeros(1, 6)},
+    "key padding mask broadcasts from (1, 6)": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool)},
+    "no keys": {name: torch.zeros(3, 7, 0, 8) for name in ("key", "value")},
+    "no queries": {"query": torch.zeros(3, 7, 0, 8)},
+}
+
+
+@pytest.mark.parametrize("reason", NOT_TAKEN)
+def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, taken):
     q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
-    alpha = torch.tensor(1.5)
-    attention(q, k, v, alpha, dropout=0.1)
-    attention(q, k, v, 1.0)
-    attention(q.half(), k.half(), v.half(), alpha)
-    attention(q, k, v[..., :3], alpha)
-    attention(q, k, v, torch.full((3, 7, 1, 1), 1.5))
-    attention(q, k, v, alpha, attn_mask=torch.zeros(6, 6, requires_grad=True))
-    attention(q, k, v, alpha, attn_mask=torch.zeros(1, 6))
-    attention(q[:, :, :0], k, v, alpha)
-    attention(q, k[:, :, :0], v[:, :, :0], alpha)
-    monkeypatch.setattr(cpu, "LEAST_QUERIES", 7)
-    attention(q, k, v, alpha)
-    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    given = {"query": q, "key": k, "value": v, "alpha": torch.tensor(1.5), **NOT_TAKEN[reason]}
+    if reason != "not torch.float32 and torch.float64":  # which torch does not multiply either
+        attention(**given)
+        assert taken == ["dense"]
+    with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
+        attention(**given, backend="fused")
+    assert reason in str(caught.value) and "fused" not in taken
+
+
+def test_the_backend_that_is_asked_for(taken, monkeypatch):
+    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
+    for backend in ("auto", "fused", "dense"):
+        attention(q, k, v, torch.tensor(1.5), backend=backend)
+    assert taken == ["fused", "fused", "dense"]
+    for unknown in ("flash", "", "Fused", None):
+        with pytest.raises(ValueError, match=r"unknown attention backend .*: choose from auto, fused, dense"):
+            attention(q, k, v, 1.5, backend=unknown)
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    attention(q, k, v, alpha)
-    monkeypatch.setenv("ENTMAX_BACKEND", "")
-    with pytest.raises(AssertionError, match="not made for this"):
-        attention(q, k, v, alpha)
+    attention(q, k, v, 1.5)
+    assert taken[3:] == ["dense"]
+    with pytest.raises(ValueError, match=r"C\+\+ compiler, and ENTMAX_BACKEND not to be reference"):
+        attention(q, k, v, 1.5, backend="fused")
+
+
+def test_auto_takes_the_faster_one(taken, monkeypatch):
+    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
+    attention(q, k, v, 1.0)
+    monkeypatch.setattr(cpu, "LEAST_QUERIES", 7)
+    attention(q, k, v, 1.5)
+    assert taken == ["dense", "dense"]
+    for alpha in (1.0, 1.5):  # but takes both if it is asked to
+        fused, _ = attention(q, k, v, alpha, backend="fused")
+        torch.testing.assert_close(fused, attention(q, k, v, alpha, backend="dense")[0], rtol=0, atol=1e-5)
+    assert taken[2:] == ["fused", "dense"] * 2
 
 
 def test_alpha_out_of_range_is_named():

@@ -81,7 +81,7 @@ def check(queries, keys, depth, pad=None, causal=False, dropout=0.0, dtype=torch
     grad = torch.randn(views[0].shape).to(DEVICE, dtype)
     kept = kept_weights(queries, keys, dropout, seed=5) if dropout else None
     torch.manual_seed(5)
-    output, weights = kernels.fused_attention(*views, alpha, mask, causal, dropout)
+    output, weights = kernels.fused_attention(*views, alpha, mask, causal=causal, dropout=dropout)
     assert weights is None and output.dtype == dtype and output.shape == views[0].shape
     grads = torch.autograd.grad(output, (*leaves, alpha), grad)
 
@@ -303,8 +303,8 @@ def routed(monkeypatch):
     """Attention as it takes its way on a GPU; a list of what came to fused kernels and to dense attention."""
     taken = []
     fused, dense = kernels.fused_attention, op.dense_attention
-    monkeypatch.setattr(cpu, "is_fit", lambda *args: False)
-    monkeypatch.setattr(op, "gpu_kernels", lambda device: kernels)
+    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
     monkeypatch.setattr(kernels, "fused_attention", lambda *args: taken.append("fused") or fused(*args))
     monkeypatch.setattr(op, "dense_attention", lambda *args: taken.append("dense") or dense(*args))
     op._say_once.cache_clear()
@@ -316,47 +316,44 @@ def test_depth_that_shared_memory_allows(shared, deepest, monkeypatch):
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": shared * 1024})
     driver = SimpleNamespace(driver=SimpleNamespace(active=SimpleNamespace(utils=utils)))
     monkeypatch.setattr(kernels.triton, "runtime", driver)
-    assert kernels._deepest.__wrapped__(torch.device("cuda:0")) == deepest
+    assert kernels._largest_head_dim.__wrapped__(torch.device("cuda:0")) == deepest
 
 
-def test_what_it_is_not_made_for_goes_elsewhere_and_is_told_once(routed, caplog):
+NOT_TAKEN = {
+    "attention weights only in decoding steps": {"need_weights": True},
+    "no attn_mask": {"attn_mask": torch.zeros(6, 6)},
+    "key padding mask broadcasts from (1, 6)": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool)},
+    "dropout leaves no weights": {"dropout": 1.0},
+    "not torch.float64": {name: torch.zeros(2, 3, 6, 16).double() for name in ("query", "key", "value")},
+    "head dimension 16, but values 8": {"value": torch.zeros(2, 3, 6, 8)},
+    "head dimension 136 is above": {name: torch.zeros(2, 3, 6, 136) for name in ("query", "key", "value")},
+    "no keys": {name: torch.zeros(2, 3, 0, 16) for name in ("key", "value")},
+    "(2, 3, 1, 1), not one entry per head": {"alpha": torch.full((2, 3, 1, 1), 1.5)},
+}
+
+
+@pytest.mark.parametrize("reason", NOT_TAKEN)
+def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, routed, caplog):
     _, (q, k, v) = projections(6, 6, 16, heads=3)
+    given = {"query": q, "key": k, "value": v, "alpha": 1.5, **NOT_TAKEN[reason]}
+    given = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in given.items()}
     caplog.set_level(logging.INFO)
-    elsewhere = {
-        "weights are asked for": {"need_weights": True},
-        "attn_mask": {"attn_mask": torch.zeros(6, 6, device=DEVICE)},
-        "key_padding_mask": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool, device=DEVICE)},
-        "all weights are dropped": {"dropout": 1.0},
-    }
-    for reason, given in elsewhere.items():
-        caplog.clear()
-        for _ in range(3):
-            attention(q, k, v, 1.5, **given)
-        assert len(caplog.records) == 1 and reason in caplog.text
-    for others, reason in (
-        ((q.double(), k.double(), v.double(), 1.5), "float64"),
-        ((q, k, v[..., :8], 1.5), "8"),
-        ((q, k[:, :, :0], v[:, :, :0], 1.5), "no keys"),
-        ((q, k, v, torch.full((2, 3, 1, 1), 1.5, device=DEVICE)), "(2, 3, 1, 1)"),
-    ):
-        caplog.clear()
-        attention(*others)
-        assert len(caplog.records) == 1 and reason in caplog.text
-    assert set(routed) == {"dense"}
-    attention(q, k, v, 1.5, backend="dense")
-    assert set(routed) == {"dense"}
-    attention(q, k, v, 1.5)
-    assert routed[-1] == "fused"
+    for _ in range(3):
+        attention(**given)
+    assert routed == ["dense"] * 3
+    assert len(caplog.records) == 1 and reason in caplog.text  # told once
+    with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
+        attention(**given, backend="fused")
+    assert reason in str(caught.value) and len(routed) == 3
+
+
+def test_the_backend_that_is_asked_for(routed):
+    _, (q, k, v) = projections(6, 6, 16, heads=3)
+    for backend in ("auto", "fused", "dense"):
+        attention(q, k, v, 1.5, backend=backend)
+    assert routed == ["fused", "fused", "dense"]
     with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
         attention(q, k, v, 0.5)
-
-
-def test_the_mask_of_the_future_is_not_read(routed):
-    _, (q, k, v) = projections(6, 6, 16)
-    buffer = torch.full((9, 9), -INF, device=DEVICE).triu(1)
-    output, _ = attention(q, k, v, 1.5, attn_mask=buffer[:6, :6])
-    expected, _ = attention(q, k, v, 1.5, causal=True)
-    assert routed == ["fused", "fused"] and torch.equal(output, expected)
 
 
 def model_of(backend):

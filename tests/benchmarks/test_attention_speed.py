@@ -4,8 +4,8 @@ import pytest
 import torch
 from helpers import dictionary
 
-from user_dir.attention import cpu, op
 from user_dir.attention import fused as kernels
+from user_dir.attention import op
 from user_dir.benchmarks import attention as benchmark
 from user_dir.benchmarks.attention import attention_table, verdict_table
 from user_dir.benchmarks.contenders import alphas
@@ -21,8 +21,7 @@ def small(monkeypatch):
     """Small heads, through the kernels for GPUs."""
     monkeypatch.setattr(benchmark, "HEADS", 2)
     monkeypatch.setattr(benchmark, "DEPTH", 16)
-    monkeypatch.setattr(cpu, "is_fit", lambda *args: False)
-    monkeypatch.setattr(op, "gpu_kernels", lambda device: kernels)
+    monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
 
 
 def test_all_contenders_give_what_they_should(small):

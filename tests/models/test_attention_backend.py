@@ -38,7 +38,7 @@ def test_the_backend_that_is_asked_for(flags, kind, taken):
 
 
 def test_unknown_backends_are_refused():
-    with pytest.raises(UserError, match=r"--attention-backend 'flash': choose from auto, dense, fused"):
+    with pytest.raises(UserError, match=r"--attention-backend 'flash': choose from auto, fused, dense"):
         parse("--attention-backend flash")
     for value in (3, "", True):  # as YAML may give it
         with pytest.raises(UserError, match="--attention-backend"):
@@ -49,11 +49,13 @@ def test_unknown_backends_are_refused():
 def test_fused_is_refused_where_there_are_no_fused_kernels(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    with pytest.raises(UserError, match=r"no fused kernels for cpu .* compiler.* ENTMAX_BACKEND .* auto"):
+    with pytest.raises(
+        UserError, match=r"fused: the fused kernel for the CPU .* compiler.* ENTMAX_BACKEND .* auto"
+    ):
         build("--attention-backend fused")
     build("--attention-backend auto")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(UserError, match=r"no fused kernels for cuda .* triton"):
+    with pytest.raises(UserError, match=r"fused: fused kernels for cuda need .* triton"):
         build("--attention-backend fused")
 
 

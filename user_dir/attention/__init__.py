@@ -1,7 +1,15 @@
-"""Attention as tensors in, tensors out: knows α-entmax, not fairseq."""
+"""Attention with α-entmax on tensors, and the α of its heads; needs torch alone."""
 
 from ..attention_types import ATTENTION_TYPES
 from .alpha import Alpha, AlphaConfig
-from .op import BACKENDS, attention
+from .op import BACKENDS, attention, no_fused_kernels, supports_fused
 
-__all__ = ["ATTENTION_TYPES", "BACKENDS", "Alpha", "AlphaConfig", "attention"]
+__all__ = [
+    "ATTENTION_TYPES",
+    "BACKENDS",
+    "Alpha",
+    "AlphaConfig",
+    "attention",
+    "no_fused_kernels",
+    "supports_fused",
+]

@@ -1,27 +1,31 @@
-"""The shape α of the attention heads of a layer: learned, fixed or on a schedule."""
+"""The α of the attention heads of a layer: learned, fixed or on a schedule."""
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import UserError
 from .normalizers import NORMALIZERS
 
-GREATEST = 1000  # of what is asked for α; far beyond what is of use, and far from the bounds of float32
+GREATEST = 1000  # of any setting of α: far more than is useful, and far from the bounds of float32
 
 
 @dataclass
 class AlphaConfig:
-    """How the α's of one attention type are made. Each field is a flag of the model, by the same name."""
+    """How the α's of one attention type are made; each field's ``help`` says what it means.
+
+    Raises:
+        ValueError: a value is out of range or of the wrong type, or values do not go together. The message
+            names the fields.
+    """
 
     attention_normalizer: str = field(
         default="entmax",
         metadata={
             "help": "what turns attention scores into weights: " + ", ".join(NORMALIZERS) + "; "
-            "entmax learns one α per head unless --fixed-alpha is given"
+            "entmax learns one α per head unless α is fixed or on a schedule"
         },
     )
     fixed_alpha: Optional[float] = field(
@@ -61,14 +65,14 @@ class AlphaConfig:
     alpha_lr_multiplier: float = field(
         default=1.0,
         metadata={
-            "help": "multiplies α's learning rate under Adam and other optimizers that do not feel the scale "
-            "of a gradient (and that scale itself, which --clip-norm sees); part of the model, like the "
-            "bounds: keep it when going on from a checkpoint"
+            "help": "multiplies α's learning rate under Adam and other optimizers whose steps do not depend "
+            "on the scale of a gradient (and that scale itself, which gradient clipping sees); part of the "
+            "model, like the bounds: keep it when training on from a checkpoint"
         },
     )
 
-    def __post_init__(self):
-        """Check each value and how they go together; raises UserError."""
+    def __post_init__(self) -> None:
+        """Check each value and how they go together; raises ValueError."""
         for entry in fields(AlphaConfig):
             self._check_type(entry.name, entry.default)
         self._check_choice("attention_normalizer", tuple(NORMALIZERS))
@@ -76,32 +80,32 @@ class AlphaConfig:
         self._check_choice("alpha_schedule", ("none", "linear", "cosine"))
         self._check_choice("alpha_schedule_then", ("fixed", "learned"))
         if not 1 <= self.alpha_min < self.alpha_max <= GREATEST:
-            raise UserError(
-                f"the bounds of α must satisfy 1 <= --alpha-min < --alpha-max <= {GREATEST}, "
+            raise ValueError(
+                f"the bounds of α must satisfy 1 <= alpha_min < alpha_max <= {GREATEST}, "
                 f"not {self.alpha_min:g} and {self.alpha_max:g}"
             )
         if self.fixed_alpha is not None:
             if self.attention_normalizer != "entmax":
-                raise UserError(
-                    f"--fixed-alpha {self.fixed_alpha:g} goes with --attention-normalizer entmax, "
+                raise ValueError(
+                    f"fixed_alpha {self.fixed_alpha:g} goes with attention_normalizer entmax, "
                     f"not {self.attention_normalizer}"
                 )
             self._check_alpha("fixed_alpha")
         if self.alpha_init is not None:
             self._check_inside("alpha_init")
         if not abs(self.alpha_init_mean) <= GREATEST:
-            raise UserError(
-                f"--alpha-init-mean must be from -{GREATEST} to {GREATEST}, not {self.alpha_init_mean:g}"
+            raise ValueError(
+                f"alpha_init_mean must be from -{GREATEST} to {GREATEST}, not {self.alpha_init_mean:g}"
             )
         if not 0 <= self.alpha_init_std <= GREATEST:
-            raise UserError(f"--alpha-init-std must be from 0 to {GREATEST}, not {self.alpha_init_std:g}")
+            raise ValueError(f"alpha_init_std must be from 0 to {GREATEST}, not {self.alpha_init_std:g}")
         if not 1 / GREATEST <= self.alpha_lr_multiplier <= GREATEST:
-            raise UserError(
-                f"--alpha-lr-multiplier must be from {1 / GREATEST:g} to {GREATEST}, not "
-                f"{self.alpha_lr_multiplier:g}; to keep α as it is, give --fixed-alpha"
+            raise ValueError(
+                f"alpha_lr_multiplier must be from {1 / GREATEST:g} to {GREATEST}, not "
+                f"{self.alpha_lr_multiplier:g}; to keep α as it is, give fixed_alpha"
             )
         if self.alpha_freeze_updates < 0:
-            raise UserError(f"--alpha-freeze-updates must not be negative: {self.alpha_freeze_updates}")
+            raise ValueError(f"alpha_freeze_updates must not be negative: {self.alpha_freeze_updates}")
         if self.scheduled:
             self._check_schedule()
 
@@ -123,7 +127,7 @@ class AlphaConfig:
         return self.constant is None and not (self.scheduled and self.alpha_schedule_then == "fixed")
 
     def _check_type(self, name: str, default: object) -> None:
-        """Values from a YAML file come unchecked; a field without a default is an optional number."""
+        """Values from a YAML file come unchecked; a field whose default is None is an optional number."""
         value = getattr(self, name)
         if isinstance(default, str):
             fits, kind = isinstance(value, str), "a word"
@@ -133,41 +137,41 @@ class AlphaConfig:
             fits = value is default or (isinstance(value, (int, float)) and not isinstance(value, bool))
             kind = "a number"
         if not fits:
-            raise UserError(f"{_flag(name)} must be {kind}, not {value!r}")
+            raise ValueError(f"{name} must be {kind}, not {value!r}")
 
     def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)
         if value not in choices:
-            raise UserError(f"unknown {_flag(name)} {value!r}: choose from {', '.join(choices)}")
+            raise ValueError(f"unknown {name} {value!r}: choose from {', '.join(choices)}")
 
     def _check_alpha(self, name: str) -> None:
         value = getattr(self, name)
         if not 1 <= value <= GREATEST:
-            raise UserError(f"{_flag(name)} must be from 1 to {GREATEST}, not {value:g}")
+            raise ValueError(f"{name} must be from 1 to {GREATEST}, not {value:g}")
 
     def _check_inside(self, name: str) -> None:
         value = getattr(self, name)
         if not self.alpha_min < value < self.alpha_max:
-            raise UserError(
-                f"{_flag(name)} {value:g} must lie strictly between the bounds of a learned α, "
-                f"--alpha-min {self.alpha_min:g} and --alpha-max {self.alpha_max:g}; "
-                "a bound itself can only be had with --fixed-alpha"
+            raise ValueError(
+                f"{name} {value:g} must lie strictly between the bounds of a learned α, "
+                f"alpha_min {self.alpha_min:g} and alpha_max {self.alpha_max:g}; "
+                "a bound itself can only be had with fixed_alpha"
             )
 
     def _check_schedule(self) -> None:
         if self.constant is not None:
-            raise UserError(
-                f"--alpha-schedule {self.alpha_schedule} needs an α that can move: "
-                "--attention-normalizer entmax without --fixed-alpha"
+            raise ValueError(
+                f"alpha_schedule {self.alpha_schedule} needs an α that can move: "
+                "attention_normalizer entmax without fixed_alpha"
             )
         if self.alpha_init is not None:
-            raise UserError(
-                f"--alpha-init {self.alpha_init:g} does not go with --alpha-schedule {self.alpha_schedule}: "
-                "α starts from --alpha-schedule-start"
+            raise ValueError(
+                f"alpha_init {self.alpha_init:g} does not go with alpha_schedule {self.alpha_schedule}: "
+                "α starts from alpha_schedule_start"
             )
         if self.alpha_schedule_updates <= 0:
-            raise UserError(
-                f"--alpha-schedule {self.alpha_schedule} needs --alpha-schedule-updates, its length in "
+            raise ValueError(
+                f"alpha_schedule {self.alpha_schedule} needs alpha_schedule_updates, its length in "
                 f"updates, to be positive, not {self.alpha_schedule_updates}"
             )
         self._check_alpha("alpha_schedule_start")
@@ -176,17 +180,17 @@ class AlphaConfig:
             self._check_inside("alpha_schedule_end")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 class Alpha(nn.Module):
-    """α of the H heads of one attention (of several, where α is tied).
+    """α of the H heads of one attention module, or of several that share it.
 
     A learned α is ``min + (max − min) · sigmoid(m·a)``, with the parameter a ~ N(mean, std)/m and m the
     learning-rate multiplier: an optimizer whose steps do not depend on the scale of the gradient thus moves
     α m times as fast, with one learning rate for the whole model. At the defaults this is
-    α = 1 + sigmoid(a) of Correia et al. 2019, section 3.2.
+    α = 1 + sigmoid(a), as in Correia et al. 2019 (https://arxiv.org/abs/1909.00015), section 3.2.
+
+    Args:
+        num_heads: H.
+        config: how α is made.
     """
 
     def __init__(self, num_heads: int, config: AlphaConfig):
@@ -201,13 +205,14 @@ class Alpha(nn.Module):
         self.schedule_start = config.alpha_schedule_start
         self.schedule_end = config.alpha_schedule_end
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
-        # fairseq tells it before each update, and when it loads a checkpoint, be it to train or to translate.
+        # fairseq sets it before each update and when it loads a checkpoint, to train or to translate.
         self.updates = 0
+        a: Optional[nn.Parameter] = None
         if config.learned:
-            self.a = nn.Parameter(self._initial_a(config))
-            self.a.param_group = "alpha"  # the group it forms under fairseq's composite optimizer
-        else:
-            self.a = None
+            a = nn.Parameter(self._initial_a(config))
+            # its group in fairseq's composite optimizer
+            a.param_group = "alpha"  # type: ignore[attr-defined]
+        self.a = a
 
     def _initial_a(self, config: AlphaConfig) -> Tensor:
         size = self.num_heads if config.alpha_tying == "none" else 1
@@ -227,8 +232,8 @@ class Alpha(nn.Module):
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
         alpha = self.low + (self.high - self.low) * torch.sigmoid(self.multiplier * a.float())
-        alpha = alpha.clamp(self.low, self.high)  # by rounding, a sum may lie beyond its bound
-        # Not a bare detach: several workers expect a gradient, if only of 0, for every parameter.
+        alpha = alpha.clamp(self.low, self.high)  # rounding may take the sum beyond its bound
+        # Not just detached: with several workers, every parameter must get a gradient, if only 0.
         if self.updates < self.schedule_updates:
             alpha = self.scheduled_alpha() + 0.0 * alpha
         elif self.updates < self.freeze_updates:
@@ -236,24 +241,24 @@ class Alpha(nn.Module):
         return alpha.view(-1, 1, 1)
 
     def value(self) -> Union[float, Tensor]:
-        """α as entmax takes it: a number where all heads have the same given one, else what forward gives."""
+        """α as entmax takes it: a number if all heads have the same given one, else the tensor of forward."""
         if self.constant is not None:
             return self.constant
         return self.scheduled_alpha() if self.a is None else self()
 
     def scheduled_alpha(self) -> float:
-        """α of the schedule at the present update."""
+        """α of the schedule at the current update."""
         progress = min(1.0, self.updates / self.schedule_updates)
         if self.schedule == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Told by fairseq how many updates were made."""
+        """Called by fairseq with the number of updates made."""
         self.updates = num_updates
 
-    def upgrade_state_dict_named(self, state_dict, name: str) -> None:
-        """Called by fairseq before loading: a checkpoint of the stock model leaves α as it was built."""
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Any], name: str) -> None:
+        """Called by fairseq before loading: with a checkpoint of the stock model, α stays as it was built."""
         for key, value in self.state_dict().items():
             state_dict.setdefault(f"{name}.{key}", value)
 

@@ -1,4 +1,4 @@
-"""What is asked of the tensors of an attention: a kernel would read beyond those that do not fit."""
+"""Checks of shapes: a kernel would read beyond tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from torch import Tensor
 def check_shapes(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]
 ) -> None:
-    """Raise ValueError, naming the shapes, unless they are as :func:`~user_dir.attention.op.attention` says.
+    """Raise ValueError, naming the shapes, unless they are as :func:`.op.attention` documents them.
 
-    A mask may have 1 where it is the same for all.
+    A mask may have size 1 where it broadcasts.
     """
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")
-    batch, heads, queries, depth = query.shape
+    batch, heads, queries, head_dim = query.shape
     keys = key.size(2)
-    if key.shape != (batch, heads, keys, depth) or value.shape[:3] != key.shape[:3]:
+    if key.shape != (batch, heads, keys, head_dim) or value.shape[:3] != key.shape[:3]:
         raise ValueError(
             "keys and values must be (B, H, S, D) beside queries (B, H, T, D), but these have "
             + _shapes(query, key, value)
         )
-    if key_padding_mask is not None and not _spreads(key_padding_mask, (batch, keys), least=2):
+    if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):
         raise ValueError(
             f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"
         )
-    if attn_mask is not None and not _spreads(attn_mask, (batch, heads, queries, keys)):
+    if attn_mask is not None and not _broadcasts(attn_mask, (batch, heads, queries, keys)):
         raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}")
 
 
-def _spreads(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:
+def _broadcasts(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:
     """Whether a mask broadcasts to a shape."""
     fits = all(size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(shape)))
     return fits and least <= mask.dim() <= len(shape)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from ..entmax.checks import check_range
 from ..entmax.masks import as_numbers
 from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
-# For fewer queries than these, most of a vector would be empty, and the parts that torch does are faster.
+# With fewer queries than these most of a vector would be empty: dense attention is faster.
 LEAST_QUERIES = 4
 _LANES = {torch.float32: 16, torch.float64: 8}
 _OUT_OF_RANGE = -1
@@ -24,36 +25,48 @@ _FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] + [POINTER] * 2
 _BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 4
 
 
-def is_fit(
+def unavailable() -> Optional[str]:
+    """Why there is no such kernel here; None if there is."""
+    if has_native("cpu") and kernel() is not None:
+        return None
+    return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
+def supports(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    dropout: float,
-) -> bool:
-    """Whether the kernel is there, and made for such arguments; softmax is left to torch."""
-    shape = (query.size(-2), key.size(-2))
-    return (
-        query.device.type == "cpu"
-        and query.dtype in _LANES
-        and query.dtype == key.dtype == value.dtype
-        and query.size(-1) == value.size(-1)
-        and dropout == 0.0
-        and query.size(-2) >= LEAST_QUERIES
-        and key.numel() > 0
-        and (is_per_head(alpha, query.size(1)) if isinstance(alpha, Tensor) else alpha != 1)
-        and (key_padding_mask is None or key_padding_mask.shape == (query.size(0), key.size(-2)))
-        and (attn_mask is None or (attn_mask.shape == shape and not attn_mask.requires_grad))
-        and has_native("cpu")
-        and kernel() is not None
-    )
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Optional[str]:
+    """None if the kernel takes the arguments of :func:`.op.attention`; else the reason why it does not."""
+    if query.dtype not in _LANES or not query.dtype == key.dtype == value.dtype:
+        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+        return f"on the CPU it takes queries, keys and values in float32 or float64, not {given}"
+    if query.size(-1) != value.size(-1):
+        return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
+    if dropout > 0.0:
+        return "on the CPU it has no dropout of attention weights"
+    if not query.numel() or not key.numel():
+        return "there are no queries or no keys"
+    if isinstance(alpha, Tensor) and not is_per_head(alpha, query.size(1)):
+        return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
+    if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
+        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
+    if attn_mask is not None and attn_mask.shape != (query.size(-2), key.size(-2)):
+        return f"the attn_mask broadcasts from {tuple(attn_mask.shape)}"
+    if attn_mask is not None and attn_mask.requires_grad:
+        return "the attn_mask needs a gradient"
+    return unavailable()
 
 
 @functools.cache
 def kernel() -> Optional[dict]:
-    """The compiled functions by (name, dtype); None where they cannot be built."""
+    """The compiled functions by (name, dtype); None if they cannot be compiled here."""
     source = Path(__file__).with_suffix(".cpp")
     return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
 
@@ -66,9 +79,10 @@ def fused_attention(
     key_padding_mask: Optional[Tensor] = None,
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
+    dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention as of :func:`~user_dir.attention.op.attention`, for what :func:`is_fit` lets through."""
+    """Attention, with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them."""
     if not isinstance(alpha, Tensor):
         alpha = torch.tensor(alpha, dtype=torch.float64)
     if attn_mask is not None:
@@ -82,11 +96,11 @@ def fused_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Autograd around the kernel; saves its inputs and the columns of weights that it wrote."""
+    """Autograd around the kernel; saves its inputs and the weights, as the kernel writes them."""
 
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -105,7 +119,7 @@ class _Attention(torch.autograd.Function):
         output = empty_output(query)
         weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
         columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
-        found = kernel()["forward", query.dtype](
+        found = _compiled()["forward", query.dtype](
             _integers(query.shape[:3], (keys, depth)),
             _strides(query, key, value, output),
             query.data_ptr(),
@@ -128,7 +142,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Optional[Tensor], grad_weights: Optional[Tensor]):
+    def backward(
+        ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]
+    ) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, key_padding_mask, columns = ctx.saved_tensors
         grad = dense_rows(torch.zeros_like(query) if grad is None else grad)
@@ -139,7 +155,7 @@ class _Attention(torch.autograd.Function):
         grad_key, grad_value = empty(key), empty(value)
         per_head = torch.empty(query.shape[:2], dtype=torch.float64) if ctx.needs_input_grad[3] else None
         grad_weights = None if grad_weights is None else grad_weights.contiguous()
-        kernel()["backward", query.dtype](
+        _compiled()["backward", query.dtype](
             _integers(query.shape[:3], key.shape[2:]),
             _strides(query, key, value, grad, grad_query, grad_key, grad_value),
             query.data_ptr(),
@@ -164,10 +180,16 @@ def _vector(alpha: Tensor) -> Tensor:
     return alpha.detach().reshape(-1).to(torch.float64)
 
 
-def _integers(*groups) -> ctypes.Array:
+def _integers(*groups: Iterable[int]) -> ctypes.Array:
     values = [value for group in groups for value in group]
     return (INTEGER * len(values))(*values)
 
 
 def _strides(*tensors: Tensor) -> ctypes.Array:
     return _integers(*(tensor.stride()[:3] for tensor in tensors))
+
+
+def _compiled() -> dict:
+    found = kernel()
+    assert found is not None, "this implementation was picked without a kernel"
+    return found

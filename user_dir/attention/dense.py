@@ -1,8 +1,8 @@
-"""Attention that materialises its weights."""
+"""Attention with its weights in memory: takes all arguments, on any device; TorchScript can compile it."""
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -17,16 +17,17 @@ def dense_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: Tensor,
+    alpha: Union[float, Tensor],
     key_padding_mask: Optional[Tensor] = None,
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """Attention as of :func:`~user_dir.attention.op.attention`, of any kind and on any device."""
+    """Attention, with the arguments and results of :func:`.op.attention`."""
     scores = attention_scores(query, key)
-    if torch.jit.is_scripting():  # TorchScript knows no autograd functions
+    if torch.jit.is_scripting():  # TorchScript has no autograd functions
+        assert isinstance(alpha, Tensor)
         weights = entmax_forward(hide(scores, key_padding_mask, attn_mask, causal), alpha)
     else:
         weights = attention_weights(scores, alpha, key_padding_mask, attn_mask, causal)
@@ -41,6 +42,6 @@ def attention_scores(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """QKᵀ/√D, −inf where masked: (B, H, T, S); arguments as for attention."""
+    """QKᵀ/√D, −∞ where masked: (B, H, T, S); arguments as for :func:`.op.attention`."""
     scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
     return hide(scores, key_padding_mask, attn_mask, causal)

@@ -1,19 +1,19 @@
-"""Attention by Triton kernels for the GPU: weights are never in memory, α learns, only λ is kept.
+"""Attention by Triton kernels for the GPU: weights are never in memory, α is learned, only λ is kept.
 
-Kernels are compiled once for each bucket of lengths (the next power of two), not for a length, a batch or an
-α. Short rows, up to ``RESIDENT`` keys, are solved on chip; longer ones go over tiles of keys, past those that
-have no weight. All is deterministic.
+Kernels are compiled once for each bucket of lengths (the next power of two), not for each length, batch or α.
+Short rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip those
+without weights. Everything is deterministic.
 
 The design is that of FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135), which AdaSplash
 (Gonçalves et al. 2025, https://arxiv.org/abs/2502.12082) took to α-entmax; here α is a tensor with a
-gradient, and a row leaves one λ in the place of a second output.
+gradient, and a row leaves one λ instead of a second output.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import triton
@@ -35,8 +35,8 @@ BACKWARD_QUERIES = 32  # of a tile, where one kernel gives all gradients: keys a
 PER_LANE = 16
 # Before 3.3, Triton ends the process over a tile of 64 queries that several groups of four warps multiply.
 MOST_WARPS = 16 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) else 4
-# Bytes of shared memory that a program can have → D, the depth of heads for which they do in every dtype.
-DEEPEST = {
+# Bytes of shared memory that a program can have → D, the head_dim of heads for which they do in every dtype.
+LARGEST_HEAD_DIM = {
     160 * 1024: 128,  # sm_80, sm_90 and beyond
     99 * 1024: 64,  # sm_86 and sm_89
 }
@@ -45,41 +45,45 @@ STAGES = 2  # tiles on the way at once, where a loop goes over tiles; those of f
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def why_not(
+def supports(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    dropout: float,
-    need_weights: bool,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    need_weights: bool = False,
 ) -> Optional[str]:
-    """What the kernels are not made for, in words; None for arguments that they take."""
-    batch, heads, _, depth = query.shape
-    keys = key.size(2)
+    """None if the kernels take the arguments of :func:`.op.attention`; else the reason why they do not."""
+    batch, heads, _, head_dim = query.shape
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
-        return f"queries, keys and values are of {query.dtype}, {key.dtype} and {value.dtype}"
-    deepest = _deepest(query.device)
-    if depth > deepest or value.size(3) != depth:
-        return f"heads are {depth} deep and their values {value.size(3)}; at most {deepest} here, and alike"
+        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+        return f"on a GPU it takes queries, keys and values in float16, bfloat16 or float32, not {given}"
+    if value.size(3) != head_dim:
+        return f"keys have the head dimension {head_dim}, but values {value.size(3)}"
+    if head_dim > _largest_head_dim(query.device):
+        return (
+            f"the head dimension {head_dim} is above {_largest_head_dim(query.device)}, the most of this GPU"
+        )
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
     if isinstance(alpha, Tensor) and not is_per_head(alpha, heads):
         return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
     if attn_mask is not None:
-        return "there is an attn_mask other than that of the future"
-    if key_padding_mask is not None and key_padding_mask.shape != (batch, keys):
-        return f"the key_padding_mask has the shape {tuple(key_padding_mask.shape)}"
+        return "on a GPU it takes no attn_mask but causality and key padding"
+    if key_padding_mask is not None and key_padding_mask.shape != (batch, key.size(2)):
+        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
     if dropout >= 1:
-        return "all weights are dropped"
+        return "dropout leaves no weights"
     if need_weights and not is_step(query, key, value, alpha, dropout):
-        return "attention weights are asked for"
+        return "on a GPU it gives attention weights only in decoding steps"
     return None
 
 
 def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dropout: float) -> bool:
-    """Whether this is a step of decoding, one query without gradients."""
+    """Whether this is a decoding step: one query, without gradients."""
     tensors = [tensor for tensor in (query, key, value, alpha) if isinstance(tensor, Tensor)]
     learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0 and not learning
@@ -91,15 +95,17 @@ def fused_attention(
     value: Tensor,
     alpha: float | Tensor,
     key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
     causal: bool = False,
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention as of :func:`~user_dir.attention.op.attention`, for what :func:`why_not` has nothing against.
+    """Attention, with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them.
 
-    Computes in float32, from and to the dtype of ``query``. The host does not look into a tensor α: below 1
-    it gives NaN.
+    Computes in float32, from and to the dtype of ``query``. The host does not look at the values of an α
+    tensor: one below 1 gives NaN.
     """
+    assert attn_mask is None
     alpha = alpha.to(query.device) if isinstance(alpha, Tensor) else _constant(alpha, query.device)
     if key_padding_mask is not None:
         key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
@@ -113,7 +119,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -125,7 +131,7 @@ class _Attention(torch.autograd.Function):
         """Output (B, H, T, D), as a view of (T, B, H, D)."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
         batch, heads, queries, _ = query.shape
-        # Drawn on the host, whose generator a seed governs as well as the device's, and waits for nothing.
+        # Drawn on the host, whose generator is seeded too, and which thus need not wait for the device.
         seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
         output = empty_output(query)
         lam = query.new_empty(batch, heads, queries, dtype=torch.float32)
@@ -137,18 +143,27 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, padding, lam = ctx.saved_tensors
-        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        grad_query, grad_key, grad_value = (torch.empty_like(tensor) for tensor in (query, key, value))
         call = _Call(query, key, alpha, padding, *ctx.settings)
-        tensors = (query, key, value, dense_rows(grad), *grads)
-        grad_alpha = call.backward(*tensors, lam, need_alpha=ctx.needs_input_grad[3])
-        return (*grads, grad_alpha, None, None, None)
+        grad_alpha = call.backward(
+            query,
+            key,
+            value,
+            dense_rows(grad),
+            grad_query,
+            grad_key,
+            grad_value,
+            lam,
+            need_alpha=ctx.needs_input_grad[3],
+        )
+        return grad_query, grad_key, grad_value, grad_alpha, None, None, None
 
 
 class _Call:
-    """What the kernels of one call, forward or backward, are given in common."""
+    """The arguments that the kernels of one call, forward or backward, share."""
 
     def __init__(
         self,
@@ -160,15 +175,15 @@ class _Call:
         dropout: float,
         seed: int,
     ):
-        self.batch, self.heads, self.queries, self.depth = query.shape
+        self.batch, self.heads, self.queries, self.head_dim = query.shape
         self.keys = key.size(2)
         self.alpha = alpha.detach()
         self.device = query.device
         self.mask = (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
-        sizes = (self.heads, alpha.numel(), self.queries, self.keys, self.depth, self.depth**-0.5)
+        sizes = (self.heads, alpha.numel(), self.queries, self.keys, self.head_dim, self.head_dim**-0.5)
         self.scalars = (*sizes, seed, round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = _bucket(self.keys), _bucket(self.queries)
-        self.constants = {**_depth_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.constants = {**_head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
         self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lam: Tensor) -> None:
@@ -231,7 +246,7 @@ class _Call:
 
     def _launch(
         self,
-        kernel,
+        kernel: Any,
         grid: tuple[int, ...],
         arguments: list,
         rows: int,
@@ -244,8 +259,8 @@ class _Call:
 
         ``held``: how many tiles of (columns, D) stay in registers besides.
         """
-        depth = self.constants["D"]
-        largest = max(rows * max(columns, depth), held * columns * depth // 2)
+        head_dim = self.constants["D"]
+        largest = max(rows * max(columns, head_dim), held * columns * head_dim // 2)
         with torch.cuda.device_of(self.alpha):
             kernel[grid](
                 *arguments, M=rows, N=columns, UNIT=unit, **self.constants, **_schedule(largest, stages)
@@ -262,14 +277,14 @@ def _step(
 ) -> tuple[Tensor, Optional[Tensor]]:
     """One query per head, as a sum of products."""
     query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-    batch, heads, _, depth = query.shape
+    batch, heads, _, head_dim = query.shape
     keys = key.size(2)
     output = empty_output(query)
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     mask = (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
     unit, strides = _strides(query, key, value, output)
-    sizes = (heads, alpha.numel(), keys, depth, depth**-0.5)
-    constants = _depth_constants(query)
+    sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
+    constants = _head_dim_constants(query)
     del constants["PRECISION"]
     columns = _bucket(keys)
     with torch.cuda.device_of(query):
@@ -288,28 +303,28 @@ def _step(
 
 
 def _schedule(elements: int, stages: int) -> dict:
-    """How a program is laid out whose largest tile has so many elements."""
+    """Warps and stages of a program whose largest tile has this many elements."""
     warps = max(1, min(MOST_WARPS, elements // (32 * PER_LANE)))
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
-def _depth_constants(query: Tensor) -> dict:
-    """The constants of a kernel that follow from what queries are."""
-    depth = query.size(3)
-    bucket = _bucket(depth)
+def _head_dim_constants(query: Tensor) -> dict:
+    """The constants of a kernel that follow from the dtype and head dimension of the queries."""
+    head_dim = query.size(3)
+    bucket = _bucket(head_dim)
     coarse = query.dtype != torch.float32
     exact = coarse or torch.get_float32_matmul_precision() == "highest"
     precision = "ieee" if exact else "tf32"
-    return {"D": bucket, "WHOLE": bucket == depth, "PRECISION": precision, "COARSE": coarse}
+    return {"D": bucket, "WHOLE": bucket == head_dim, "PRECISION": precision, "COARSE": coarse}
 
 
 def _bucket(count: int) -> int:
-    """The next power of two, and at least 16, as a product of tiles needs."""
+    """The next power of two, at least the 16 that a product of tiles needs."""
     return max(16, triton.next_power_of_2(count))
 
 
 def _strides(*tensors: Tensor) -> tuple[int, list]:
-    """A unit that all strides over batch, heads and rows are multiples of; the tensors, each with them."""
+    """A unit that divides all strides over batch, heads and rows; and the tensors, each with its strides."""
     strides = [[0 if n == 1 else s for n, s in zip(t.shape[:3], t.stride()[:3])] for t in tensors]
     common = math.gcd(*(stride for each in strides for stride in each))
     unit = next(unit for unit in (16, 8, 1) if common % unit == 0)
@@ -320,16 +335,16 @@ def _strides(*tensors: Tensor) -> tuple[int, list]:
 
 
 @functools.cache
-def _deepest(device: torch.device) -> int:
-    """The deepest head that a GPU has the shared memory for."""
+def _largest_head_dim(device: torch.device) -> int:
+    """The largest head dimension that a GPU has the shared memory for."""
     if device.type != "cuda":  # interpreted
-        return max(DEEPEST.values())
+        return max(LARGEST_HEAD_DIM.values())
     index = torch.cuda.current_device() if device.index is None else device.index
     shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return max((depth for least, depth in DEEPEST.items() if shared >= least), default=0)
+    return max((head_dim for least, head_dim in LARGEST_HEAD_DIM.items() if shared >= least), default=0)
 
 
 @functools.lru_cache(maxsize=64)
 def _constant(alpha: float, device: torch.device) -> Tensor:
-    """A number as the kernels take it, with all its digits."""
+    """A number as the kernels take it, in float64."""
     return torch.full((1,), alpha, dtype=torch.float64, device=device)

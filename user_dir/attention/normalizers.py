@@ -1,4 +1,4 @@
-"""The normalizers an attention can be given by name. All of them are α-entmax: what differs is its α."""
+"""The normalizers that an attention can be given by name. All are α-entmax and differ in α alone."""
 
 from __future__ import annotations
 

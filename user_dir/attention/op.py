@@ -1,25 +1,27 @@
-"""The public attention: picks what computes it."""
+"""The public function: checks its arguments, then picks an implementation.
+
+The implementations are modules: ``dense`` takes all arguments; the fused kernels, ``cpu`` for a CPU and
+``fused`` for a GPU, say by their function ``supports`` which ones they take.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import logging
-import math
 from types import ModuleType
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..errors import UserError
+from ..entmax.checks import check_number
 from . import cpu
 from .checks import check_shapes
 from .dense import dense_attention
-from .future import is_future_mask
 
-BACKENDS = ("auto", "dense", "fused")
+BACKENDS = ("auto", "fused", "dense")
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: Tensor,
+    alpha: Union[float, Tensor],
     key_padding_mask: Optional[Tensor] = None,
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
@@ -39,96 +41,118 @@ def attention(
     """Scaled dot-product attention with α-entmax: entmax(QKᵀ/√D) V.
 
     Args:
-        query: (B, H, T, D).
+        query: (B, H, T, D), of any floating dtype; half precision is computed in float32.
         key: (B, H, S, D).
-        value: (B, H, S, D).
-        alpha: a number, or a tensor (H, 1, 1) or (1, 1, 1).
+        value: (B, H, S, D); dense attention also takes another last dimension.
+        alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
         key_padding_mask: (B, S), true where a key is padding, on either side.
-        attn_mask: (T, S), added to the scores; or boolean, true where a key is hidden from a query.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
         causal: query t sees keys 0 … t only (T = S).
         dropout: probability with which a weight is dropped, after the normalizer.
         need_weights: also return the weights, as they are before dropout.
-        backend: of ``BACKENDS``; ``dense`` has the weights in memory, the others do not where there is a
-            kernel for the device and the arguments.
+        backend: the implementation. ``fused``: the kernel for the device, C++ on a CPU and Triton on a GPU,
+            which writes no weights to memory unless they are asked for. ``dense``: scores and weights in
+            memory, by torch and :func:`~user_dir.entmax.entmax`. ``auto``: of the two the faster one for
+            these arguments, if it takes them, else the other; softmax (``alpha`` the number 1) and a few
+            queries are left to dense attention on a CPU.
 
     Returns:
-        The output, (B, H, T, D), and the weights, (B, H, T, S), or None. A query all of whose keys are
-        masked gets zeros.
+        The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
+        Differentiable in ``query``, ``key``, ``value`` and, where it is a tensor, in ``alpha``. A query
+        whose keys are all masked gets zeros.
 
     Raises:
-        ValueError: shapes do not fit, or α is below 1, infinite or NaN.
+        ValueError: shapes do not fit (the message names them); α is below 1, infinite or NaN, though on a GPU
+            an α tensor out of range gives NaN instead; the backend is unknown; or a named backend does not
+            take the arguments (the message says why).
 
-    Source: Vaswani et al. 2017, equation 1; Correia et al. 2019, equation 9.
+    Compiled by TorchScript, it is always dense, α must be a tensor, and there are no checks but that of the
+    backend.
+
+    Source: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), equation 1, with the α-entmax of Correia
+    et al. 2019 (https://arxiv.org/abs/1909.00015) instead of softmax.
     """
-    if not torch.jit.is_scripting():  # TorchScript knows no autograd functions
-        check_shapes(query, key, value, key_padding_mask, attn_mask)
-        found = None
-        if backend != "dense":
-            found = _fused(
-                query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
-            )
-        if found is not None:
-            return found
+    if not torch.jit.is_scripting():
+        return _attention(
+            query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights, backend
+        )
+    if backend != "auto" and backend != "dense":
+        raise ValueError("in TorchScript the attention backend must be auto or dense, not " + backend)
+    assert isinstance(alpha, Tensor)
     return dense_attention(
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
     )
 
 
-def _fused(
+def _attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    alpha: float | Tensor,
+    alpha: Union[float, Tensor],
     key_padding_mask: Optional[Tensor],
     attn_mask: Optional[Tensor],
     causal: bool,
     dropout: float,
     need_weights: bool,
-) -> Optional[Tuple[Tensor, Optional[Tensor]]]:
-    """What a fused kernel gives; None where there is none for the device or the arguments."""
-    shape = (query.size(-2), key.size(-2))
-    if attn_mask is not None and attn_mask.shape == shape and is_future_mask(attn_mask):
-        attn_mask, causal = None, True
-    if cpu.is_fit(query, key, value, alpha, key_padding_mask, attn_mask, dropout):
-        return cpu.fused_attention(
-            query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights
-        )
-    gpu = gpu_kernels(query.device.type)
-    if gpu is None:
+    backend: str,
+) -> Tuple[Tensor, Optional[Tensor]]:
+    if backend not in BACKENDS:
+        raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
+    check_shapes(query, key, value, key_padding_mask, attn_mask)
+    if not isinstance(alpha, Tensor):
+        check_number(alpha)
+    given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
+    if backend == "dense" or (backend == "auto" and _faster_dense(query, alpha)):
+        return dense_attention(*given)
+    reason = supports_fused(*given)
+    if reason is None:
+        return fused_kernels(query.device.type).fused_attention(*given)
+    if backend == "fused":
+        raise ValueError(f"fused attention does not take these arguments: {reason}")
+    _say_once(reason)
+    return dense_attention(*given)
+
+
+def supports_fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: float | Tensor,
+    key_padding_mask: Optional[Tensor] = None,
+    attn_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Optional[str]:
+    """None if fused attention takes the arguments of :func:`attention`; else the reason why it does not."""
+    device = query.device.type
+    missing = None if device == "cpu" else no_fused_kernels(device)  # cpu looks for a compiler last
+    if missing is not None:
+        return missing
+    return fused_kernels(device).supports(
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
+    )
+
+
+def no_fused_kernels(device: str) -> Optional[str]:
+    """Why there are no fused kernels for a type of device, ``cpu`` or ``cuda``; None if there are."""
+    if device == "cpu":
+        return cpu.unavailable()
+    if device == "cuda" and torch.version.hip is None and has_native(device):
         return None
-    given = (query, key, value, alpha, key_padding_mask)
-    reason = gpu.why_not(*given, attn_mask, dropout, need_weights)
-    if reason is not None:
-        _say_once(reason)
-        return None
-    _check_number(alpha)
-    return gpu.fused_attention(*given, causal, dropout, need_weights)
+    return f"fused kernels for {device} need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
 
 
-def gpu_kernels(device: str) -> Optional[ModuleType]:
-    """The module with the fused kernels for GPUs if these are the ones for a kind of device, else None."""
-    if device != "cuda" or torch.version.hip is not None or not has_native(device):
-        return None
-    return importlib.import_module(".fused", __package__)  # only here: it needs Triton
+def fused_kernels(device: str) -> ModuleType:
+    """The module of the fused kernels for a type of device."""
+    return cpu if device == "cpu" else importlib.import_module(".fused", __package__)  # which needs Triton
 
 
-def require_fused(device: str) -> None:
-    """Raise UserError where there are no fused kernels for a kind of device."""
-    if device == "cpu" and has_native("cpu") and cpu.kernel() is not None:
-        return
-    if gpu_kernels(device) is None:
-        needed = "a C++ compiler" if device == "cpu" else "triton"
-        raise UserError(
-            f"there are no fused kernels for {device} here, which need {needed}, and ENTMAX_BACKEND not to "
-            "be reference; --attention-backend auto does without them"
-        )
-
-
-def _check_number(alpha: float | Tensor) -> None:
-    if not isinstance(alpha, Tensor) and not 1 <= alpha < math.inf:
-        raise ValueError(f"alpha must be at least 1 and finite, not {alpha}")
+def _faster_dense(query: Tensor, alpha: float | Tensor) -> bool:
+    softmax = not isinstance(alpha, Tensor) and alpha == 1
+    return query.device.type == "cpu" and (softmax or query.size(-2) < cpu.LEAST_QUERIES)
 
 
 @functools.cache
 def _say_once(reason: str) -> None:
-    logger.info("attention that keeps its weights in memory takes the place of the fused kernel: %s", reason)
+    logger.info("dense attention takes the place of the fused kernel: %s", reason)

@@ -1,4 +1,4 @@
-"""α-entmax: one public op over interchangeable implementations; plain torch, knows nothing of fairseq."""
+"""α-entmax: one public function over interchangeable implementations; needs torch alone."""
 
 from .op import attention_weights, entmax, has_native
 

@@ -1,4 +1,4 @@
-"""Builds native kernels, once for each kind of processor and each PyTorch, and finds them again."""
+"""Compiles native kernels, once for each type of processor and version of PyTorch, and keeps them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 SHARED = Path(__file__).with_name("lanes.h")
-# What PyTorch found the processor to have; never -march=native, whose code another processor may not run.
+# By what PyTorch found the processor to support; never -march=native: other processors may not run it.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
     "AVX2": ["-mavx2", "-mfma"],
@@ -28,20 +28,19 @@ FLAGS += ["-fwrapv"]  # exponents of lanes whose value is thrown away may overfl
 
 logger = logging.getLogger(__name__)
 
-
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
 def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
-    """The functions of a C++ file, built unless it was before; None, and a warning, where that cannot be.
+    """The functions of a C++ file, which is compiled at its first use on a machine.
 
     Args:
-        source: ``FOLDER/FILE.cpp``, with a function ``FOLDER_NAME_DTYPE`` for each name and of ``DTYPES``.
-        signatures: by name, what a function returns, and a list of what it takes, as ctypes' types.
+        source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
+        signatures: for each name, what the function returns and the list of what it takes, as ctypes types.
 
     Returns:
-        The functions by (name, dtype).
+        The functions by (name, dtype); None, after a warning, if the file cannot be compiled here.
     """
     flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
     try:
@@ -66,18 +65,18 @@ def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
 
 
 def address(tensor: Optional[Tensor]) -> Optional[int]:
-    """Where a tensor's numbers are; None, which is a null pointer, for None."""
+    """The address of a tensor's data; None, a null pointer, for None."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def _cache() -> Path:
-    """Where builds are kept; PyTorch's variable for its own extensions moves it."""
+    """The folder of compiled kernels; TORCH_EXTENSIONS_DIR, PyTorch's own variable, moves it."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "adaptively_sparse_transformer"
 
 
 def _name(source: Path, flags: list[str]) -> str:
-    """A name of its own for each source, instruction set and PyTorch."""
+    """A file name that differs for each source, instruction set and version of PyTorch."""
     system = (platform.system(), platform.machine(), *platform.libc_ver())
     parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
     digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes() + "\n".join(parts).encode()).hexdigest()
@@ -85,7 +84,7 @@ def _name(source: Path, flags: list[str]) -> str:
 
 
 def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
-    """Open what is there, or build it. Of several first users each builds; one and the same comes out."""
+    """Open the library, compiling it if needed. Several first users may each compile the same one."""
     try:
         if _is_ours(library.parent) and _is_ours(library):
             return ctypes.CDLL(str(library))
@@ -107,9 +106,9 @@ def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file or folder is the user's (or root's), and nobody else can write to it.
+    """Whether a file or folder belongs to the user (or root), and nobody else can write to it.
 
-    What lies in a cache is run: nobody else must have put it there.
+    A library in the cache is run, so nobody else must have put it there.
     """
     if not hasattr(os, "getuid"):  # Windows, where a home is private
         return path.exists()
@@ -118,10 +117,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _build(source: Path, folder: Path, flags: list[str]) -> Path:
-    """Compile into a folder. Raises RuntimeError where it cannot be."""
+    """Compile into a folder. Raises RuntimeError if that fails."""
     from torch.utils.cpp_extension import include_paths, library_paths  # only here: it is slow to import
 
-    # Not by its load(), which cannot link where the path of PyTorch has a space in it.
+    # Not by its load(), which cannot link if PyTorch's path has a space in it.
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if shutil.which(compiler[0]) is None:
         raise RuntimeError(f"there is no {compiler[0]}")

@@ -1,4 +1,4 @@
-"""What is asked of α."""
+"""Checks of α."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
         )
 
 
+def check_number(alpha: float) -> None:
+    """Raise ValueError if α is below 1, infinite or NaN."""
+    if not 1 <= alpha < math.inf:
+        raise ValueError(f"alpha must be at least 1 and finite, not {alpha}")
+
+
 def check_range(alpha: Tensor) -> None:
-    """Raise ValueError where some α is below 1, infinite or NaN."""
+    """Raise ValueError if some α is below 1, infinite or NaN."""
     valid = (alpha >= 1) & (alpha < math.inf)
     if not bool(valid.all()):
         value = alpha[~valid].flatten()[0].item()

@@ -58,7 +58,7 @@ def entmax_forward(
         heads, queries = scores.shape[1:3]
         padding = None if key_padding_mask is None else key_padding_mask.to(torch.bool).contiguous()
         added = None if attn_mask is None else as_numbers(attn_mask, dtype)
-    found = kernel()["forward", dtype](
+    found = _compiled()["forward", dtype](
         rows.data_ptr(),
         weights.data_ptr(),
         *rows.shape,
@@ -92,7 +92,7 @@ def entmax_backward(
     grad_scores = torch.empty_like(rows)
     per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
     vector, repeat = _vector(alpha, weights, dim)
-    kernel()["backward", dtype](
+    _compiled()["backward", dtype](
         rows.data_ptr(),
         grad_rows.data_ptr(),
         grad_scores.data_ptr(),
@@ -110,3 +110,9 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α in float64, for its digits near 1, as the kernel takes it."""
     vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
     return vector.to(torch.float64).contiguous(), repeat
+
+
+def _compiled() -> dict:
+    found = kernel()
+    assert found is not None, "this implementation was picked without a kernel"
+    return found

@@ -1,4 +1,4 @@
-"""What hides keys from queries."""
+"""Masks of attention: which keys a query must not see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as numbers to be added to the scores, contiguous: −inf where a boolean one is true."""
+    """A mask as contiguous numbers to add to the scores: −inf where a boolean mask is true."""
     if attn_mask.dtype == torch.bool:
         return torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf")).contiguous()
     return attn_mask.to(dtype).contiguous()
@@ -21,12 +21,12 @@ def hide(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """Attention scores with −inf where a query must not see a key.
+    """Attention scores with −inf where a query must not see a key; TorchScript can compile it.
 
     Args:
         scores: (B, H, T, S).
         key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a key is hidden from a query.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
         causal: query t sees keys 0 … t only.
     """
     if attn_mask is not None:

@@ -1,20 +1,18 @@
-"""The public op: checks its arguments, then picks an implementation."""
+"""The public function: checks its arguments, then picks an implementation."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 import os
 from types import ModuleType
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
 
-from ..errors import UserError
 from . import cpu, reference
-from .checks import check_range, check_shape
+from .checks import check_number, check_range, check_shape
 from .masks import hide
 from .reference import working_dtype
 
@@ -23,22 +21,24 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     """α-entmax of ``scores`` along ``dim``: softmax at α = 1, sparsemax at α = 2, sparse in between.
 
     Args:
-        scores: any shape and floating dtype; −inf is a score of weight exactly 0. Half precision is
-            computed in float32.
+        scores: any shape, of any floating dtype. A score of −inf gets a weight of exactly 0. Half precision
+            is computed in float32.
         alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``: for one α
-            per head and scores (B, H, T, S), shape (H, 1, 1). At least 1; above 2 a slower solver is used.
+            per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1; above 2 a slower solver is used.
         dim: the dimension along which the weights sum to 1.
 
     Returns:
         Weights of the shape and dtype of ``scores``; zeros for a row that is all −inf. Differentiable in
-        ``scores`` and, when it is a tensor, in ``alpha``.
+        ``scores`` and, where it is a tensor, in ``alpha``. At α = 1 exactly torch's softmax.
 
     Raises:
-        ValueError: α is below 1, infinite or NaN, or its shape does not fit. For a tensor of α's on a GPU,
-            the weights are NaN instead of the former: to look at the values, the host would have to wait.
+        ValueError: α is below 1, infinite or NaN (the message names the value), its shape does not fit,
+            ``dim`` is out of range, or ``scores`` are not floating. On a GPU, an α tensor out of range gives
+            NaN weights instead: checking its values would make the host wait for the device. Also if
+            ENTMAX_BACKEND has an unknown value, or asks for what this machine does not have.
 
-    The environment variable ENTMAX_BACKEND picks what computes it: ``native``, compiled for the device, or
-    ``reference``, plain torch. Without it, the former where it can be had.
+    The environment variable ENTMAX_BACKEND picks the implementation: ``native``, compiled for the device, or
+    ``reference``, plain torch. By default it is the native one where there is one.
 
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
@@ -53,17 +53,20 @@ def attention_weights(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """α-entmax over the keys that are not hidden; the native kernel reads the masks where they are.
+    """α-entmax of attention scores over the keys that no mask hides; the native kernel reads masks in place.
 
     Args:
-        scores: (B, H, T, S).
+        scores: (B, H, T, S), of any floating dtype.
         alpha: as for :func:`entmax`.
         key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a key is hidden from a query.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
         causal: query t sees keys 0 … t only.
 
     Returns:
-        (B, H, T, S); zeros for a query all of whose keys are hidden.
+        Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query all of whose keys are hidden.
+
+    Raises:
+        ValueError: as for :func:`entmax`.
     """
     return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
 
@@ -76,11 +79,10 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
         raise ValueError(f"scores must be of a floating dtype, not {scores.dtype}")
     if isinstance(alpha, Tensor):
         check_shape(alpha, scores, dim)
-    elif not 1 <= alpha < math.inf:
-        raise ValueError(f"alpha must be at least 1 and finite, not {alpha}")
-    elif alpha == 1:
-        return _softmax(hide(scores, *masks), dim)
     else:
+        check_number(alpha)
+        if alpha == 1:
+            return _softmax(hide(scores, *masks), dim)
         alpha = torch.tensor(alpha, dtype=torch.float64, device=scores.device)
     implementation = _implementation(scores.device.type)
     if implementation is not cpu:
@@ -95,25 +97,30 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
 def _kernel_cannot_read(
     scores: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool
 ) -> bool:
-    """Whether a mask is learned, or broadcasts in a way of its own."""
+    """Whether a mask needs a gradient, or broadcasts in some other way than a mask of the usual shape."""
     if attn_mask is not None and (attn_mask.requires_grad or attn_mask.shape != scores.shape[-2:]):
         return True
     return key_padding_mask is not None and key_padding_mask.shape != (scores.size(0), scores.size(-1))
 
 
 def _implementation(device: str) -> ModuleType:
-    """The module that computes on a kind of device. Raises UserError where what is asked for cannot be."""
+    """The module that computes on a type of device. Raises ValueError if ENTMAX_BACKEND cannot be met."""
     asked = os.environ.get("ENTMAX_BACKEND", "")
     if asked not in ("", "native", "reference"):
-        raise UserError(f"ENTMAX_BACKEND={asked} must be native or reference, or not be set")
+        raise ValueError(f"ENTMAX_BACKEND={asked} must be native or reference, or not be set")
     native = None if asked == "reference" else _native(device)
     if native is None and asked == "native":
-        raise UserError(f"ENTMAX_BACKEND=native: there is no native α-entmax for {device} here; unset it")
+        raise ValueError(f"ENTMAX_BACKEND=native: there is no native α-entmax for {device} here; unset it")
     return native or reference
 
 
 def has_native(device: str) -> bool:
-    """Whether compiled code computes on a kind of device, as it is and as ENTMAX_BACKEND asks."""
+    """Whether compiled code computes α-entmax on a type of device, ``cpu`` or ``cuda``.
+
+    Raises:
+        ValueError: the environment variable ENTMAX_BACKEND has an unknown value, or is ``native`` where there
+            is no native implementation.
+    """
     return _implementation(device) is not reference
 
 
@@ -134,7 +141,9 @@ class Entmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks) -> Tensor:
+    def forward(
+        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks: Any
+    ) -> Tensor:
         """Weights; see :func:`reference.entmax_forward`."""
         weights = implementation.entmax_forward(scores, alpha, dim, *masks)
         ctx.save_for_backward(weights, alpha)
@@ -143,7 +152,7 @@ class Entmax(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         """Gradients of scores and α; see :func:`reference.entmax_backward`."""
         weights, alpha = ctx.saved_tensors
         grads = ctx.implementation.entmax_backward(weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1])

@@ -20,10 +20,14 @@ from torch import Tensor, distributed, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..attention import Alpha, AlphaConfig
-from ..attention.op import require_fused
 from ..errors import ending_the_run
 from ..guards.hostile_checkpoints import require_finite
-from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
+from ..modules import (
+    AdaptivelySparseDecoderLayer,
+    AdaptivelySparseEncoderLayer,
+    EntmaxMultiheadAttention,
+    causal_mask,
+)
 from .alpha_log import AlphaLog
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 
@@ -57,6 +61,13 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
 
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        """The causal mask for decoder states (T, B, C), in the form that our attention need not read."""
+        if self.cross_self_attention:  # fairseq puts the keys of the source in front of it
+            length = tensor.size(0)
+            return torch.full((length, length), float("-inf")).triu(1).to(tensor)
+        return causal_mask(tensor)
+
 
 @register_model("adaptively_sparse_transformer")
 class AdaptivelySparseTransformerModel(TransformerModel):
@@ -88,9 +99,6 @@ class AdaptivelySparseTransformerModel(TransformerModel):
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError where flags do not go together."""
         configs, backend = alpha_configs(args), attention_backend(args)
-        if backend == "fused":
-            on_gpu = torch.cuda.is_available() and not getattr(args, "cpu", False)
-            require_fused("cuda" if on_gpu else "cpu")
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
         model.set_alphas(configs)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.utils import eval_str_list
 
-from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
+from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig, no_fused_kernels
+from ..entmax import has_native
 from ..errors import UserError
 from ..guards.hostile_checkpoints import is_literal
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
+_FIELD = re.compile(rf"(?<!['\w])({'|'.join(ALPHA_FIELDS)})(?!['\w])")  # in a message, but no quoted value
 # A flag for one attention type → what its flags for all would contradict there, and is void.
 _VOIDS = {
     "attention_normalizer": ("fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
@@ -43,18 +47,31 @@ def add_alpha_flags(parser) -> None:
     parser.add_argument(
         "--attention-backend",
         metavar="NAME",
-        help="what computes attention: auto (default), fused kernels wherever there are any; dense, with the "
-        "weights in memory; fused, as auto, but refuses to run where there are none",
+        help="what computes attention: fused, the kernel for the device, without the weights in memory "
+        "(refuses to run where there is none, and to train what it does not take: on a CPU "
+        "--attention-dropout and half precision; where weights are asked for, as for alignments, dense may "
+        "take its place); dense, with the weights in memory; auto (default), the faster one that can",
     )
 
 
 def attention_backend(args) -> str:
-    """``--attention-backend``; raises UserError for one that does not exist."""
+    """``--attention-backend``.
+
+    Raises:
+        UserError: it is unknown, or ``fused`` where there are no fused kernels, or ENTMAX_BACKEND is wrong.
+    """
     backend = getattr(args, "attention_backend", None)
-    if backend is None:
-        return "auto"
+    backend = "auto" if backend is None else backend
     if backend not in BACKENDS:
         raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
+    device = "cuda" if torch.cuda.is_available() and not getattr(args, "cpu", False) else "cpu"
+    try:
+        has_native(device)  # looks at ENTMAX_BACKEND
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    missing = no_fused_kernels(device) if backend == "fused" else None
+    if missing is not None:
+        raise UserError(f"--attention-backend fused: {missing}; --attention-backend auto does without")
     return backend
 
 
@@ -114,8 +131,9 @@ def _alpha_config(args, attention_type: str) -> AlphaConfig:
     common = {name: value for name, value in common.items() if name not in void}
     try:
         return AlphaConfig(**{**common, **own})
-    except UserError as error:
-        raise UserError(f"{attention_type}: {error}" if own else str(error)) from None
+    except ValueError as error:
+        message = _FIELD.sub(lambda found: "--" + found[0].replace("_", "-"), str(error))
+        raise UserError(f"{attention_type}: {message}" if own else message) from None
 
 
 def _given(args, prefix: str) -> dict:

@@ -1,6 +1,11 @@
 """fairseq's attention and Transformer layers, with α-entmax inside."""
 
-from .multihead_attention import EntmaxMultiheadAttention
+from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 
-__all__ = ["AdaptivelySparseDecoderLayer", "AdaptivelySparseEncoderLayer", "EntmaxMultiheadAttention"]
+__all__ = [
+    "AdaptivelySparseDecoderLayer",
+    "AdaptivelySparseEncoderLayer",
+    "EntmaxMultiheadAttention",
+    "causal_mask",
+]

@@ -1,4 +1,4 @@
-"""fairseq's multi-head attention with α-entmax in the place of softmax."""
+"""fairseq's multi-head attention with α-entmax instead of softmax."""
 
 from typing import Dict, Optional, Tuple
 
@@ -6,8 +6,17 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..attention import Alpha, AlphaConfig, attention
+from ..attention import Alpha, AlphaConfig, attention, supports_fused
 from ..attention.dense import attention_scores
+from ..errors import UserError, ending_the_run
+
+
+def causal_mask(tensor: Tensor) -> Tensor:
+    """The causal mask as an ``attn_mask`` of :class:`EntmaxMultiheadAttention`: a tensor without entries.
+
+    It says where the mask is made that it is the causal one: no T × T mask is stored, read or compared.
+    """
+    return tensor.new_empty([0, 0])
 
 
 class EntmaxMultiheadAttention(MultiheadAttention):
@@ -17,8 +26,9 @@ class EntmaxMultiheadAttention(MultiheadAttention):
     of the stock model loads, and at α = 1 this computes what the stock module computes. One path serves
     training, validation and incremental decoding.
 
-    ``backend`` is that of :func:`~user_dir.attention.attention`. With ``discards_weights``, weights that are
-    asked for are not returned: fairseq's decoder asks always, also where nobody looks at them.
+    ``backend`` is that of :func:`~user_dir.attention.attention`; ``fused`` gives way to ``auto`` when weights
+    are asked for, which some kernels do not give, and in TorchScript. With ``discards_weights``, no weights
+    are returned even if they are asked for: fairseq's decoder always asks, also when nothing uses them.
     """
 
     def __init__(self, *args, **kwargs):
@@ -47,7 +57,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             incremental_state: caches projected keys and values between decoding steps.
             need_weights: also return the weights, averaged over heads.
             static_kv: cached keys and values are final (the encoder's output).
-            attn_mask: (T, S), added to the scores.
+            attn_mask: (T, S), added to the scores; or :func:`causal_mask`.
             before_softmax: return the masked scores (B·H, T, S) and the projected values (B·H, S, D).
             need_head_weights: return the weights of each head.
 
@@ -63,6 +73,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             if "prev_key" in self._get_input_buffer(incremental_state):
                 key = value = None
 
+        causal = attn_mask is not None and attn_mask.numel() == 0
+        if causal and (self.bias_k is not None or self.add_zero_attn):  # which add keys that every query sees
+            causal = False
+            attn_mask = torch.full((tgt_len, tgt_len), float("-inf")).triu(1).to(query)
+        elif causal:
+            attn_mask = None
         q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
         k, v, key_padding_mask, attn_mask = self._project_keys(query, key, value, key_padding_mask, attn_mask)
         k, v, key_padding_mask = self._with_cache(k, v, key_padding_mask, incremental_state, static_kv)
@@ -71,19 +87,23 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
             )
 
-        # With beam folding, keys are there once per sentence while queries come once per hypothesis: those
-        # of one sentence line up as more queries of it.
+        # With beam folding there are keys for each sentence but queries for each hypothesis: those of one
+        # sentence become more queries of that sentence.
         kv_bsz = k.size(0)
         if kv_bsz != bsz:
             q = q.view(kv_bsz, -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
 
         if before_softmax:
-            scores = attention_scores(q, k, key_padding_mask, attn_mask)
+            scores = attention_scores(q, k, key_padding_mask, attn_mask, causal)
             return self._unfold_beam(scores, bsz, tgt_len).flatten(0, 1), v.flatten(0, 1)
 
         dropout = 0.0
         if self.training or self.dropout_module.apply_during_inference:
             dropout = self.dropout_module.p
+        need_weights = need_weights or need_head_weights
+        backend = self.backend
+        if backend == "fused" and (need_weights or torch.jit.is_scripting()):
+            backend = "auto"
         output, weights = attention(
             q,
             k,
@@ -91,9 +111,10 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
             key_padding_mask=key_padding_mask,
             attn_mask=attn_mask,
+            causal=causal,
             dropout=dropout,
-            need_weights=need_weights or need_head_weights,
-            backend=self.backend,
+            need_weights=need_weights,
+            backend=backend,
         )
         output = self._unfold_beam(output, bsz, tgt_len)
         output = self.out_proj(output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim))
@@ -103,12 +124,24 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 weights = weights.mean(dim=0)
         return output, weights
 
+    def train(self, mode: bool = True):
+        """See torch. Ends the run if the backend is ``fused`` and no fused kernel takes this training."""
+        if mode and self.backend == "fused":
+            x = self.out_proj.weight.new_empty(1, self.num_heads, 1, self.head_dim)
+            reason = supports_fused(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
+            if reason is not None:
+                with ending_the_run():
+                    raise UserError(
+                        f"--attention-backend fused: {reason}; --attention-backend auto does without"
+                    )
+        return super().train(mode)
+
     def _split_heads(self, x: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, D), as a view."""
         return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _unfold_beam(self, x: Tensor, bsz: int, tgt_len: int) -> Tensor:
-        """(B, H, T, …) from (sentences, H, hypotheses·T, …); unchanged where no beam was folded."""
+        """(B, H, T, …) from (sentences, H, hypotheses·T, …); unchanged if no beam was folded."""
         if x.size(0) == bsz:
             return x
         x = x.view(x.size(0), self.num_heads, -1, tgt_len, x.size(3)).transpose(1, 2)
@@ -122,12 +155,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
     ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
-        """Keys and values (B, H, S, D) and the masks that go with them; None where the cache has them."""
+        """Keys and values (B, H, S, D) and their masks; None for keys and values that the cache has."""
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
             if key is not None and self.beam_size > 1 and query.size(1) == key.size(1):
-                # key comes once per hypothesis, all alike within a sentence
+                # key is repeated for each hypothesis of a sentence
                 key = key.view(key.size(0), -1, self.beam_size, key.size(2))[:, :, 0, :]
                 if key_padding_mask is not None:
                     key_padding_mask = key_padding_mask.view(-1, self.beam_size, key_padding_mask.size(1))
@@ -151,7 +184,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
         static_kv: bool,
     ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Keys, values and padding mask with those of earlier decoding steps, which are then saved."""
+        """Keys, values and key padding mask with those of earlier decoding steps; saves them."""
         if incremental_state is not None:
             saved = self._get_input_buffer(incremental_state)
             prev_key_padding_mask: Optional[Tensor] = None

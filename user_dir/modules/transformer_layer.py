@@ -1,4 +1,4 @@
-"""fairseq's Transformer layers with α-entmax attention at their seams."""
+"""fairseq's Transformer layers with α-entmax attention."""
 
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
@@ -23,7 +23,7 @@ class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
 class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
     """Decoder layer whose self- and context attention are α-entmax.
 
-    Gives the weights of its context attention only if they are asked for, not in every evaluation.
+    Returns the weights of its context attention only if they are asked for, not in every evaluation.
     """
 
     def __init__(self, *args, **kwargs):
@@ -31,9 +31,10 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
         self.need_attn = False
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """See fairseq, which would have every layer give weights where those of one are asked for.
+        """Keeps ``need_attn`` as it is, unlike fairseq.
 
-        What it hands on may also be None or a word, of which TorchScript makes no condition.
+        There, every layer computes weights once those of one are needed; and what fairseq passes may be None
+        or a string, which TorchScript cannot take as a condition.
         """
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
