@@ -22,10 +22,10 @@ demo: setup  ## prepare the toy corpus, train on it, translate, score, report on
 	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
-test: setup  ## the tests
+test: setup  ## all tests but the nightly ones
 	$(PYTEST) -m "not nightly"
 
-test-all: setup  ## all tests, the long ones too: full grids, kernels compiled for every bucket
+test-all: setup  ## all tests: also long grids and upstream's own bugs
 	$(PYTEST)
 
 test-fast: setup  ## the tests that take seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mpmath
+import pytest
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
@@ -253,6 +254,30 @@ def loss(model, sample: dict[str, Tensor]) -> Tensor:
 def combinations(**choices) -> list[dict]:
     """Every combination of the values given for each name."""
     return [dict(zip(choices, values)) for values in itertools.product(*choices.values())]
+
+
+def covering(**choices) -> list:
+    """Every combination, as a parameter of a test; all but a set in which any two values meet are nightly."""
+    cases = combinations(**choices)
+    pairs = [set(itertools.combinations(enumerate(map(repr, case.values())), 2)) for case in cases]
+    missing, chosen = set().union(*pairs), set()
+    while missing:
+        best = max(range(len(cases)), key=lambda i: len(pairs[i] & missing))
+        chosen.add(best)
+        missing -= pairs[best]
+    return [_nightly_unless(i in chosen, case) for i, case in enumerate(cases)]
+
+
+def each_once(**choices) -> list:
+    """The same, but a value is only sure to be met once, not with each value of another name."""
+    cases = combinations(**choices)
+    length = max(map(len, choices.values()))
+    chosen = [{name: each[i % len(each)] for name, each in choices.items()} for i in range(length)]
+    return [_nightly_unless(case in chosen, case) for case in cases]
+
+
+def _nightly_unless(chosen: bool, case: dict):
+    return pytest.param(case, id=str(case), marks=[] if chosen else pytest.mark.nightly)
 
 
 def script_module(name: str):

@@ -39,13 +39,13 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(kernels, "ONE_KERNEL", dict.fromkeys(kernels.ONE_KERNEL, 16))
 
 
-def projections(queries, keys, depth, dtype=torch.float32, heads=5, count=2):
+def projections(queries, keys, head_dim, dtype=torch.float32, heads=5, count=2):
     """Leaves (T, B, H·D) as a linear layer gives them, and their views (B, H, T, D)."""
     leaves, views = [], []
     for length in (queries, keys, keys):
-        leaf = (1.5 * torch.randn(length, count, heads * depth)).to(DEVICE, dtype).requires_grad_()
+        leaf = (1.5 * torch.randn(length, count, heads * head_dim)).to(DEVICE, dtype).requires_grad_()
         leaves.append(leaf)
-        views.append(leaf.view(length, count, heads, depth).permute(1, 2, 0, 3))
+        views.append(leaf.view(length, count, heads, head_dim).permute(1, 2, 0, 3))
     return leaves, views
 
 
@@ -73,9 +73,9 @@ def in_float64(views, alpha, mask=None, causal=False, kept=None, dropout=0.0):
     return output if kept is None else (weights * kept / (1 - dropout)) @ views[2]
 
 
-def check(queries, keys, depth, pad=None, causal=False, dropout=0.0, dtype=torch.float32):
+def check(queries, keys, head_dim, pad=None, causal=False, dropout=0.0, dtype=torch.float32):
     """Output and all four gradients against dense attention in float64 from the same inputs."""
-    leaves, views = projections(queries, keys, depth, dtype)
+    leaves, views = projections(queries, keys, head_dim, dtype)
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1).requires_grad_()
     mask = padding(pad, keys)
     grad = torch.randn(views[0].shape).to(DEVICE, dtype)
@@ -109,12 +109,12 @@ def close(what, actual, expected, tolerance):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 1, "keys": 7, "depth": 16},
-        {"queries": 5, "keys": 1, "depth": 20, "pad": "all"},
-        {"queries": 20, "keys": 20, "depth": 32, "pad": "left", "causal": True},
-        {"queries": 19, "keys": 18, "depth": 16, "pad": "right", "dropout": 0.3},
-        {"queries": 18, "keys": 20, "depth": 16, "pad": "left", "dtype": torch.float16},
-        {"queries": 18, "keys": 20, "depth": 24, "pad": "right", "dtype": torch.bfloat16},
+        {"queries": 1, "keys": 7, "head_dim": 16},
+        {"queries": 5, "keys": 1, "head_dim": 20, "pad": "all"},
+        {"queries": 20, "keys": 20, "head_dim": 32, "pad": "left", "causal": True},
+        {"queries": 19, "keys": 18, "head_dim": 16, "pad": "right", "dropout": 0.3},
+        {"queries": 18, "keys": 20, "head_dim": 16, "pad": "left", "dtype": torch.float16},
+        {"queries": 18, "keys": 20, "head_dim": 24, "pad": "right", "dtype": torch.bfloat16},
     ],
     ids=str,
 )
@@ -125,9 +125,9 @@ def test_short_rows(case):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 20, "keys": 35, "depth": 16, "pad": "left", "dropout": 0.25},
-        {"queries": 40, "keys": 40, "depth": 16, "pad": "right", "causal": True},
-        {"queries": 17, "keys": 33, "depth": 16, "pad": "all", "dtype": torch.bfloat16},
+        {"queries": 20, "keys": 35, "head_dim": 16, "pad": "left", "dropout": 0.25},
+        {"queries": 40, "keys": 40, "head_dim": 16, "pad": "right", "causal": True},
+        {"queries": 17, "keys": 33, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
     ],
     ids=str,
 )
@@ -147,13 +147,13 @@ GRID += combinations(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", GRID, ids=str)
 def test_grid(case):
     check(*case["size"], case["pad"], case["causal"], case["dropout"], case["dtype"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", ((140, 120, 16), (20, 270, 16)))
 def test_real_tiles(size):
     check(*size, pad="left")
@@ -311,12 +311,12 @@ def routed(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("shared, deepest", [(227, 128), (163, 128), (99, 64), (64, 0)])
-def test_depth_that_shared_memory_allows(shared, deepest, monkeypatch):
+@pytest.mark.parametrize("shared, largest", [(227, 128), (163, 128), (99, 64), (64, 0)])
+def test_head_dimension_that_shared_memory_allows(shared, largest, monkeypatch):
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": shared * 1024})
     driver = SimpleNamespace(driver=SimpleNamespace(active=SimpleNamespace(utils=utils)))
     monkeypatch.setattr(kernels.triton, "runtime", driver)
-    assert kernels._largest_head_dim.__wrapped__(torch.device("cuda:0")) == deepest
+    assert kernels._largest_head_dim.__wrapped__(torch.device("cuda:0")) == largest
 
 
 NOT_TAKEN = {
@@ -362,7 +362,7 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
-UPDATES = 8
+UPDATES = 4
 
 
 def train(backend):
@@ -391,7 +391,7 @@ def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     assert set(routed[3 * (UPDATES + 1) :]) == {"dense"}
     monkeypatch.undo()
     native = train("auto")
-    assert fused[-1] < fused[0] / 2
+    assert fused[-1] < 0.8 * fused[0]
     torch.testing.assert_close(torch.tensor(fused), torch.tensor(dense), rtol=1e-4, atol=0)
     torch.testing.assert_close(torch.tensor(native), torch.tensor(dense), rtol=1e-4, atol=0)
 
@@ -422,7 +422,7 @@ def test_steps_of_decoding_take_the_fused_path(routed):
 def compile_calls(device, calls):
     """For each call (dtype, B, H, T, S, D, options), the kernels that it had to compile."""
     compiled = []
-    for dtype, count, heads, queries, keys, depth, options in calls:
+    for dtype, count, heads, queries, keys, head_dim, options in calls:
         device.loaded.clear()
         learning = not options.pop("step", False)
         alpha = torch.full((heads, 1, 1), options.pop("alpha", 1.5)).requires_grad_(learning)
@@ -431,8 +431,8 @@ def compile_calls(device, calls):
         if options.pop("padded", False):
             options["key_padding_mask"] = torch.zeros(count, keys, dtype=torch.bool)
         q, k, v = (
-            torch.zeros(n, count, heads * depth, dtype=getattr(torch, dtype))
-            .view(n, count, heads, depth)
+            torch.zeros(n, count, heads * head_dim, dtype=getattr(torch, dtype))
+            .view(n, count, heads, head_dim)
             .permute(1, 2, 0, 3)
             .requires_grad_(learning)
             for n in (queries, keys, keys)
@@ -450,6 +450,16 @@ LONG = ["forward_long", "backward_queries", "backward_keys"]
 
 
 @pytest.mark.slow
+def test_short_rows_compile_once_per_bucket(tmp_path):
+    calls = [
+        ["bfloat16", 2, 3, 20, 20, 64, {"padded": True}],
+        ["bfloat16", 1, 2, 31, 17, 64, {"padded": True}],
+    ]
+    calls += [["bfloat16", 2, 3, 1, keys, 64, {"step": True}] for keys in (20, 32)]
+    assert compiled_apart(__file__, 90, calls, tmp_path) == [SHORT, [], ["forward_step"], []]
+
+
+@pytest.mark.nightly
 def test_compiles_once_per_bucket(tmp_path):
     padded = {"padded": True}
     calls = {
@@ -472,13 +482,13 @@ def test_compiles_once_per_bucket(tmp_path):
     assert compiled == {name: new.get(name, []) for name in calls}
 
 
-@pytest.mark.slow
-def test_less_shared_memory_is_enough_for_less_depth(tmp_path):
+@pytest.mark.nightly
+def test_less_shared_memory_is_enough_for_a_smaller_head_dimension(tmp_path):
     calls = [["float32", 1, 1, n, n, 64, {"padded": True}] for n in (128, 256, 300)]
     assert compiled_apart(__file__, 86, calls, tmp_path) == [MIDDLE, SHORT[:1], LONG[:1]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("capability", (80, 90))
 def test_every_kernel_compiles(tmp_path, capability):
     # the deepest of each bucket, which could be short of shared memory; long rows share some of it

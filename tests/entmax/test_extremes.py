@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 import torch
-from helpers import HALF_TYPES, assert_within, entmax_oracle
+from helpers import HALF_TYPES, assert_within, each_once, entmax_oracle
 
 from user_dir.entmax import entmax, reference
 
@@ -82,10 +82,14 @@ def test_extreme_scores(dtype, backend):
     assert_within(da, exact_da, 1e-4 * len(rows) * grad.double().abs().max(), "gradient of α")
 
 
-@pytest.mark.parametrize("alpha", (1.0, 1 + 2.0**-20, 1.3, 1.5, 2.0))
-@pytest.mark.parametrize("value", (INF, -INF, NAN))
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
-def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, value, alpha, backend):
+@pytest.mark.parametrize(
+    "case",
+    each_once(
+        alpha=(1.0, 1 + 2.0**-20, 1.3, 1.5, 2.0), value=(INF, -INF, NAN), dtype=(torch.float32, torch.float16)
+    ),
+)
+def test_an_overflow_in_the_gradient_stays_visible_and_alone(case, backend):
+    alpha, value, dtype = case.values()
     scores = torch.tensor([[0.1, 0.0, -0.2, -90.0], [0.3, 0.2, -INF, 0.0], [-INF] * 4]).to(dtype)
     grad = torch.randn(3, 4).to(dtype)
     grad[0, 1] = value
@@ -94,9 +98,9 @@ def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, value, alpha
     assert dz[1].isfinite().all() and (dz[2] == 0).all()
 
 
-@pytest.mark.parametrize("alpha", (1.0, 1.3, 1.5, 2.0))
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_nan_among_the_weights_stays_visible_whatever_the_gradient(dtype, alpha, backend):
+@pytest.mark.parametrize("case", each_once(alpha=(1.0, 1.3, 1.5, 2.0), dtype=DTYPES))
+def test_a_nan_among_the_weights_stays_visible_whatever_the_gradient(case, backend):
+    alpha, dtype = case.values()
     scores = torch.tensor([[0.0, NAN, 1.0], [INF, 0.0, 1.0], [0.3, 0.2, 0.0]]).to(dtype)
     for grad in (torch.randn(3, 3).to(dtype), torch.zeros(3, 3, dtype=dtype)):
         for needed in (True, False):

@@ -9,6 +9,7 @@ import torch
 from helpers import (
     HALF_TYPES,
     assert_within,
+    each_once,
     entmax_oracle,
     entmax_oracle_gradients,
     gradient_tolerances,
@@ -32,17 +33,20 @@ def float64(value, requires_grad=False):
 # ------------------------------------------------------------------ gradients, by finite differences
 
 
-@pytest.mark.parametrize("shape, dim", [((1, 1), -1), ((3, 2), -1), ((2, 7), 1), ((4, 3), 0), ((2, 5, 3), 1)])
-@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
-def test_gradcheck_of_scores(alpha, shape, dim):
+SHAPES = (((3, 2), -1), ((2, 7), 1), ((4, 3), 0), ((2, 5, 3), 1))
+
+
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, *ABOVE_TWO), shape=(((1, 1), -1), *SHAPES)))
+def test_gradcheck_of_scores(case):
+    alpha, (shape, dim) = case.values()
     scores = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda z: entmax(z, float64(alpha), dim), scores)
     assert gradcheck(lambda z: entmax(z, alpha, dim), scores)
 
 
-@pytest.mark.parametrize("shape, dim", [((3, 2), -1), ((2, 7), 1), ((4, 3), 0), ((2, 5, 3), 1)])
-@pytest.mark.parametrize("alpha", (*ALPHAS[1:], *ABOVE_TWO))
-def test_gradcheck_of_scores_and_alpha(alpha, shape, dim):
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS[1:], *ABOVE_TWO), shape=SHAPES))
+def test_gradcheck_of_scores_and_alpha(case):
+    alpha, (shape, dim) = case.values()
     scores = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     assert gradcheck(lambda z, a: entmax(z, a, dim), (scores, float64(alpha, requires_grad=True)))
 
@@ -143,10 +147,14 @@ def test_masked_scores_get_no_weight_and_no_gradient(alpha):
 # --------------------------------------------------------------------------- values, against oracles
 
 
-@pytest.mark.parametrize("dtype", (torch.float64, torch.float32))
-@pytest.mark.parametrize("scale", (1e-3, 1.0, 30.0, 1e4))
-@pytest.mark.parametrize("n", (1, 2, 16, 257, 4096))
-def test_against_bisection(n, scale, dtype):
+@pytest.mark.parametrize(
+    "case",
+    each_once(n=(1, 2, 16, 257), scale=(1e-3, 1.0, 30.0, 1e4), dtype=(torch.float64,))
+    + each_once(n=(16, 257, 1, 2), scale=(1e-3, 1.0, 30.0, 1e4), dtype=(torch.float32,))
+    + each_once(n=(4096,), scale=(1.0, 1e-3, 30.0, 1e4), dtype=(torch.float32, torch.float64)),
+)
+def test_against_bisection(case):
+    n, scale, dtype = case.values()
     rows = 16 if n < 1000 else 2
     for alpha in (*ALPHAS, 1.99, *ABOVE_TWO):
         scores = (scale * torch.randn(rows, n, dtype=torch.float64)).to(dtype).requires_grad_()
@@ -165,9 +173,9 @@ def test_against_bisection(n, scale, dtype):
         assert_within(a.grad, da.sum(), tolerance, f"gradient of α = {alpha}")
 
 
-@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO, 1 + 1e-7, 1 + 1e-5))
-@pytest.mark.parametrize("scale", (0.1, 3.0))
-def test_against_sixty_digits(alpha, scale):
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, *ABOVE_TWO, 1 + 1e-7, 1 + 1e-5), scale=(0.1, 3.0)))
+def test_against_sixty_digits(case):
+    alpha, scale = case.values()
     scores = scale * torch.randn(7, dtype=torch.float64)
     scores[3] = -INF
     grad = torch.randn(7, dtype=torch.float64)
@@ -202,9 +210,9 @@ def test_the_sixty_digit_gradients_are_those_of_the_sixty_digit_weights():
         assert abs((value(z, alpha + step) - value(z, alpha - step)) / (2 * step) - da) < 1e-14
 
 
-@pytest.mark.parametrize("alpha", (*ALPHAS, 1 + 1e-4, 1.9))
-@pytest.mark.parametrize("scale", (1.0, 10.0, 100.0))
-def test_float32_gradient_of_alpha_to_five_digits(alpha, scale):
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, 1 + 1e-4, 1.9), scale=(1.0, 10.0, 100.0)))
+def test_float32_gradient_of_alpha_to_five_digits(case):
+    alpha, scale = case.values()
     for n in (2, 32, 256):
         scores = scale * torch.randn(64, n)
         grad = torch.randn(64, n)
@@ -272,9 +280,9 @@ def test_gradient_of_scores_at_one_is_that_of_softmax():
 # ------------------------------------------------------------------------ masked rows, dtypes, sizes
 
 
-@pytest.mark.parametrize("as_tensor", (False, True))
-@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
-def test_rows_without_any_score(alpha, as_tensor):
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, *ABOVE_TWO), as_tensor=(False, True)))
+def test_rows_without_any_score(case):
+    alpha, as_tensor = case.values()
     scores = torch.randn(3, 2, 5, dtype=torch.float64)
     scores[0, 1] = scores[2] = -INF
     scores.requires_grad_()
@@ -299,9 +307,9 @@ def test_only_rows_without_any_score():
         assert torch.equal(grads[0], torch.zeros(2, 3)) and grads[1] == 0
 
 
-@pytest.mark.parametrize("dtype", HALF_TYPES)
-@pytest.mark.parametrize("alpha", (*ALPHAS, 1.0001, 3.0))
-def test_half_precision_is_computed_in_float32(alpha, dtype):
+@pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, 1.0001, 3.0), dtype=HALF_TYPES))
+def test_half_precision_is_computed_in_float32(case):
+    alpha, dtype = case.values()
     scores = (4 * torch.randn(32, 50)).to(dtype).requires_grad_()
     grad = torch.randn(32, 50).to(dtype)
     a = torch.tensor(alpha, requires_grad=True)

@@ -5,6 +5,7 @@ import torch
 from helpers import (
     HALF_TYPES,
     assert_within,
+    each_once,
     entmax_oracle,
     entmax_oracle_gradients,
     gradient_tolerances,
@@ -108,7 +109,7 @@ def test_tiles_against_bisection(small_tiles):
     check_against_bisection(40, torch.float32, (1.0,))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "n, dtype",
     [
@@ -123,14 +124,17 @@ def test_long_rows_against_bisection(n, dtype):
     check_against_bisection(n, dtype, (1.0, 30.0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_longest_rows_against_bisection():
     check_against_bisection(16384, torch.float32, ())
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-@pytest.mark.parametrize("alpha", (1.0, 1 + 1e-7, 1 + 1e-5, 1.001, 1.5, 2.0))
-def test_against_sixty_digits(alpha, dtype):
+@pytest.mark.parametrize(
+    "case",
+    each_once(alpha=(1.0, 1 + 1e-7, 1 + 1e-5, 1.001, 1.5, 2.0), dtype=(torch.float32, torch.float64)),
+)
+def test_against_sixty_digits(case):
+    alpha, dtype = case.values()
     scores = torch.tensor([[0.1], [3.0]]) * torch.randn(2, 7)
     scores[:, 3] = -INF
     scores, grad = scores.to(dtype), torch.randn(2, 7).to(dtype)
@@ -236,9 +240,9 @@ def test_any_layout(layout):
 SHAPES = [(), (1,), (3, 1, 1), (4, 1), (2, 3, 4, 1), (2, 1, 1, 1), (2, 1, 4, 1)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("dim", (-1, 1))
-def test_any_shape_of_alpha(shape, dim):
+@pytest.mark.parametrize("case", each_once(shape=SHAPES, dim=(-1, 1)))
+def test_any_shape_of_alpha(case):
+    shape, dim = case.values()
     # with dim 1 the sizes 3 and 5 change places, in scores and α alike
     alpha = 1.1 + torch.rand(shape)
     scores, grad = torch.randn(2, 2, 3, 4, 5)
@@ -384,7 +388,7 @@ def test_compiles_once_per_bucket(tmp_path):
     assert compiled == {name: new.get(name, []) for name in calls}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("capability", (80, 90))
 def test_every_kernel_compiles(tmp_path, capability):
     lengths = [2**k for k in range(4, 13)]

@@ -6,10 +6,11 @@ from typing import Optional
 import pytest
 import torch
 from fairseq.modules import MultiheadAttention
-from helpers import HALF_TYPES, combinations
+from helpers import HALF_TYPES, covering, each_once
 
 from user_dir.attention import Alpha, AlphaConfig
-from user_dir.modules import EntmaxMultiheadAttention
+from user_dir.entmax import entmax
+from user_dir.modules import EntmaxMultiheadAttention, causal_mask
 
 pytestmark = pytest.mark.usefixtures("stock_in_full_precision")
 
@@ -98,24 +99,28 @@ def assert_same(ours, theirs):
 
 # The stock module has two implementations: torch's, and fairseq's own, which knows no bias of the keys.
 PATHS = ("torch", "fairseq")
+BOTH = (False, True)
 STOCK_CASES = (
-    combinations(path=PATHS, kind=KINDS, padding=(None, "left", "right"), mask=(False, True))
-    + combinations(path=PATHS, kind=KINDS, padding=(None, "left"), mask=(True,), add_zero_attn=(True,))
-    + combinations(
+    covering(path=PATHS, kind=KINDS, padding=(None, "left", "right"), mask=BOTH, need_weights=BOTH)
+    + covering(
+        path=PATHS, kind=KINDS, padding=(None, "left"), mask=(True,), need_weights=BOTH, add_zero_attn=(True,)
+    )
+    + covering(
         path=("torch",),
         kind=KINDS,
         padding=(None, "right"),
         mask=(True,),
+        need_weights=BOTH,
         add_bias_kv=(True,),
-        add_zero_attn=(False, True),
+        add_zero_attn=BOTH,
     )
 )
 
 
-@pytest.mark.parametrize("case", STOCK_CASES, ids=str)
-@pytest.mark.parametrize("need_weights", (False, True))
-def test_equals_stock(case, need_weights):
+@pytest.mark.parametrize("case", STOCK_CASES)
+def test_equals_stock(case):
     kind, side, masked, path = case["kind"], case["padding"], case["mask"], case["path"]
+    need_weights = case["need_weights"]
     settings = {k: v for k, v in case.items() if k in ("add_bias_kv", "add_zero_attn")}
     ours, stock = pair(kind, **settings)
     stock.skip_embed_dim_check = path == "fairseq"  # chooses the implementation
@@ -149,10 +154,11 @@ def test_differs_from_stock_for_other_alpha():
     assert not torch.allclose(ours(query, key, value)[0], stock(query, key, value)[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("side", (None, "left", "right"))
-@pytest.mark.parametrize("settings", ({}, {"add_zero_attn": True}), ids=str)
-def test_head_weights_and_scores_equal_stock(kind, side, settings):
+@pytest.mark.parametrize(
+    "case", covering(kind=KINDS, side=(None, "left", "right"), settings=({}, {"add_zero_attn": True}))
+)
+def test_head_weights_and_scores_equal_stock(case):
+    kind, side, settings = case.values()
     ours, stock = pair(kind, **settings)
     stock.skip_embed_dim_check = True
     query, key, value = inputs(kind)
@@ -212,14 +218,46 @@ def test_each_head_has_its_alpha():
     assert attention.alpha.a.grad.shape == (HEADS,) and (attention.alpha.a.grad != 0).all()
 
 
+SETTINGS = ({}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True})
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("script", (False, True))
+def test_the_causal_mask_is_the_triangle_of_infinities(settings, script):
+    attention = learned(**settings)
+    query, _, _ = inputs("self")
+    padding = padding_mask("left", 5)
+    triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
+    candidate = torch.jit.script(attention) if script else attention
+    for given in ({"key_padding_mask": padding}, {"need_head_weights": True}, {"before_softmax": True}):
+        found = candidate(query, query, query, attn_mask=causal_mask(query), **given)
+        expected = attention(query, query, query, attn_mask=triangle, **given)
+        torch.testing.assert_close(found, expected, **CLOSE)
+    if not script:
+        masks = ({"attn_mask": mask} for mask in (causal_mask(query), triangle))
+        assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
+
+
+def test_a_mask_of_another_is_only_added():
+    attention = learned()
+    query, _, _ = inputs("self")
+    for mask in (torch.full((5, 5), -INF).triu(1), torch.full((5, 5), -INF).tril(-1), torch.randn(5, 5)):
+        mask = mask.double()
+        _, weights = attention(query, query, query, attn_mask=mask, need_head_weights=True)
+        scores, _ = attention(query, query, query, before_softmax=True)
+        scores = scores.view(BATCH, HEADS, 5, 5) + mask
+        expected = entmax(scores, attention.alpha().double()).transpose(0, 1)
+        torch.testing.assert_close(weights, expected.float())
+
+
 @pytest.mark.parametrize("side", (None, "left", "right"))
 def test_steps_equal_full_decoding(side):
     attention = learned().eval()
     query, _, _ = inputs("self")
     padding = None if side is None else padding_mask(side, 5)
-    future = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
+    triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
     full, full_weights = attention(
-        query, query, query, attn_mask=future, key_padding_mask=padding, need_head_weights=True
+        query, query, query, attn_mask=triangle, key_padding_mask=padding, need_head_weights=True
     )
     state = {}
     for t in range(5):
@@ -275,10 +313,9 @@ def test_reordering_follows_the_hypotheses():
 BEAM = 2
 
 
-@pytest.mark.parametrize("side", (None, "left", "right"))
-@pytest.mark.parametrize("queries", (1, 3))
-@pytest.mark.parametrize("once", (False, True))
-def test_beam_folding_changes_nothing(side, queries, once):
+@pytest.mark.parametrize("case", covering(side=(None, "left", "right"), queries=(1, 3), once=(False, True)))
+def test_beam_folding_changes_nothing(case):
+    side, queries, once = case.values()
     attention = learned("context", add_zero_attn=queries == 3).eval()
     query = torch.randn(queries, BATCH * BEAM, CHANNELS, dtype=torch.float64)
     key = torch.randn(6, BATCH, 12, dtype=torch.float64)
@@ -387,14 +424,20 @@ def reloaded(scripted):
     return torch.jit.load(file)
 
 
-def kinds_of_alpha():
-    schedule = AlphaConfig(alpha_schedule="linear", alpha_schedule_updates=10, alpha_schedule_then="learned")
-    return [None, AlphaConfig(), AlphaConfig(fixed_alpha=1.5), AlphaConfig(alpha_tying="layer"), schedule]
+KINDS_OF_ALPHA = {
+    "softmax": None,
+    "learned": AlphaConfig(),
+    "fixed": AlphaConfig(fixed_alpha=1.5),
+    "tied": AlphaConfig(alpha_tying="layer"),
+    "scheduled": AlphaConfig(
+        alpha_schedule="linear", alpha_schedule_updates=10, alpha_schedule_then="learned"
+    ),
+}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("alpha", kinds_of_alpha(), ids=("softmax", "learned", "fixed", "tied", "scheduled"))
-def test_scripted_gives_the_same(kind, alpha):
+@pytest.mark.parametrize("case", each_once(kind=tuple(KINDS), alpha=tuple(KINDS_OF_ALPHA)))
+def test_scripted_gives_the_same(case):
+    kind, alpha = case["kind"], KINDS_OF_ALPHA[case["alpha"]]
     attention = module(kind, alpha, seed=2).eval()
     query, key, value = inputs(kind)
     padding = padding_mask("right", key.size(0))
