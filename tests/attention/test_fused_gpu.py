@@ -125,9 +125,9 @@ def test_short_rows(case):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 20, "keys": 35, "head_dim": 16, "pad": "left", "dropout": 0.25},
-        {"queries": 40, "keys": 40, "head_dim": 16, "pad": "right", "causal": True},
-        {"queries": 17, "keys": 33, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
+        {"queries": 5, "keys": 35, "head_dim": 16, "pad": "left", "dropout": 0.25},
+        {"queries": 20, "keys": 20, "head_dim": 16, "pad": "right", "causal": True},
+        {"queries": 17, "keys": 18, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
     ],
     ids=str,
 )
@@ -254,7 +254,7 @@ def test_any_layout():
 
 
 def test_the_same_to_the_bit_each_time(small_tiles):
-    leaves, views = projections(18, 20, 16, heads=1)
+    leaves, views = projections(18, 20, 16, heads=1, count=1)
     alpha = torch.full((1, 1, 1), 1.4, device=DEVICE).requires_grad_()
     results = []
     for _ in range(2):
@@ -362,7 +362,7 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
-UPDATES = 4
+UPDATES = 3
 
 
 def train(backend):

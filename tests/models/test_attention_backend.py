@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerDecoderBase
 from helpers import MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
 from user_dir.attention import cpu, op
+from user_dir.entmax import op as entmax_op
 from user_dir.errors import UserError
 from user_dir.models.flags import attention_backend
+from user_dir.modules import multihead_attention
 
 ARCH = "adaptively_sparse_transformer"
 native = pytest.mark.skipif(cpu.kernel() is None, reason="no compiler")
@@ -57,6 +60,67 @@ def test_fused_is_refused_where_there_are_no_fused_kernels(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(UserError, match=r"fused: fused kernels for cuda need .* triton"):
         build("--attention-backend fused")
+
+
+@native
+def test_fused_is_refused_where_its_kernel_does_not_take_the_training():
+    model = build("--attention-backend fused --attention-dropout 0.1").float()
+    with pytest.raises(SystemExit, match=r"--attention-backend fused: on the CPU it has no dropout .* auto"):
+        model.train()
+    outputs(model.eval())  # which is no training
+    with pytest.raises(SystemExit, match=r"fused: .* not torch\.bfloat16; --attention-backend auto"):
+        build("--attention-backend fused").bfloat16().train()
+    build("--attention-backend fused").train()
+
+
+@native
+def test_fused_decodes_step_by_step_and_gives_weights(taken, monkeypatch):
+    monkeypatch.undo()  # steps have one query
+    sample, found = batch(), []
+    for backend in ("fused", "dense"):
+        model = build(f"--attention-backend {backend}").eval()
+        encoder_out, state = model.encoder(sample["src_tokens"], sample["src_lengths"]), {}
+        for t in range(1, 4):
+            step = model.decoder(sample["prev_output_tokens"][:, :t], encoder_out, incremental_state=state)
+        found.append((step[0], step[1]["attn"][0]))
+    torch.testing.assert_close(*found, **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "flags", ("", "--checkpoint-activations", "--offload-activations", "--cross-self-attention")
+)
+def test_the_decoder_passes_the_causal_mask(flags, monkeypatch):
+    sample, given = batch(), []
+    model = build(f"--attention-backend dense {flags}").train()
+    compute = multihead_attention.attention
+    monkeypatch.setattr(
+        multihead_attention,
+        "attention",
+        lambda *args, **named: given.append(named) or compute(*args, **named),
+    )
+    value = loss(model, sample)
+    value.backward()
+    decoder = [(each["causal"], each["attn_mask"] is None) for each in given][2:6:2]
+    assert decoder == ([(False, False)] if flags == "--cross-self-attention" else [(True, True)]) * 2
+    assert all((each["causal"], each["attn_mask"]) == (False, None) for each in given[:2])
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    monkeypatch.setattr(
+        type(model.decoder), "buffered_future_mask", TransformerDecoderBase.buffered_future_mask
+    )
+    model.zero_grad()
+    other = loss(model, sample)
+    other.backward()
+    torch.testing.assert_close(value, other, **MODEL_TOLERANCE)
+    for mine, stock in zip(gradients, (parameter.grad for parameter in model.parameters())):
+        torch.testing.assert_close(mine, stock, **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize("value, says", [("fast", "must be native or reference"), ("native", "unset it")])
+def test_a_wrong_entmax_backend_ends_the_run(value, says, monkeypatch):
+    monkeypatch.setenv("ENTMAX_BACKEND", value)
+    monkeypatch.setattr(entmax_op, "_native", lambda device: None)
+    with pytest.raises(UserError, match=f"ENTMAX_BACKEND={value}.* {says}"):
+        build()
 
 
 def outputs(model):
