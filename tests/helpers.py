@@ -14,6 +14,7 @@ import torch
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 from torch import Tensor
 
 # ---------------------------------------------------------------------------------------- tolerances
@@ -287,3 +288,11 @@ def script_module(name: str):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def whole_config(path: Path) -> dict:
+    """A training config as one file: what it shares with others, and its own."""
+    parts = [OmegaConf.load(path)]
+    names = [name for name in parts[0].pop("defaults", []) if name != "_self_"]
+    parts += [OmegaConf.load(path.with_name(f"{name}.yaml")) for name in names]
+    return OmegaConf.to_container(OmegaConf.merge(*parts))

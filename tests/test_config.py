@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from pathlib import Path
 
 import hydra
 import pytest
 import torch
+import yaml
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from helpers import dictionary, script_module
+from fairseq_cli import hydra_train
+from helpers import dictionary, script_module, whole_config
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
-from user_dir.config import KEEP_MEMORY, check_config, hydra_override
+from user_dir.config import KEEP_MEMORY, check_config, check_settings, hydra_override
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,12 +42,86 @@ def check(root: Path, *changes: str, config: Path = CONFIG) -> None:
     check_config(config, [hydra_override(change) for change in changes], root)
 
 
-@pytest.mark.parametrize(
-    "config", sorted(ROOT.glob("configs/*/alpha_entmax.yaml")), ids=lambda path: path.parent.name
-)
+CONFIGS = [
+    folder / f"{variant}.yaml"
+    for folder in sorted((ROOT / "configs").iterdir())
+    for variant in ("alpha_entmax", "entmax15", "softmax")
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_our_configs_pass(config, tmp_path):
     with pytest.raises(UserError, match="no binarised data in"):
         check(tmp_path, config=config)
+    assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
+    settings, name = check_settings(config, []), config.parent.name
+    assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
+    assert settings["model"]["attention_normalizer"] == config.stem.removeprefix("alpha_")
+    assert settings["optimization"]["max_update"] > 0  # of base.yaml
+
+
+@pytest.mark.parametrize("name", ["toy/alpha_entmax", "kftt-ja-en/softmax"])
+def test_fairseq_trains_by_the_settings_that_were_checked(name, monkeypatch, tmp_path):
+    """fairseq-hydra-train merges the config into its own defaults, which must not override base.yaml."""
+    config, store, composed = ROOT / "configs" / f"{name}.yaml", ConfigStore.instance(), {}
+    checked = check_settings(config, [])
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds its defaults
+    monkeypatch.setattr(hydra_train, "_hydra_main", lambda settings: composed.update(settings))
+    words = ["--config-dir", str(config.parent), "--config-name", config.stem, f"hydra.run.dir={tmp_path}"]
+    words += ["hydra/job_logging=disabled", "hydra/hydra_logging=disabled"]
+    monkeypatch.setattr(sys, "argv", ["fairseq-hydra-train", *words])
+    hydra_train.cli_main()
+    for section, settings in checked.items():
+        found = OmegaConf.to_container(composed[section], resolve=True)
+        assert {key: found[key] for key in settings} == settings
+
+
+def test_a_config_of_one_file_is_the_same(root, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(whole_config(CONFIG)))
+    check(root, config=path)
+    assert check_settings(path, []) == check_settings(CONFIG, [])
+
+
+@pytest.mark.parametrize(
+    "mine, base, words",
+    [
+        ("defaults: [_self_, base]", None, ["mine.yaml", "base, but there is no"]),
+        ("defaults: [base, _self_]", "common: {seed: 1}", ["mine.yaml", "must begin with _self_"]),
+        ("defaults: [base]", "common: {seed: 1}", ["mine.yaml", "must begin with _self_"]),
+        ("defaults: [_self_, base]", "common: [", ["base.yaml is not valid YAML", "line 1"]),
+        ("defaults: [_self_, base]", "common", ["base.yaml must hold sections"]),
+        (
+            "{defaults: [_self_, base], common: {seed: 2}}",
+            "common: {seed: 1}",
+            ["mine.yaml", "common.seed is set in", "base.yaml too"],
+        ),
+        ("defaults: [_self_, base]", "common: {sed: 1}", ["base.yaml", "common.sed"]),
+        ("{defaults: [_self_, base], common: {sed: 2}}", "common: {seed: 1}", ["mine.yaml", "common.sed"]),
+        ("defaults: [_self_, base]", "comon: {}", ["base.yaml", "unknown section 'comon'"]),
+    ],
+)
+def test_what_configs_share(tmp_path, mine, base, words):
+    path = tmp_path / "mine.yaml"
+    path.write_text(mine)
+    if base:
+        (tmp_path / "base.yaml").write_text(base)
+    with pytest.raises(UserError) as caught:
+        check_settings(path, [])
+    assert str(caught.value).startswith(f"{tmp_path / words[0]}")  # a broken file is named first
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_the_file_of_a_wrong_setting_is_named(root, tmp_path):
+    for part in ("base", "alpha_entmax"):
+        (tmp_path / f"{part}.yaml").write_text((CONFIG.parent / f"{part}.yaml").read_text())
+    base, mine = tmp_path / "base.yaml", tmp_path / "alpha_entmax.yaml"
+    with pytest.raises(UserError, match=r"alpha_entmax\.yaml: model\.dropout must be a number, not 'much'"):
+        check(root, "model.dropout=much", config=mine)
+    base.write_text(base.read_text().replace("dropout: 0.1", "dropout: much"))
+    with pytest.raises(UserError, match=r"base\.yaml: model\.dropout must be a number, not 'much'"):
+        check(root, config=mine)
 
 
 def test_a_config_with_its_data_passes(root):

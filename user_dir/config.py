@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import warnings
 from dataclasses import fields, is_dataclass
@@ -94,7 +95,8 @@ def check_settings(path: Path, overrides: list[str]) -> dict:
     config = _compose(path, overrides)
     for section in config:
         if section not in SECTIONS:
-            raise UserError(f"{path}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
+            where = _place(path, section)
+            raise UserError(f"{where}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
         _check_section(path, section, config[section])
     _check_model(path, config.get("model"))
     task = config.get("task")
@@ -130,8 +132,7 @@ def _compose(path: Path, overrides: list[str]) -> dict:
         raise UserError(
             f"{path}: hydra wants a name that ends in .yaml, and fairseq keeps config.yaml for its own"
         )
-    if not isinstance(read_yaml(path)[0], dict):
-        raise UserError(f"{path} must hold sections such as task, model and optimization")
+    _check_defaults(path)
     logging.getLogger("hydra").setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
@@ -148,6 +149,60 @@ def _compose(path: Path, overrides: list[str]) -> dict:
         AttributeError,
     ) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def _check_defaults(path: Path) -> None:
+    """Check what a config takes from files beside it, as ours take what they share from ``base.yaml``.
+
+    fairseq merges the config that it is started with into all of its own defaults: they override what comes
+    before that config in the defaults list, and what comes after it overrides its own settings.
+
+    Raises:
+        UserError: a file is missing, or training would not be by the settings as they are written.
+    """
+    values, beside = _sections(path), _beside(path)
+    if beside and values["defaults"][0] != "_self_":
+        raise UserError(
+            f"{path}: defaults must begin with _self_; otherwise fairseq's own defaults override what "
+            f"{beside[0]} sets"
+        )
+    for file in beside:
+        if not file.is_file():
+            raise UserError(f"{path}: its defaults name {file.stem}, but there is no {file}")
+        shared = _sections(file)
+        for section, settings in values.items():
+            for key in settings if isinstance(settings, dict) else ():
+                if isinstance(shared.get(section), dict) and key in shared[section]:
+                    raise UserError(
+                        f"{path}: {section}.{key} is set in {file} too, which would override it; set it in "
+                        f"one of the two, or on the command line ({section}.{key}=VALUE)"
+                    )
+
+
+def _sections(path: Path) -> dict:
+    """The sections of a YAML file, before anything is composed."""
+    values = read_yaml(path)[0]
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must hold sections such as task, model and optimization")
+    return values
+
+
+def _beside(path: Path) -> list[Path]:
+    """The files in a config's own folder that its defaults list names."""
+    defaults = _sections(path).get("defaults")
+    names = defaults if isinstance(defaults, list) else []
+    names = [name for name in names if isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name)]
+    return [path.with_name(f"{name.removesuffix('.yaml')}.yaml") for name in names if name != "_self_"]
+
+
+def _place(path: Path, section: str, key: str | None = None, value=None) -> Path:
+    """The file to blame for a setting: one that the defaults name if it has it so, otherwise the config."""
+    for file in _beside(path):
+        settings = _sections(file).get(section)
+        known = isinstance(settings, dict) and (key, value) in settings.items()
+        if known or (key is None and section in _sections(file)):
+            return file
+    return path
 
 
 def _check_section(path: Path, section: str, settings) -> None:
@@ -167,7 +222,8 @@ def _check_section(path: Path, section: str, settings) -> None:
             OmegaConf.merge(schema, {key: value})
         except OmegaConfBaseException as error:
             reason = str(error).split("\n")[0]
-            raise UserError(f"{path}: {section}.{key} cannot be {value!r}: {reason}") from None
+            where = _place(path, section, key, value)
+            raise UserError(f"{where}: {section}.{key} cannot be {value!r}: {reason}") from None
 
 
 def _registry(section: str) -> dict:
@@ -187,10 +243,11 @@ def _check_model(path: Path, model) -> None:
     for key, value in model.items():
         if key == "_name":
             continue
+        where = _place(path, "model", key, value)
         if key not in known:
-            raise UserError(f"{path}: unknown setting model.{key} of {name}")
+            raise UserError(f"{where}: unknown setting model.{key} of {name}")
         if known[key].type in (int, float) and not isinstance(value, (int, float, type(None))):
-            raise UserError(f"{path}: model.{key} must be a number, not {value!r}")
+            raise UserError(f"{where}: model.{key} must be a number, not {value!r}")
     ARCH_CONFIG_REGISTRY[name](argparse.Namespace(**model))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 from commands import ROOT, read_alpha_log, run, script
+from helpers import whole_config
 
 sys.path.insert(0, str(ROOT / "tests" / "corpora"))
 
@@ -109,11 +110,9 @@ def test_a_training_starts_from_every_config(trained, name, variant):
 @pytest.mark.parametrize("name", releases.RELEASES)
 def test_the_configs_say_what_the_paper_says(name):
     """Base model, 8192 tokens a batch, 20,000 updates of warm-up; the variants differ in attention alone."""
-    import yaml
-
     found = []
     for variant in VARIANTS:
-        config = yaml.safe_load((ROOT / "configs" / name / f"{variant}.yaml").read_text())
+        config = whole_config(ROOT / "configs" / name / f"{variant}.yaml")
         assert config["model"]["_name"] == "adaptively_sparse_transformer"
         assert config["dataset"]["max_tokens"] * config["optimization"]["update_freq"][0] == 8192
         assert config["lr_scheduler"]["_name"] == "inverse_sqrt"

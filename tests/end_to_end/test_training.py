@@ -9,6 +9,7 @@ import torch
 import yaml
 from commands import ROOT, fairseq, read_alpha_log, refused, script, train
 from fairseq import checkpoint_utils
+from helpers import whole_config
 
 from user_dir.checkpoints import load_checkpoint
 
@@ -163,7 +164,7 @@ def test_checkpoint_from_the_midst_of_a_schedule_has_the_alpha_of_then(corpus, t
 def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_path):
     """With a rate and a weight decay of 0 for its group, α stays as it began."""
     log = tmp_path / "alpha.jsonl"
-    config = yaml.safe_load((ROOT / "configs/toy/alpha_entmax.yaml").read_text())
+    config = whole_config(ROOT / "configs/toy/alpha_entmax.yaml")
     config["optimizer"] = {
         "_name": "composite",
         "groups": {

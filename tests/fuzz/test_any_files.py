@@ -13,7 +13,7 @@ import torch
 import yaml
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import SMALL, dictionary, parse, translation_task
+from helpers import SMALL, dictionary, parse, translation_task, whole_config
 from hypothesis import strategies as st
 from mutations import JUNK, TENSORS, broken, changed
 from search import search, sentence
@@ -246,7 +246,11 @@ def test_attention_maps(folder, data):
 
 # ------------------------------------------------------------------------------------ configs and corpora
 
-CONFIG = yaml.safe_load((ROOT / "configs" / "toy" / "alpha_entmax.yaml").read_text(encoding="utf-8"))
+TOY = ROOT / "configs" / "toy"
+CONFIG = whole_config(TOY / "alpha_entmax.yaml")
+PARTS = [
+    yaml.safe_load((TOY / name).read_text(encoding="utf-8")) for name in ("alpha_entmax.yaml", "base.yaml")
+]
 CORPUS = {
     "title": "a corpus",
     "languages": ["de", "en"],
@@ -278,6 +282,14 @@ def yaml_files(whole):
 def test_configs(folder, content, overrides):
     path = written(folder / "a.yaml", content)
     sentence(lambda: check_config(path, [hydra_override(each) for each in overrides], folder))
+
+
+@search(60)
+@hypothesis.given(yaml_files(PARTS[0]), yaml_files(PARTS[1]))
+def test_configs_that_share(folder, content, shared):
+    path = written(folder / "a.yaml", content)
+    written(folder / "base.yaml", shared)
+    sentence(lambda: check_config(path, [], folder))
 
 
 def use_description(path: Path) -> None:
