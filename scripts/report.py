@@ -79,14 +79,18 @@ def parse_args(argv=None) -> argparse.Namespace:
 
 def name_files(model: argparse.Namespace) -> None:
     """Fill in where the files of a model lie that were not given; ``source`` is what it was named by."""
+    from user_dir.io import packed_or_plain
+
     given = vars(model)
     model.path, statistics = given.get("path"), given.get("statistics")
     model.source = model.path or statistics
-    stem = model.path.with_suffix("") if model.path else Path(str(statistics).removesuffix(".json"))
+    named = str(statistics).removesuffix(".bz2").removesuffix(".json")
+    stem = model.path.with_suffix("") if model.path else Path(named)
     stem = stem.with_name(stem.name.removesuffix(".heads"))
     model.statistics = statistics or stem.with_name(f"{stem.name}.heads.json")
     model.report = stem.with_name(f"{stem.name}.report.html")
-    maps, log = stem.with_name(f"{stem.name}.attention.npz"), stem.with_name("alpha.jsonl")
+    maps = stem.with_name(f"{stem.name}.attention.npz")
+    log = packed_or_plain(stem.with_name("alpha.jsonl"))
     model.maps_given = "maps" in given
     model.maps = given.get("maps", maps)
     model.alpha_log = given.get("alpha_log", log if log.is_file() else None)

@@ -191,7 +191,7 @@ def _beside(path: Path) -> list[Path]:
     """The files in a config's own folder that its defaults list names."""
     defaults = _sections(path).get("defaults")
     names = defaults if isinstance(defaults, list) else []
-    names = [name for name in names if isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name)]
+    names = [name for name in names if isinstance(name, str) and re.fullmatch(r"\w[\w.-]{,99}", name)]
     return [path.with_name(f"{name.removesuffix('.yaml')}.yaml") for name in names if name != "_self_"]
 
 

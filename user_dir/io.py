@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import io
 import json
 import os
 import re
@@ -22,6 +24,10 @@ except ImportError:  # no such locks on Windows
     fcntl = None
 
 
+PACKED = ".bz2"
+"""Ends the names of compressed files, as records of experiments have them."""
+MOST = 64 << 20
+"""Bytes to which a compressed file may unpack; the logs and tables of a run have less than a tenth of it."""
 LONGEST = 100  # characters of a name
 
 
@@ -135,10 +141,41 @@ def write_text(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
-    """Read a text file; ``what`` describes it in the ``UserError`` where it cannot be read."""
+def write_packed(path: Path, text: str) -> None:
+    """Write a text file compressed by bzip2, in UTF-8; the same text always makes the same file."""
+    with written_beside(path) as beside:
+        beside.write_bytes(bz2.compress(text.encode("utf-8")))
+
+
+def packed_or_plain(path: Path) -> Path:
+    """``path``, or where only that is there, the compressed file beside it."""
+    packed = path.with_name(path.name + PACKED)
+    return packed if packed.is_file() and not path.is_file() else path
+
+
+def unpack(path: Path) -> bytes:
+    """What a ``.bz2`` file holds; raises UserError where that is more than :data:`MOST` bytes, or broken."""
     try:
+        with bz2.open(path) as file:
+            content = file.read(MOST + 1)
+    except EOFError:
+        raise UserError(f"{path} is cut short; get it again") from None
+    except OSError as error:
+        reason = error.strerror or "it is not a bzip2 file"
+        raise UserError(f"cannot unpack {path}: {reason}") from None
+    if len(content) > MOST:
+        raise UserError(f"{path} unpacks to more than {MOST >> 20} MiB; unpack it yourself if you trust it")
+    return content
+
+
+def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
+    """A file as text, unpacked if its name ends in ``.bz2``; ``what`` it is to be, for the ``UserError``."""
+    try:
+        if path.suffix == PACKED:
+            return io.TextIOWrapper(io.BytesIO(unpack(path)), encoding).read()
         return path.read_text(encoding=encoding)
+    except UserError:
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UserError(f"cannot read {what} {path}: {reason}") from None

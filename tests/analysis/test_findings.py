@@ -15,6 +15,7 @@ from user_dir.analysis.sources import ModelAnalysis, read_model
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
+from user_dir.io import write_packed
 
 IMPORTANCE = {
     "loss": 2.0,
@@ -116,6 +117,13 @@ def test_what_lies_beside_the_statistics_is_read(tmp_path):
     (tmp_path / "average.importance.json").write_text(json.dumps(IMPORTANCE))
     found = read_model(path)
     assert found.trajectories.updates[-1] == 400 and found.importance["loss"] == 2.0
+
+    packed = tmp_path / "packed" / "average.heads.json.bz2"
+    for name in ("average.heads.json", "average.importance.json", "alpha.jsonl"):
+        write_packed(packed.with_name(f"{name}.bz2"), (tmp_path / name).read_text())
+    again = read_model(packed)
+    assert (again.statistics, again.importance) == (found.statistics, found.importance)
+    assert again.trajectories.updates == found.trajectories.updates
 
     for wrong in ("[]", "{", '{"loss": 1}', json.dumps({**IMPORTANCE, "curves": {"a": {"pruned": [1]}}})):
         (tmp_path / "average.importance.json").write_text(wrong)

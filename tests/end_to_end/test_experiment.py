@@ -15,6 +15,7 @@ from commands import ROOT, refused, script
 from user_dir.experiments.folders import open_job, state
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.running import run_all
+from user_dir.io import read_text
 
 pytestmark = pytest.mark.slow
 
@@ -97,12 +98,12 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
 
     # What is kept of it is whole, and names no place of this machine's.
     kept = {str(file.relative_to(job.record)): file for file in job.record.rglob("*") if file.is_file()}
-    scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en", "json")]
-    heads = ["average.heads.json", "average.importance.json", "alpha.jsonl"]
+    scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en.bz2", "json")]
+    heads = ["average.heads.json.bz2", "average.importance.json.bz2", "alpha.jsonl.bz2"]
     assert set(kept) == {"asked.json", "result.json", *heads, *scored}
     assert (job.record / "result.json").read_text() == job.result.read_text()
-    for file in (job.record / name for name in ("average.heads.json", "evaluation/exam.json")):
-        assert str(job.folder) not in file.read_text()
+    for file in (job.record / name for name in ("average.heads.json.bz2", "evaluation/exam.json")):
+        assert str(job.folder) not in read_text(file, "the record")
 
     # Done, it is left alone; asked for with other settings, it is refused and left alone.
     before = {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path}

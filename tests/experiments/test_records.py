@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from user_dir.config import check_settings, hydra_override
+from user_dir.corpora.readers import read_lines
 from user_dir.experiments.plan import read_plan
+from user_dir.io import read_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "experiments" / "records"
@@ -33,10 +35,15 @@ def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
     evaluated = json.loads((folder / "result.json").read_text())["evaluation"]
     for split, scores in evaluated.items():
         target = scores["direction"].partition("-")[2]
-        lines = (folder / "evaluation" / f"{split}.{target}").read_text(encoding="utf-8").split("\n")[:-1]
-        assert len(lines) == scores["sentences"]
+        assert len(list(read_lines(folder / "evaluation" / f"{split}.{target}.bz2"))) == scores["sentences"]
 
 
 def test_records_name_no_place_of_a_machine():
-    for path in RECORDS.rglob("*.json"):
-        assert not re.search(r'["= ]/\w+/', path.read_text(encoding="utf-8")), path
+    files = [*RECORDS.rglob("*.json"), *RECORDS.rglob("*.json.bz2")]
+    assert len(files) > 6 * len(FOLDERS) > 0
+    for path in files:
+        assert not re.search(r'["= ]/\w+/', read_text(path, "the record")), path
+
+
+def test_records_stay_small():
+    assert sum(path.stat().st_size for path in RECORDS.rglob("*")) < 3e6

@@ -7,6 +7,7 @@ import pytest
 from sacrebleu.dataset import DATASETS
 
 from user_dir.errors import UserError
+from user_dir.io import write_packed
 from user_dir.translation.systems import read_systems
 
 
@@ -47,6 +48,14 @@ def test_evaluations_bring_their_references_and_settings(evaluation, tmp_path):
     assert (
         read_systems([("a", files[:1]), ("b", files[1:])], [other, other])[1].references == [["1", "2"]] * 2
     )
+
+
+def test_translations_may_be_compressed(evaluation, tmp_path):
+    plain, packed = evaluation("a"), evaluation("b", lines=["x y", "z"])
+    write_packed(tmp_path / "b" / "test.en.bz2", (tmp_path / "b" / "test.en").read_text())
+    (tmp_path / "b" / "test.en").unlink()
+    systems, _ = read_systems([("a", [plain]), ("b", [packed])], None)
+    assert systems[1].translations == (["x y", "z"],)
 
 
 def test_references_of_sacrebleu(evaluation, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
-from ..io import parse_json, read_text
+from ..io import PACKED, packed_or_plain, parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories, read_trajectories
 
@@ -31,11 +31,14 @@ class ModelAnalysis:
 def read_model(path: Path) -> ModelAnalysis:
     """Read ``NAME.heads.json`` and, where they lie beside it, ``NAME.importance.json`` and ``alpha.jsonl``.
 
+    Each may be compressed, with ``.bz2`` after its name.
+
     Raises:
         UserError: a file is not what its name says, or the α log is of another model.
     """
-    log = path.with_name("alpha.jsonl")
-    importance = path.with_name(path.name.removesuffix(".json").removesuffix(".heads") + ".importance.json")
+    stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
+    log = packed_or_plain(path.with_name("alpha.jsonl"))
+    importance = packed_or_plain(path.with_name(f"{stem}.importance.json"))
     model = ModelAnalysis(
         str(path),
         read_statistics(path),

@@ -1,7 +1,7 @@
 """What is kept of a run beside the repository's code: every figure and translation, but no model.
 
-A record has the layout of the run's folder, so that what reads one reads the other. Paths of this machine
-are made relative in it.
+A record has the layout of the run's folder, so that what reads one reads the other. Its larger files are
+compressed, with ``.bz2`` after their names; paths of this machine are made relative.
 """
 
 from __future__ import annotations
@@ -10,29 +10,37 @@ import json
 from pathlib import Path
 
 from ..errors import UserError
-from ..io import name_fault, shown, within, write_text
+from ..io import PACKED, name_fault, shown, within, write_packed, write_text
 from .folders import ASKED, Job, read_json
 from .training import ROOT
 
-KEPT = (ASKED, "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*.json")
+COMPRESSED = ("alpha.jsonl", "average.heads.json", "average.importance.json")
+KEPT = (ASKED, "evaluation/*.json")
 
 
 def keep(job: Job) -> None:
     """Copy what is to be kept, result.json last: where it is, the record is whole."""
+    for name in COMPRESSED:
+        if (job.folder / name).is_file():
+            _copy(job, job.folder / name, compressed=True)
     for pattern in KEPT:
         for file in sorted(job.folder.glob(pattern)):
             _copy(job, file)
             if file.parent.name == "evaluation":
-                _copy(job, _translations(file))
+                _copy(job, _translations(file), compressed=True)
     _copy(job, job.result)
 
 
-def _copy(job: Job, file: Path) -> None:
+def _copy(job: Job, file: Path, compressed: bool = False) -> None:
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
         for place in (ROOT, job.folder):
             text = text.replace(json.dumps(f"{place}/", ensure_ascii=False).strip('"'), "")
-    write_text(within(job.record, job.record / file.relative_to(job.folder)), text)
+    record = within(job.record, job.record / file.relative_to(job.folder))
+    if compressed:
+        write_packed(record.with_name(record.name + PACKED), text)
+    else:
+        write_text(record, text)
 
 
 def _translations(evaluation: Path) -> Path:

@@ -9,7 +9,7 @@ from sacrebleu.dataset import DATASETS
 
 from ..corpora.readers import read_lines
 from ..errors import UserError
-from ..io import name_fault, parse_json, read_text, shown
+from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("test_set", "direction", "references", "bleu_signature")
@@ -128,7 +128,7 @@ def _read(file: Path) -> _Read:
         raise UserError(
             f"{file} is no evaluation of evaluate.py's: its translations' name {shown(beside)} {fault}"
         )
-    translations = _text(file.parent / beside)
+    translations = _text(packed_or_plain(file.parent / beside))
     signature = dict(part.partition(":")[::2] for part in evaluation["bleu_signature"].split("|"))
     references = _references(file, evaluation["references"], evaluation["direction"])
     return _Read(translations, TestSet(references, signature.get("tok"), signature.get("case") == "lc"))

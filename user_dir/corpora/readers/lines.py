@@ -1,23 +1,26 @@
-"""Plain text, one sentence a line, perhaps gzipped: the Moses format of OPUS, Europarl and most others."""
+"""Plain text, one sentence a line, perhaps compressed: the Moses format of OPUS, Europarl and most others."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from ...errors import UserError
+from ...io import PACKED, unpack
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, plain or ``.gz``, ended by "\n" or "\r\n" and by nothing else.
+    r"""Lines of a UTF-8 file, plain, ``.gz`` or ``.bz2``, ended by "\n" or "\r\n" and by nothing else.
 
     U+2028, U+0085 and the like stay in the line. A "\r" inside a line becomes a space, since many programs
     would take it for the end of one; a byte order mark is dropped.
     """
     try:
-        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+        with _open(path) as file:
             for number, line in enumerate(file, start=1):
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -29,3 +32,9 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield text.rstrip("\n").rstrip("\r").replace("\r", " ")
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UserError(f"{path} is not a whole gzip file; get it again") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == PACKED:
+        return io.BytesIO(unpack(path))
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")

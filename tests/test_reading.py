@@ -1,0 +1,78 @@
+"""Compressed files: read as they were written, and bounded whatever they hold."""
+
+from __future__ import annotations
+
+import bz2
+
+import pytest
+
+from user_dir import reading
+from user_dir.analysis.sources import read_statistics
+from user_dir.analysis.trajectories import read_alpha_log
+from user_dir.corpora.readers import read_lines
+from user_dir.errors import UserError
+from user_dir.io import packed_or_plain, read_text, unpack, write_packed
+
+READERS = [
+    lambda path: list(read_lines(path)),
+    lambda path: read_text(path, "it"),
+    read_statistics,
+    read_alpha_log,
+]
+
+
+def test_what_was_written_is_read(tmp_path):
+    path = tmp_path / "new" / "a.txt.bz2"
+    write_packed(path, "α\nein Satz\n")
+    first = path.read_bytes()
+    assert read_text(path, "it") == "α\nein Satz\n" and list(read_lines(path)) == ["α", "ein Satz"]
+    write_packed(path, "α\nein Satz\n")
+    assert path.read_bytes() == first, "of the same text the same file"
+
+
+def test_the_plain_file_comes_first(tmp_path):
+    plain, packed = tmp_path / "a", tmp_path / "a.bz2"
+    assert packed_or_plain(plain) == plain
+    write_packed(packed, "packed")
+    assert packed_or_plain(plain) == packed
+    plain.write_text("plain")
+    assert packed_or_plain(plain) == plain
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_bomb_is_refused(tmp_path, monkeypatch, read):
+    monkeypatch.setattr(reading, "MOST", 2 << 20)
+    path = tmp_path / "bomb.bz2"
+    path.write_bytes(bz2.compress(bytes(1 << 20)) * 100_000)  # 100 GiB
+    with pytest.raises(UserError, match=r"bomb\.bz2 unpacks to more than 2 MiB"):
+        read(path)
+    path.write_bytes(bz2.compress(bytes(1 << 20)) * 2)
+    assert len(unpack(path)) == 2 << 20
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (b"plain text", "not a bzip2 file"),
+        (bz2.compress(b"text" * 100)[:-9], "cut short"),
+        (b"", "cut short"),
+    ],
+)
+@pytest.mark.parametrize("read", READERS)
+def test_broken_files_are_refused(tmp_path, read, content, reason):
+    path = tmp_path / "a.bz2"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"a\.bz2.*{reason}"):
+        read(path)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"cannot unpack .*a\.bz2: No such file"):
+        read_text(tmp_path / "a.bz2", "it")
+
+
+def test_text_that_is_none(tmp_path):
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(b"\xff\xfe"))
+    with pytest.raises(UserError, match=r"cannot read the log .*a\.bz2: it is not text"):
+        read_text(path, "the log")
