@@ -7,6 +7,8 @@ which registers the model and installs the :mod:`.guards`.
 import importlib
 import os
 
+__version__ = "0.1.0"
+
 
 class _Path(list):
     """The package's ``__path__``, which imports the models as fairseq finds its ``--user-dir`` in it.

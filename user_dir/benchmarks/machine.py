@@ -94,7 +94,9 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree, marked where files differ from it; None outside of git."""
+    """The commit of the working tree, marked where files differ from it; None outside of it."""
+    if not (ROOT / "pyproject.toml").is_file():  # an installed package, perhaps within another repository
+        return None
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],

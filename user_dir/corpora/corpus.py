@@ -10,7 +10,9 @@ from ..io import name_fault, shown
 from . import normalising
 from .description import Description, read_description
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+_CHECKOUT = Path(__file__).resolve().parents[2]
+DATA = _CHECKOUT / "data" if (_CHECKOUT / "pyproject.toml").is_file() else Path("data")
+"""The repository's data folder; of an installed package, ``data`` in the working directory."""
 
 
 @dataclass(frozen=True)

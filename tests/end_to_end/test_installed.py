@@ -1,0 +1,35 @@
+"""The wheel as fairseq's plugin: trained through the folder that ``python -m adaptively_sparse`` names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import fairseq, read_alpha_log, train_flags
+from wheels import PIP, build_wheel
+
+from user_dir.checkpoints import load_checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+def test_fairseq_trains_with_the_installed_package(corpus, tmp_path, monkeypatch):
+    packages = tmp_path / "packages"
+    wheel = build_wheel(tmp_path)
+    subprocess.run([*PIP, "install", "--no-deps", "--no-index", "--target", packages, wheel], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-m", "adaptively_sparse"]
+    named = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
+    plugin = Path(named.stdout.strip())
+    assert plugin == packages / "adaptively_sparse"
+
+    run, log = tmp_path / "run", tmp_path / "alpha.jsonl"
+    flags = train_flags(corpus, run, "--alpha-log", log, "--alpha-log-interval", "1", "--max-update", "2")
+    flags[flags.index("--user-dir") + 1] = str(plugin)
+    fairseq("train", *flags, cwd=tmp_path)
+    state = load_checkpoint(run / "checkpoint_last.pt")
+    assert state["cfg"]["common"]["user_dir"] == str(plugin)
+    assert [line["update"] for line in read_alpha_log(log)] == [0, 1, 2]

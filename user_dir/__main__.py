@@ -1,0 +1,6 @@
+"""The folder to give to fairseq: ``fairseq-train --user-dir "$(python -m adaptively_sparse)" …``."""
+
+from pathlib import Path
+
+if __name__ == "__main__":
+    print(Path(__file__).resolve().parent)
