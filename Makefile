@@ -52,5 +52,5 @@ audit: .tools/bin/uv  ## known holes in what constraints.txt names (asks PyPI)
 	$(PYTHON) -m venv --clear .tools
 	.tools/bin/python -m pip install --quiet uv==0.13.9 pip-audit==2.10.1
 
-clean:  ## remove what training left, but no data and no environment
-	rm -rf checkpoints outputs .mypy_cache .pytest_cache .ruff_cache
+clean:  ## remove what training and building left, but no data and no environment
+	rm -rf checkpoints outputs build adaptively_sparse.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -33,10 +33,10 @@ def python(wheel, tmp_path_factory):
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     (folder / "torch").mkdir()
-    for name in with_requirements("torch"):
-        distribution = importlib.metadata.distribution(name)
+    for distribution in map(importlib.metadata.distribution, with_requirements("torch")):
         for top in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
-            (folder / "torch" / top).symlink_to(distribution.locate_file(top))
+            if not (folder / "torch" / top).exists():  # NVIDIA's libraries share a folder
+                (folder / "torch" / top).symlink_to(distribution.locate_file(top))
     (packages,) = (folder / "venv").glob("lib/*/site-packages")
     (packages / "torch.pth").write_text(str(folder / "torch"))
     subprocess.run([*PIP, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
