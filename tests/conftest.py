@@ -11,6 +11,7 @@ logging.basicConfig(level=logging.INFO)
 import fairseq.utils  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from once import Once  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -24,6 +25,12 @@ import user_dir.models  # noqa: E402, F401  registers the model and its architec
 
 # The tensors are small: more threads would cost more than they gain.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """``once(name, fill)``: a folder that ``fill(folder)`` fills once a run, for all workers."""
+    return Once(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(autouse=True)

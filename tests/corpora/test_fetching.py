@@ -114,7 +114,7 @@ def test_a_run_killed_while_extracting_goes_on(tmp_path, published, monkeypatch,
         patch.setattr(archives, "_copy", copy_then_die)
         child = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, raw))
         child.start()
-        child.join(60)
+        child.join(600)
     assert child.exitcode == -signal.SIGKILL
     prepare(corpus, raw, releases.vocabulary_size(NAME), workers=1)
     assert contents(corpus.folder) == contents(whole.folder)

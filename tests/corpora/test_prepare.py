@@ -177,7 +177,7 @@ def test_a_killed_run_is_resumed(data, raw, tmp_path, monkeypatch, stage):
         kill_in(patch, stage)
         child = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, raw))
         child.start()
-        child.join(60)
+        child.join(600)
     assert child.exitcode == -signal.SIGKILL
     with pytest.raises(UserError, match="not prepared"):
         corpus.require_prepared()

@@ -41,7 +41,7 @@ def forks() -> Forks:
 
 
 def fairseq(command: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
-    """Run ``fairseq-COMMAND``."""
+    """Run ``fairseq-COMMAND``; ``anew`` as :mod:`forks` has it."""
     return checked(forks().run("-m", f"fairseq_cli.{command}", *flags, **options), check)
 
 
@@ -60,7 +60,7 @@ def here(command: str, *flags, stdin: str = "") -> str:
 
 
 def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
-    """Run ``scripts/NAME.py``."""
+    """Run ``scripts/NAME.py``; ``anew`` as :mod:`forks` has it."""
     return checked(forks().run(ROOT / "scripts" / f"{name}.py", *flags, **options), check)
 
 

@@ -1,7 +1,8 @@
-"""Python programs as forks of one process that has loaded the libraries: most of what a start takes.
+"""Python programs as forks of a process that has loaded fairseq and the plugin: most of what a start takes.
 
-Each loads fairseq and the plugin anew and runs to the interpreter's own end: what it says and its exit status
-are those of a process started anew. Processes that it starts itself are.
+Each runs to the interpreter's own end, so that what it prints and its exit status are those of a process of
+its own. A program started with ``anew`` is the fork of a process that has loaded libraries alone; it imports
+fairseq and the plugin itself, in its own order. What a program starts in turn are ordinary processes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import logging
 import os
 import resource
 import runpy
@@ -25,6 +27,8 @@ NO_NETWORK = Path(__file__).with_name("no_network")
 # What takes seconds of the import of fairseq.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
 LIBRARIES += ("sacrebleu", "tensorboardX")
+# And the rest, with what our scripts import.
+LOADED = ("fairseq.options", "fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
 
 
 def environment() -> dict[str, str]:
@@ -46,11 +50,13 @@ class Forks:
             bufsize=0,  # else a line could wait here that select does not know of
         )
 
-    def start(self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None) -> None:
+    def start(
+        self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None, anew: bool = False
+    ) -> None:
         """Start ``python WORDS``; with ``file_size``, no file of it can grow beyond so many bytes."""
         Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
-        asked = [self.words, str(cwd), environment(), self.files, file_size]
+        asked = [anew, self.words, str(cwd), environment(), self.files, file_size]
         self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
         self.pid = int(self.parent.stdout.readline())
 
@@ -88,14 +94,35 @@ class Forks:
         self.parent.communicate()
 
 
-def next_program() -> list[str]:
-    """Fork for each program that comes in; returns, in the fork, its words."""
+def next_program(loaded: bool = False) -> list[str]:
+    """Fork for each program that comes in; returns, in the fork, its words.
+
+    The process that has loaded libraries alone passes what need not start anew on to a fork of its own, which
+    loads the rest and does the same.
+    """
     # A shell starts what goes to the background with Ctrl-C ignored, and children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    to_loaded = from_loaded = None
     for line in sys.stdin:
+        anew, words, cwd, variables, files, file_size = json.loads(line)
+        if not anew and not loaded:
+            if to_loaded is None:
+                (its_input, to_loaded), (from_loaded, its_output) = os.pipe(), os.pipe()
+                if not os.fork():
+                    os.dup2(its_input, 0), os.dup2(its_output, 1)
+                    for descriptor in (its_input, to_loaded, from_loaded, its_output):
+                        os.close(descriptor)
+                    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+                    load()
+                    return next_program(loaded=True)
+                os.close(its_input), os.close(its_output)
+                from_loaded = open(from_loaded, encoding="utf-8")  # noqa: SIM115
+            os.write(to_loaded, line.encode())
+            for _ in range(2):
+                print(from_loaded.readline(), end="", flush=True)
+            continue
         pid = os.fork()
         if not pid:
-            words, cwd, variables, files, file_size = json.loads(line)
             os.environ.clear()
             os.environ.update(variables)
             os.chdir(cwd)
@@ -110,10 +137,21 @@ def next_program() -> list[str]:
     sys.exit()
 
 
+def load() -> None:
+    """Import fairseq and the plugin, and leave everything else as an interpreter that starts has it."""
+    sys.path.insert(0, str(ROOT))
+    for name in LOADED:
+        importlib.import_module(name)
+    sys.path.remove(str(ROOT))
+    logging.root.handlers.clear()  # the first basicConfig of a program counts
+    logging.root.setLevel(logging.WARNING)
+    gc.freeze()  # else each fork would go through all of it, and copy it
+
+
 if __name__ == "__main__":
     for library in LIBRARIES:
         importlib.import_module(library)
-    gc.freeze()  # else each fork would go through all of it, and copy it
+    gc.freeze()
     words = next_program()
     if words[0] == "-m":
         sys.argv, sys.path[0] = words[1:], os.getcwd()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ UPDATES = 60  # in epochs of 20
 def experiment(small, tmp_path_factory):
     """An experiment of one run, as a file; the overrides as a list to be changed."""
     folder = tmp_path_factory.mktemp("experiment")
-    overrides = [f"task.data={small / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
+    mine = shutil.copytree(small, folder / "data" / "mine")  # a test takes a file of it away for a while
+    overrides = [f"task.data={mine / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
     overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
     overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
     overrides += ["dataset.max_tokens=1000", "dataset.num_workers=0"]
@@ -63,7 +65,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     assert state(job) == "running"
     assert run_all([job], print) == ({}, ["alpha-seed1"]), "two processes at one run"
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     assert state(job) == "interrupted", "what it ran goes on"
 

@@ -10,7 +10,6 @@ import sys
 
 import numpy as np
 import pytest
-import sacrebleu
 import torch
 from commands import ROOT, fairseq, refused, script, train
 
@@ -88,40 +87,38 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, data, corpus, mo
     assert "attention maps of 24 sentences" in done.stdout
 
 
+SIX_HEADS = ["--encoder-layers", "1", "--decoder-layers", "1", "--disable-validation"]
+SIX_HEADS += ["--encoder-attention-heads", "2", "--decoder-attention-heads", "2"]
+
+
 @pytest.fixture(scope="module")
-def small(corpus, tmp_path_factory):
+def six_heads(corpus, once):
     """A checkpoint with six heads."""
-    folder = tmp_path_factory.mktemp("small")
-    sizes = ["--encoder-layers", "1", "--decoder-layers", "1"]
-    sizes += ["--encoder-attention-heads", "2", "--decoder-attention-heads", "2"]
-    train(
-        corpus, folder, *sizes, "--max-update", "30", "--disable-validation", "--max-target-positions", "40"
-    )
-    return folder / "checkpoint_last.pt"
+    flags = [*SIX_HEADS, "--max-update", "6", "--max-target-positions", "40"]
+    return once("six-heads", lambda folder: train(corpus, folder, *flags)) / "checkpoint_last.pt"
 
 
-def test_head_importance(data, corpus, small, tmp_path):
+def test_head_importance(small, tmp_path):
+    """BLEU of the model without a mask is that of evaluate.py, and the masks are felt."""
+    train(small, tmp_path, *SIX_HEADS, "--max-update", "100", "--lr", "0.01")
     output = tmp_path / "importance.json"
-    where = ["--path", small, "--corpus", "toy", "--data", data]
-    flags = ["--sentences", "12", "--points", "3", "--random-orders", "2", "--bleu", "--beam", "1"]
-    done = script("head_importance", *where, "--output", output, *flags, "--subset", "test")
+    where = ["--path", tmp_path / "checkpoint_last.pt", "--corpus", "mine", "--data", small.parent]
+    flags = ["--points", "3", "--random-orders", "2", "--bleu", "--beam", "1"]
+    done = script("head_importance", *where, *flags, "--subset", "test", "--output", output, anew=True)
     report = json.loads(output.read_text())
-    assert (report["subset"], report["sentences"]) == ("test", 12)
+    assert (report["subset"], report["sentences"]) == ("test", 11)
     assert len(report["heads"]) == 6
     for row in report["heads"]:
         assert row["importance"] == pytest.approx(row["loss"] - report["loss"], abs=1e-7)
+    script("evaluate", *where, "--beam", "1", "--output", tmp_path)
+    evaluated = json.loads((tmp_path / "exam.json").read_text())
+    assert round(report["bleu"], 2) == evaluated["bleu"] > 0
+    assert report["bleu_signature"] == evaluated["bleu_signature"]
+    assert any(row["bleu"] != report["bleu"] for row in report["heads"])
     assert report["curves"]["random"]["pruned"] == [0, 2, 4, 6]
     assert output.with_suffix(".svg").read_text().startswith("<?xml")
     assert "rank correlation (Spearman) of importance" in done.stdout
     assert f"loss {report['loss']:.4f}" in done.stdout
-
-    script("evaluate", *where, "--output", tmp_path, "--beam", "1")
-    lines = [
-        path.read_text().split("\n")[:12] for path in (tmp_path / "test.en", corpus / "text" / "test.en")
-    ]
-    assert report["bleu"] == pytest.approx(sacrebleu.corpus_bleu(lines[0], [lines[1]]).score, abs=1e-7)
-    assert report["bleu"] > 0
-    assert len({row["bleu"] for row in report["heads"]}) > 1, "masking a head changes no translation"
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +177,10 @@ def test_bleu_of_the_whole_model_is_that_of_evaluate(restored, tmp_path):
     assert " ." not in (tmp_path / "exam.en").read_text(), "not detokenised"
 
 
-def test_align_by_the_script(data, corpus, small, tmp_path):
+def test_align_by_the_script(data, corpus, six_heads, tmp_path):
     gold = tmp_path / "gold"
     gold.write_text("0-0 1?1\n" + "0-0\n" * 399)
-    where = ["--path", small, "--corpus", "toy", "--data", data]
+    where = ["--path", six_heads, "--corpus", "toy", "--data", data]
     done = script("align", *where, "--output", tmp_path / "out", "--gold", gold, "--sentences", "30")
     report = json.loads((tmp_path / "out" / "alignment.json").read_text())
     assert report["sentences"] == 30
@@ -204,13 +201,13 @@ def test_align_by_the_script(data, corpus, small, tmp_path):
     assert "best_head" not in json.loads((tmp_path / "in" / "alignment.json").read_text())
 
 
-def test_mistakes_end_in_a_sentence(data, small, tmp_path, capsys, monkeypatch):
+def test_mistakes_end_in_a_sentence(data, six_heads, tmp_path, capsys, monkeypatch):
     """In this process, which spares each a start; what a command of its own says is tried last."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     none = tmp_path / "none"
 
     def refuse(name, *flags, words):
-        where = ["--path", small, "--corpus", "toy", "--data", data]
+        where = ["--path", six_heads, "--corpus", "toy", "--data", data]
         with pytest.raises(SystemExit) as caught:
             importlib.import_module(name).main([str(word) for word in (*where, *flags)])
         said = caught.value.code if isinstance(caught.value.code, str) else capsys.readouterr().err
@@ -231,10 +228,10 @@ def test_mistakes_end_in_a_sentence(data, small, tmp_path, capsys, monkeypatch):
     refuse("align", "--gold", none, words=["none", "gold"])
     torch.save({"weights": 1}, tmp_path / "other.pt")
     refuse("head_importance", "--path", tmp_path / "other.pt", words=["other.pt"])
-    other = load_checkpoint(small)
+    other = load_checkpoint(six_heads)
     other["cfg"]["model"]._name = other["cfg"]["model"].arch = "lstm"
     save_checkpoint(other, tmp_path / "lstm.pt")
     refuse("align", "--path", tmp_path / "lstm.pt", words=["lstm.pt", "is of a lstm"])
     where = ["--path", none, "--corpus", "toy", "--data", data]
     refused(script("head_stats", *where, check=False), "no checkpoint", "none")
-    assert not list(small.parent.glob("*.heads.*")), "something half done was left"
+    assert not list(six_heads.parent.glob("*.heads.*")), "something half done was left"

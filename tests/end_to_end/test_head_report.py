@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from commands import read_alpha_log, refused, script
@@ -13,16 +15,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def reported(data, trained, tmp_path_factory):
+def reported(data, trained, once) -> tuple[Path, Path, str]:
     """What ``report.py`` leaves when given a checkpoint and a corpus, and what it said."""
-    output = tmp_path_factory.mktemp("reported") / "heads.html"
-    checkpoint = trained / "checkpoint_last.pt"
-    where = ["--corpus", "toy", "--data", data, "--sentences", "4", "--output", output]
-    done = script("report", "--path", checkpoint, "--name", "tiny", *where)
-    return checkpoint, output, done.stdout
+
+    def fill(folder):
+        for name in ("checkpoint_last.pt", "alpha.jsonl"):
+            shutil.copy(trained / name, folder)
+        where = ["--corpus", "toy", "--data", data, "--sentences", "4", "--output", folder / "heads.html"]
+        done = script("report", "--path", folder / "checkpoint_last.pt", "--name", "tiny", *where, anew=True)
+        (folder / "said").write_text(done.stdout)
+
+    folder = once("reported", fill)
+    return folder / "checkpoint_last.pt", folder / "heads.html", (folder / "said").read_text()
 
 
-def test_report_computes_what_is_missing_and_names_the_page(reported, data):
+def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_path):
     checkpoint, output, said = reported
     assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
     page = output.read_text(encoding="utf-8")
@@ -34,7 +41,8 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data):
     assert checkpoint.with_suffix(".attention.npz").is_file()
 
     written = checkpoint.with_suffix(".heads.json").stat().st_mtime
-    again = script("report", "--path", checkpoint, "--corpus", "toy", "--data", data, "--output", output)
+    where = ["--corpus", "toy", "--data", data, "--output", tmp_path / "heads.html"]
+    again = script("report", "--path", checkpoint, *where)
     assert checkpoint.with_suffix(".heads.json").stat().st_mtime == written, "computed anew without need"
     assert "head report of" in again.stdout
 

@@ -66,7 +66,7 @@ def same(left, right) -> bool:
 
 
 def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_path):
-    """A third of the kills at any moment of start-up, a third as a checkpoint is written, a third as α is."""
+    """A third of the kills at any moment, a third as a checkpoint is written, a third as α is."""
 
     def flags(folder):
         flags = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "1", "--max-valid-steps", "1"]
@@ -74,7 +74,9 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
         return train_flags(corpus, folder, *flags, "--max-update", str(max(30, 8 * KILLS)))
 
     through, killed = tmp_path / "through", tmp_path / "killed"
+    begin = time.monotonic()
     fairseq("train", *flags(through))
+    length = time.monotonic() - begin
 
     log, chance, in_writing = killed / "alpha.jsonl", random.Random(SEED), 0
     program = forks()
@@ -83,7 +85,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
         leftover = half_written(killed)
         program.start("-m", "fairseq_cli.train", *flags(killed))
         if number % 3 == 0:
-            time.sleep(chance.uniform(0, 3))
+            time.sleep(chance.uniform(0, 0.3) * length)  # also in its start, and far from its end
         elif number % 3 == 1:
             wait_for_line(program, log)
             for _ in range(chance.randint(1, 4)):

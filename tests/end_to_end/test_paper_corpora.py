@@ -32,42 +32,46 @@ SMALL += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
 SMALL += [f"model.{side}_ffn_embed_dim=16" for side in ("encoder", "decoder")]
 SMALL += [f"model.{side}_attention_heads=2" for side in ("encoder", "decoder")]
 BRIEF = [
-    "optimization.max_update=200",
-    "checkpoint.save_interval_updates=200",
+    "optimization.max_update=4",
+    "model.alpha_log_interval=2",
     "dataset.disable_validation=true",
 ]
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Path:
+def data(once) -> Path:
     """A data folder with the five corpora, prepared from miniatures; NAME.out is what a command said."""
-    folder = tmp_path_factory.mktemp("paper")
-    for name, build in releases.RELEASES.items():
-        raw = folder / "raw" / name
-        raw.mkdir(parents=True)
-        build(raw)
-        done = script(
-            "prepare", name, "--raw", raw, "--data", folder, "--vocab-size", releases.vocabulary_size(name)
-        )
-        (folder / f"{name}.out").write_text(done.stdout)
-    return folder
+
+    def fill(folder):
+        for name, build in releases.RELEASES.items():
+            raw = folder / "raw" / name
+            raw.mkdir(parents=True)
+            build(raw)
+            size = ["--vocab-size", releases.vocabulary_size(name)]
+            done = script("prepare", name, "--raw", raw, "--data", folder, *size)
+            (folder / f"{name}.out").write_text(done.stdout)
+
+    return once("paper-data", fill)
 
 
 @pytest.fixture(scope="session")
-def trained(data, tmp_path_factory) -> Path:
-    """A folder with CORPUS/VARIANT, each the outcome of 200 updates by that config on the miniature data."""
-    folder = tmp_path_factory.mktemp("checkpoints")
+def trained(data, once) -> Path:
+    """A folder with CORPUS/VARIANT, each the outcome of four updates by that config on the miniature data."""
     configs = [
         ROOT / "configs" / name / f"{variant}.yaml" for name in releases.RELEASES for variant in VARIANTS
     ]
-    overrides = [f"task.data={data}/{{corpus}}/bin", f"checkpoint.save_dir={folder}/{{corpus}}/{{variant}}"]
-    driver = ROOT / "tests" / "end_to_end" / "train_configs.py"
-    done = run(sys.executable, driver, folder, *configs, "--", *overrides, *SMALL, *BRIEF, timeout=1800)
-    statuses = [line.split(" ", 1) for line in done.stdout.splitlines() if re.match(r"-?\d+ /", line)]
-    failed = [path for status, path in statuses if status != "0"]
-    logs = [folder / f"{Path(path).parent.name}-{Path(path).stem}.log" for path in failed]
-    assert len(statuses) == len(configs) and not failed, [log.read_text()[-3000:] for log in logs]
-    return folder
+
+    def fill(folder):
+        to = f"checkpoint.save_dir={folder}/{{corpus}}/{{variant}}"
+        overrides = [f"task.data={data}/{{corpus}}/bin", to, *SMALL, *BRIEF]
+        driver = ROOT / "tests" / "end_to_end" / "train_configs.py"
+        done = run(sys.executable, driver, folder, *configs, "--", *overrides, timeout=1800)
+        statuses = [line.split(" ", 1) for line in done.stdout.splitlines() if re.match(r"-?\d+ /", line)]
+        failed = [path for status, path in statuses if status != "0"]
+        logs = [folder / f"{Path(path).parent.name}-{Path(path).stem}.log" for path in failed]
+        assert len(statuses) == len(configs) and not failed, [log.read_text()[-3000:] for log in logs]
+
+    return once("paper-trained", fill)
 
 
 @pytest.mark.parametrize("name", releases.RELEASES)
@@ -98,13 +102,13 @@ def test_the_command_runs_to_a_binarised_set(data, name):
 def test_a_training_starts_from_every_config(trained, name, variant):
     folder = trained / name / variant
     state = load_checkpoint(folder / "checkpoint_last.pt")
-    assert state["optimizer_history"][-1]["num_updates"] == 200
+    assert state["optimizer_history"][-1]["num_updates"] == 4
     settings = state["cfg"]["model"]
     assert settings["attention_normalizer"] == {"alpha_entmax": "entmax"}.get(variant, variant)
     log = folder / "alpha.jsonl"
     assert log.exists() == (variant == "alpha_entmax")
     if log.exists():
-        assert [line["update"] for line in read_alpha_log(log)] == [0, 100, 200]
+        assert [line["update"] for line in read_alpha_log(log)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize("name", releases.RELEASES)

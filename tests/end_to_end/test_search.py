@@ -243,6 +243,7 @@ def test_hard_alignment_is_the_strongest_attention(generate, whole, ours, flags)
 TEXT = "Der Hund schläft.\nWer sieht die Katze?\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ("ours", "stock"))
 @pytest.mark.parametrize(
     ("flags", "error", "word"),
@@ -261,6 +262,7 @@ def test_what_fairseq_generate_does_not_do(request, generate, model, flags, erro
         generate(request.getfixturevalue(model), *flags)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model", ("ours", "stock"))
 def test_what_the_other_commands_do_not_do(request, interactive, few, corpus, model):
     path = request.getfixturevalue(model)

@@ -137,7 +137,7 @@ def test_a_killed_worker_ends_the_run_and_leaves_a_checkpoint(corpus, tmp_path):
         workers = workers_of(process.pid)
         assert sorted(workers) == [0, 1]
         os.kill(workers[1], signal.SIGKILL)
-        assert process.wait(60) != 0
+        assert process.wait(PATIENCE) != 0
     assert "exitcode: -9" in output.read_text()
     assert all(ended(worker) for worker in workers.values())
     # The next one may have been under way: fairseq's copy of it, checkpoint_last.pt, is not written beside.

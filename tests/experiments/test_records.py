@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -18,19 +19,23 @@ RECORDS = ROOT / "experiments" / "records"
 FOLDERS = [path.parent for path in sorted(RECORDS.glob("*/*/asked.json"))]
 
 
+@functools.cache
+def all_runs() -> list:
+    return [run for path in sorted((ROOT / "experiments").glob("*.yaml")) for run in read_plan(path, ROOT)]
+
+
+@functools.cache
+def settings(config: Path, overrides: tuple[str, ...]) -> dict:
+    return check_settings(config, list(map(hydra_override, overrides)))
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
-    plans = [read_plan(path, ROOT) for path in sorted((ROOT / "experiments").glob("*.yaml"))]
-    of_it = [
-        run
-        for run in (run for plan in plans for run in plan)
-        if (run.experiment, run.label) == (folder.parent.name, folder.name)
-    ]
+    of_it = [run for run in all_runs() if (run.experiment, run.label) == (folder.parent.name, folder.name)]
     assert of_it, "no experiment asks for it"
     asked = json.loads((folder / "asked.json").read_text())
     for run in of_it:
-        overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
-        assert asked["config"] == check_settings(run.config, overrides)
+        assert asked["config"] == settings(run.config, (*run.overrides, f"common.seed={run.seed}"))
         assert asked["average"] == run.average
     evaluated = json.loads((folder / "result.json").read_text())["evaluation"]
     for split, scores in evaluated.items():

@@ -49,6 +49,7 @@ def test_with_gpus_they_are_what_fairseq_infers():
     assert {"distributed_init_method", "distributed_rank", "distributed_world_size"} <= settings.keys()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("torchrun", "no_gpu")
 def test_without_a_gpu_fairseq_cannot_infer_them():
     """If this fails, ``launched_workers`` can go."""
