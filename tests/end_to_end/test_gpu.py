@@ -18,7 +18,7 @@ def test_without_a_gpu_it_says_so(tmp_path):
 @pytest.mark.slow
 def test_rehearsal(tmp_path):
     output = tmp_path / "new" / "gpu.json"
-    done = script("gpu", "--rehearse", "--output", output)
+    done = script("gpu", "--rehearse", "--output", output, anew=True)
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["tests_passed"] and report["alpha_error"] < 1e-4
     assert [row["system"] for row in report["training"]] == list(SYSTEMS)

@@ -45,7 +45,7 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, data, corpus, mo
     where = ["--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path / "heads.json"]
     dump = ["--dump-attention", tmp_path / "maps.npz", "--dump-sentences", "24", "--sentences", "24"]
     own = ["--interrogatives", f"de={tmp_path / 'words'}", "--threshold", "</s> sink=0.01"]
-    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100")
+    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew=True)
     report = json.loads((tmp_path / "heads.json").read_text())
     assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
 
@@ -181,7 +181,9 @@ def test_align_by_the_script(data, corpus, six_heads, tmp_path):
     gold = tmp_path / "gold"
     gold.write_text("0-0 1?1\n" + "0-0\n" * 399)
     where = ["--path", six_heads, "--corpus", "toy", "--data", data]
-    done = script("align", *where, "--output", tmp_path / "out", "--gold", gold, "--sentences", "30")
+    done = script(
+        "align", *where, "--output", tmp_path / "out", "--gold", gold, "--sentences", "30", anew=True
+    )
     report = json.loads((tmp_path / "out" / "alignment.json").read_text())
     assert report["sentences"] == 30
     assert [row["name"] for row in report["candidates"]] == ["layer0-head0", "layer0-head1", "layer0", "all"]

@@ -57,7 +57,9 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
     ]
     for number, source in enumerate(("alpha.jsonl", "", "checkpoint_last.pt")):
         output = tmp_path / f"{number}.json"
-        done = script("dump_alphas", trained / source, "--output", output, "--format", "png")
+        done = script(
+            "dump_alphas", trained / source, "--output", output, "--format", "png", anew=number == 0
+        )
         assert "alpha at update 12" in done.stdout
         assert f"{last[0]:.3f}" in done.stdout
         heads = json.loads(output.read_text())["heads"]
@@ -71,13 +73,15 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
 def test_figures_for_papers(reported, trained, tmp_path):
     checkpoint, _, _ = reported
     statistics, maps = checkpoint.with_suffix(".heads.json"), checkpoint.with_suffix(".attention.npz")
-    done = script("plot_heads", statistics, "--alpha-log", trained / "alpha.jsonl", "--output", tmp_path)
+    done = script(
+        "plot_heads", statistics, "--alpha-log", trained / "alpha.jsonl", "--output", tmp_path, anew=True
+    )
     named = done.stdout.split()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
-    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg")
+    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg", anew=True)
     text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
     assert text.count("layer 1, head 2") == 2
     assert text.count("context attention") == 4

@@ -38,7 +38,8 @@ def through(corpus, tmp_path_factory):
     """Training of 8 updates without a stop, and what it said."""
     folder = tmp_path_factory.mktemp("through")
     log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "2"]
-    done = train(corpus, folder, *ENTMAX, *log, "--max-update", "8", "--tensorboard-logdir", folder / "tb")
+    log += ["--tensorboard-logdir", folder / "tb"]
+    done = train(corpus, folder, *ENTMAX, *log, "--max-update", "8", anew=True)
     return folder, done.stdout + done.stderr
 
 
@@ -109,7 +110,8 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     }
     (tmp_path / "config.d").mkdir()
     (tmp_path / "config.d" / "same.yaml").write_text(yaml.safe_dump(config))
-    done = fairseq("hydra_train", "--config-dir", tmp_path / "config.d", "--config-name", "same")
+    named = ["--config-dir", tmp_path / "config.d", "--config-name", "same"]
+    done = fairseq("hydra_train", *named, anew=True)
     losses = train_losses(done.stdout + done.stderr)
     assert len(losses) == 4
     assert losses == train_losses(output)
@@ -251,6 +253,7 @@ def test_overrides_reach_what_the_config_does_not_name(corpus, tmp_path):
         "optimization.max_update=2",
         "dataset.disable_validation=true",
         cwd=ROOT / "docs",
+        anew=True,
     )
     assert "num_updates: 2 >= max_update: 2" in done.stdout + done.stderr
     model = parameters(tmp_path / "checkpoint_last.pt")

@@ -16,10 +16,10 @@ from user_dir.checkpoints import load_checkpoint
 pytestmark = pytest.mark.slow
 
 
-def generate(corpus, checkpoint, *flags) -> str:
+def generate(corpus, checkpoint, *flags, **options) -> str:
     data = [corpus / "bin", *PLUGIN, "--path", checkpoint, "--gen-subset", "valid", "--beam", "2"]
     bounds = ["--max-len-a", "0", "--max-len-b", "8", "--max-tokens", "2000", "--remove-bpe", "sentencepiece"]
-    return fairseq("generate", *data, *bounds, *flags).stdout
+    return fairseq("generate", *data, *bounds, *flags, **options).stdout
 
 
 def translations(output: str) -> list[str]:
@@ -37,15 +37,15 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
     """weights_only is on by default; nothing here switches it off."""
     best = trained / "checkpoint_best.pt"
     assert load_checkpoint(best)["extra_state"]["best"] is not None
-    assert len(translations(generate(corpus, best))) == 400
+    assert len(translations(generate(corpus, best, anew=True))) == 400
 
     data = [corpus / "bin", *PLUGIN, "--path", best, "--source-lang", "de", "--target-lang", "en"]
     text = "Der Hund schläft.\nWer sieht die Katze?\n"
     pieces = ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "spm.model"]
-    interactive = fairseq("interactive", *data, *pieces, "--max-len-b", "8", stdin=text).stdout
+    interactive = fairseq("interactive", *data, *pieces, "--max-len-b", "8", stdin=text, anew=True).stdout
     assert [number for number, _ in translations(interactive)] == ["0", "1"]
 
-    validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000")
+    validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000", anew=True)
     assert re.search(r"valid.*loss [\d.]+", validated.stdout + validated.stderr)
 
     resumed = tmp_path / "resumed"
@@ -56,7 +56,7 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
-    script("convert_checkpoint", stock, converted)
+    script("convert_checkpoint", stock, converted, anew=True)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translations(theirs)) == 400
     assert translations(ours) == translations(theirs)
@@ -82,7 +82,8 @@ def test_training_goes_on_from_a_stock_checkpoint_with_learned_alpha(corpus, sto
 
 def test_evaluate_scores_what_fairseq_generate_gives(data, corpus, trained, tmp_path):
     checkpoint = trained / "checkpoint_last.pt"
-    done = script("evaluate", "--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path)
+    where = ["--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path]
+    done = script("evaluate", *where, anew=True)
     result = json.loads((tmp_path / "test.json").read_text())
     assert f"BLEU {result['bleu']:.2f}" in done.stdout
     assert result["sentences"] == 400
@@ -106,7 +107,7 @@ def test_evaluate_scores_what_fairseq_generate_gives(data, corpus, trained, tmp_
 def test_average_is_the_mean(trained, tmp_path):
     inputs = sorted(trained.glob("checkpoint_*_*.pt"))
     assert len(inputs) == 2
-    script("average_checkpoints", *inputs, "--output", tmp_path / "average.pt")
+    script("average_checkpoints", *inputs, "--output", tmp_path / "average.pt", anew=True)
     average = load_checkpoint(tmp_path / "average.pt")["model"]
     first, second = (load_checkpoint(path)["model"] for path in inputs)
     assert any(not torch.equal(first[name], second[name]) for name in first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 import yaml
 from fairseq import checkpoint_utils
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, dictionary, parse, translation_task, whole_config
 from hypothesis import strategies as st
@@ -99,8 +101,15 @@ def use_checkpoint(path: Path, corpus: Corpus) -> None:
 def test_whole_checkpoints_are_read(folder, corpus, whole, zipped):
     path = folder / "whole.pt"
     torch.save(whole, path, _use_new_zipfile_serialization=zipped)
-    assert load_checkpoint(path)["extra_state"]["best"] == 1.5
+    state = load_checkpoint(path)
+    assert state["extra_state"]["best"] == 1.5
     load_model(path, corpus, cpu=True)
+    average_checkpoints([path, path])
+    checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    if whole is OURS:
+        checkpoint_alphas(state)
+    else:
+        from_stock(state, 1.0)
 
 
 @search(60)
@@ -209,19 +218,17 @@ def use_maps(path: Path) -> None:
     report_page([model])
 
 
-ARRAYS = (
-    *(np.zeros(0), np.ones((2, 2, 2, 2)), np.full((2, 2, 3, 3), np.nan), np.array("x"), np.array(["a", "b"])),
-    *(np.array([1, 2]), np.array([None]), np.ones((2, 2), "U2"), np.ones((2, 2, 2, 2), complex)),
-)
+def whole_maps(path: Path) -> Path:
+    with maps_writer(path) as writer:
+        for length in (2, 3):
+            writer.write(sentence_maps(length))
+    return path
 
 
 @search(100)
 @hypothesis.given(st.data())
 def test_attention_maps(folder, data):
-    path = folder / "a.attention.npz"
-    with maps_writer(path) as writer:
-        for length in (2, 3):
-            writer.write(sentence_maps(length))
+    path = whole_maps(folder / "a.attention.npz")
     if data.draw(st.booleans()):
         sentence(use_maps, written(path, data.draw(broken(path.read_bytes()))))
         return
@@ -277,11 +284,31 @@ def yaml_files(whole):
     )
 
 
+@pytest.fixture(scope="module")
+def root(folder):
+    """A folder with the binarised data that the config names."""
+    data = folder / CONFIG["task"]["data"]
+    data.mkdir(parents=True)
+    for language in ("de", "en"):
+        dictionary().save(str(data / f"dict.{language}.txt"))
+        for subset in ("train", "valid"):
+            prefix = data / f"{subset}.de-en.{language}"
+            builder = MMapIndexedDatasetBuilder(f"{prefix}.bin")
+            builder.add_item(torch.tensor([5, 6, 2]))
+            builder.finalize(f"{prefix}.idx")
+    return folder
+
+
 @search(60)
 @hypothesis.given(yaml_files(CONFIG), st.lists(st.text("model.=+~ax[]{}$'1,", max_size=8), max_size=1))
-def test_configs(folder, content, overrides):
-    path = written(folder / "a.yaml", content)
-    sentence(lambda: check_config(path, [hydra_override(each) for each in overrides], folder))
+def test_configs(root, content, overrides):
+    path = written(root / "a.yaml", content)
+    sentence(lambda: check_config(path, [hydra_override(each) for each in overrides], root))
+
+
+def test_a_whole_config_is_taken(root):
+    path = written(root / "whole.yaml", as_yaml(CONFIG))
+    assert sentence(lambda: check_config(path, [hydra_override("model.dropout=0.2")], root)) is None
 
 
 @search(60)
@@ -356,15 +383,36 @@ def use_text(folder: Path, contents: tuple[bytes, bytes], form: str, ending: str
 
 @search(200)
 @hypothesis.given(
-    st.tuples(TEXTS, TEXTS), st.sampled_from(FORMATS), st.sampled_from(("", ".gz")), st.booleans()
+    st.tuples(TEXTS, TEXTS), st.sampled_from(FORMATS), st.sampled_from(("", ".gz")), *[st.booleans()] * 2
 )
-def test_texts(folder, contents, form, ending, alike):
+def test_texts(folder, contents, form, ending, alike, packed):
     contents = (contents[0],) * 2 if alike else contents
+    if ending and packed:
+        contents = tuple(map(gzip.compress, contents))
     sentence(use_text, folder, contents, form, ending)
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_whole_texts_are_read(folder, form, ending):
+    content = LINES[form].encode()
+    content = gzip.compress(content) if ending else content
+    assert sentence(use_text, folder, (content, content), form, ending) is None
+
+
+GOLD, INTERROGATIVES = b"0-0 1?1 2p2\n\n3-3\n", b"wer # Frage\nwas\n"
+
+
+def test_whole_gold_links_and_word_lists_are_read(folder):
+    gold = Gold(written(folder / "gold.txt", GOLD))
+    assert sentence(lambda: [gold.sentence(i, 4, 4) for i in range(3)]) is None
+    words = written(folder / "words.txt", INTERROGATIVES)
+    assert sorted(read_interrogatives(words)) == ["was", "wer"]
+    assert len(list(read_lines(words))) == 2
+
+
 @search(100)
-@hypothesis.given(st.one_of(TEXTS, broken(b"0-0 1?1 2p2\n\n3-3\n"), broken(b"wer # Frage\nwas\n")))
+@hypothesis.given(st.one_of(TEXTS, broken(GOLD), broken(INTERROGATIVES)))
 def test_gold_links_and_word_lists(folder, content):
     path = written(folder / "words.txt", content)
     sentence(lambda: [Gold(path).sentence(0, 3, 3)])
@@ -375,6 +423,19 @@ def test_gold_links_and_word_lists(folder, content):
 # ------------------------------------------------------------------ what a search by chance would not find
 
 DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    "use, write",
+    [
+        (use_log, lambda path: written(path, lines_of(LOG))),
+        (use_statistics, lambda path: written(path, json.dumps(STATISTICS))),
+        (use_maps, whole_maps),
+        (use_description, lambda path: written(path, as_yaml(CORPUS))),
+    ],
+)
+def test_whole_files_are_read(folder, use, write):
+    assert sentence(use, write(folder / "whole.npz")) is None
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 from argparse import Namespace
+from collections import Counter
 from dataclasses import fields
 
 import hypothesis
+import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from helpers import batch, loss, parse, translation_task
@@ -46,7 +50,6 @@ def sensible(name: str, default) -> st.SearchStrategy:
 
 
 OURS = {field.name: sensible(field.name, field.default) for field in fields(AlphaConfig)}
-CUTOFFS = ("4,8", "[4]", "4", "8,4", "0", "-1", "99", "a", "'a'", "4,", "print()", [4, 8])
 FLAGS = {
     **OURS,
     **{f"{kind}_{name}": values for kind in ATTENTION_TYPES for name, values in OURS.items()},
@@ -97,25 +100,73 @@ def run(args: Namespace, name: str) -> None:
         assert all(1 <= alpha < math.inf for layer in layers for alpha in layer), (kind, layers)
 
 
-@search(250)
-@hypothesis.given(settings(), st.sampled_from(ARCHITECTURES))
-def test_settings_of_a_config(values, name):
-    args = Namespace(**{**SIZES, "no_progress_bar": True, **values})
-    message = sentence(run, args, name)
-    if message is None:
-        return
+def names_a_setting(message: str, values: dict) -> bool:
+    """Whether it is said of a setting that was given, or of α."""
     given = "\n".join([*values, *(each.replace("_", "-") for each in values)])
     named = [word.strip("-,.;:") for word in message.split() if word.startswith("--") or "α" in word]
-    assert any(word in given or "α" in word for word in named), (values, message)
+    return any(word in given or "α" in word for word in named)
 
 
-@search(60)
-@hypothesis.given(settings(junk=None), st.sampled_from(ARCHITECTURES))
-def test_flags_of_a_command_line(values, name):
+def as_flags(values: dict) -> str:
     words = []
-    for flag, value in {**SIZES, **values}.items():
+    for flag, value in values.items():
         if isinstance(value, bool):
             words += [f"--{flag.replace('_', '-')}"] * value
         else:
             words.append(f"--{flag.replace('_', '-')}={value}".replace(" ", ""))
-    sentence(lambda: run(parse(" ".join(words), name), name))
+    return " ".join(words)
+
+
+SENSIBLE = [
+    {},
+    *({"attention_normalizer": name} for name in NORMALIZERS),
+    {"fixed_alpha": 1.3, "decoder_self_alpha_init": 1.9, "alpha_log_interval": 3},
+    {"alpha_schedule": "linear", "alpha_schedule_updates": 100, "alpha_schedule_then": "learned"},
+    {
+        "encoder_layers": 2,
+        "decoder_attention_heads": 4,
+        "encoder_embed_dim": 16,
+        "attention_backend": "dense",
+    },
+]
+
+
+@pytest.mark.parametrize("values", SENSIBLE, ids=lambda values: "_".join(values) or "none")
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_sensible_settings_run(values, name):
+    values = {**SIZES, **values}
+    assert sentence(run, Namespace(no_progress_bar=True, **values), name) is None
+    assert sentence(lambda: run(parse(as_flags(values), name), name)) is None
+
+
+def test_settings_of_a_config():
+    outcomes = Counter()
+
+    @search(250)
+    @hypothesis.given(settings(), st.sampled_from(ARCHITECTURES))
+    def check(values, name):
+        args = Namespace(**{**SIZES, "no_progress_bar": True, **values})
+        message = sentence(run, args, name)
+        outcomes["runs" if message is None else "refused"] += 1
+        assert message is None or names_a_setting(message, values), (values, message)
+
+    check()
+    assert min(outcomes["runs"], outcomes["refused"]) > 50, outcomes
+
+
+def test_flags_of_a_command_line():
+    outcomes = Counter()
+
+    @search(60)
+    @hypothesis.given(settings(junk=None), st.sampled_from(ARCHITECTURES))
+    def check(values, name):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            message = sentence(lambda: run(parse(as_flags({**SIZES, **values}), name), name))
+        if message == "usage":
+            message = said.getvalue().strip().split("\n")[-1]
+        outcomes["runs" if message is None else "refused"] += 1
+        assert message is None or names_a_setting(message, values), (values, message)
+
+    check()
+    assert min(outcomes["runs"], outcomes["refused"]) > 12, outcomes
