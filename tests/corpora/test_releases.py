@@ -170,7 +170,9 @@ def test_several_processes_make_the_same(tmp_path, monkeypatch):
     raw = tmp_path / "one" / "raw"
     two = load_corpus("iwslt14-de-en", tmp_path / "two" / "data")
     prepare(two, raw, releases.vocabulary_size("iwslt14-de-en"), workers=3)
-    for path in (one.folder / "text").rglob("*.??"):
+    paths = list((one.folder / "text").rglob("*.??"))
+    assert {one.text("train", each) for each in one.languages} <= set(paths)
+    for path in paths:
         assert path.read_bytes() == (two.folder / path.relative_to(one.folder)).read_bytes(), path
 
 

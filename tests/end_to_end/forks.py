@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).with_name("no_network")
 # What takes seconds of the import of fairseq.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
-LIBRARIES += ("sacrebleu", "tensorboardX")
+LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # every optimizer of torch's loads the last
 # And the rest, with what our scripts import.
-LOADED = ("fairseq.options", "fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
+LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
 
 
 def environment() -> dict[str, str]:
@@ -142,6 +142,12 @@ def load() -> None:
     sys.path.insert(0, str(ROOT))
     for name in LOADED:
         importlib.import_module(name)
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    # hydra's parser is slow until it has read such settings once.
+    words = ["data", "--arch", "adaptively_sparse_transformer"]
+    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     sys.path.remove(str(ROOT))
     logging.root.handlers.clear()  # the first basicConfig of a program counts
     logging.root.setLevel(logging.WARNING)

@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+import sacrebleu
 from commands import ROOT, refused, script
 
 from user_dir.experiments.folders import open_job, state
@@ -52,7 +53,7 @@ def until(condition, process) -> None:
         time.sleep(0.05)
 
 
-def test_killed_half_way_resumed_and_then_left_alone(experiment):
+def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, capsys):
     path, overrides = experiment
     job = the_job(path)
     assert state(job) == "to do"
@@ -91,7 +92,15 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     for split, sentences in (("valid", 13), ("exam", 11)):
         found = result["evaluation"][split]
         assert found["sentences"] == sentences and found["sentences_per_second"] > 0
-        assert found["bleu"] >= 0 and "case:lc" in found["tokenized_bleu_lowercased_signature"]
+        translated, references = (
+            file.read_text().splitlines()
+            for file in (
+                job.record / "evaluation" / f"{split}.en",
+                job.corpus.text(job.corpus.subsets[split], "en"),
+            )
+        )
+        assert found["bleu"] == round(sacrebleu.corpus_bleu(translated, [references]).score, 2)
+        assert "case:lc" in found["tokenized_bleu_lowercased_signature"]
     last_alphas = json.loads((job.folder / "alpha.jsonl").read_text().splitlines()[-1])
     heads = result["heads"]["encoder_self"]
     assert heads["alpha"][0] == pytest.approx(last_alphas["encoder_self"][0], abs=0.02)
@@ -117,6 +126,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment):
     write(path, overrides)
     assert {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path} == before
     check_what_is_kept_is_enough(job)
+    check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys)
 
 
 def check_what_is_kept_is_enough(job):
@@ -137,12 +147,10 @@ def check_what_is_kept_is_enough(job):
     assert made == {heads, heads.with_suffix(".csv"), job.result}
 
 
-def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys):
-    """After the run of the test before, and beside a run that cannot succeed."""
+def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys):
+    """Beside a finished run, one that cannot succeed."""
     path, overrides = experiment
     runs = path.parent / "runs"
-    if not the_job(path).record.is_dir():
-        pytest.skip("the run is not there")
     (runs / "tiny" / "foreign-seed1").mkdir(parents=True)
     (runs / "tiny" / "foreign-seed1" / "checkpoint_last.pt").write_bytes(b"not ours")
     run = {"config": "configs/toy/alpha_entmax.yaml", "overrides": overrides}
@@ -161,6 +169,7 @@ def test_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, cap
     monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has loaded fairseq
     monkeypatch.setattr("signal.signal", lambda *_: None)
     main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    capsys.readouterr()
     main([str(path), *places, "--list", "--only", "alpha-*"])
     listed = capsys.readouterr().out
     assert "alpha-seed1 done" in " ".join(listed.split()) and "foreign" not in listed

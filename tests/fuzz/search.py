@@ -11,6 +11,7 @@ import signal
 from contextlib import contextmanager
 
 import hypothesis
+import pytest
 
 from user_dir.errors import UserError
 
@@ -27,6 +28,11 @@ def search(examples: int) -> hypothesis.settings:
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
+
+
+def budgets(few: int, many: int):
+    """A test's ``examples``: so few by default, and so many by night."""
+    return pytest.mark.parametrize("examples", [few, pytest.param(many, marks=pytest.mark.nightly)])
 
 
 @contextmanager

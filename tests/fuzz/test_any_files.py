@@ -18,7 +18,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, dictionary, parse, translation_task, whole_config
 from hypothesis import strategies as st
 from mutations import JUNK, TENSORS, broken, changed
-from search import search, sentence
+from search import budgets, search, sentence
 
 from user_dir.analysis.alignment import Gold
 from user_dir.analysis.capture import load_model
@@ -120,12 +120,16 @@ def test_broken_checkpoints(folder, corpus, data, zipped, ours):
     use_checkpoint(written(folder / "broken.pt", data.draw(broken(whole.getvalue()))), corpus)
 
 
-@search(100)
-@hypothesis.given(st.data(), st.booleans())
-def test_changed_checkpoints(folder, corpus, data, ours):
-    state = data.draw(changed(OURS if ours else STOCK, st.one_of(JUNK, TENSORS), most=3))
-    torch.save(state, folder / "changed.pt")
-    use_checkpoint(folder / "changed.pt", corpus)
+@budgets(30, 100)
+def test_changed_checkpoints(folder, corpus, examples):
+    @search(examples)
+    @hypothesis.given(st.data(), st.booleans())
+    def check(data, ours):
+        state = data.draw(changed(OURS if ours else STOCK, st.one_of(JUNK, TENSORS), most=3))
+        torch.save(state, folder / "changed.pt")
+        use_checkpoint(folder / "changed.pt", corpus)
+
+    check()
 
 
 # -------------------------------------------------------------------------- α logs, statistics and maps
@@ -299,11 +303,15 @@ def root(folder):
     return folder
 
 
-@search(60)
-@hypothesis.given(yaml_files(CONFIG), st.lists(st.text("model.=+~ax[]{}$'1,", max_size=8), max_size=1))
-def test_configs(root, content, overrides):
-    path = written(root / "a.yaml", content)
-    sentence(lambda: check_config(path, [hydra_override(each) for each in overrides], root))
+@budgets(25, 60)
+def test_configs(root, examples):
+    @search(examples)
+    @hypothesis.given(yaml_files(CONFIG), st.lists(st.text("model.=+~ax[]{}$'1,", max_size=8), max_size=1))
+    def check(content, overrides):
+        path = written(root / "a.yaml", content)
+        sentence(lambda: check_config(path, [hydra_override(each) for each in overrides], root))
+
+    check()
 
 
 def test_a_whole_config_is_taken(root):
