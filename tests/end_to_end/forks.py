@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,7 +148,11 @@ def load() -> None:
 
     # hydra's parser is slow until it has read such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
-    convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    logging.disable(logging.CRITICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
+    logging.disable(logging.NOTSET)
     sys.path.remove(str(ROOT))
     logging.root.handlers.clear()  # the first basicConfig of a program counts
     logging.root.setLevel(logging.WARNING)
