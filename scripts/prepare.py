@@ -24,7 +24,8 @@ def main() -> None:
         epilog="A stage whose output is whole is skipped: after an interruption, just run the command again.",
     )
     add = parser.add_argument
-    add("corpus", metavar="CORPUS", help=f"one of: {', '.join(known_corpora())}")
+    names = ", ".join(known_corpora()).replace("%", "%%")  # as argparse wants it
+    add("corpus", metavar="CORPUS", help=f"one of: {names}")
     add(
         "--raw",
         type=Path,

@@ -14,7 +14,9 @@ def serving(files: dict[str, bytes], requests: list[tuple[str, str | None]] | No
 
     The folder of a path says how: ``/good/NAME``; ``/half/NAME`` breaks off after half of what it sends;
     ``/unsized/NAME`` the same without a Content-Length; ``/norange/NAME`` knows no ranges; ``/moved/NAME``
-    redirects; ``/missing/NAME`` answers 404; ``/wrong/NAME`` serves other bytes of the same length.
+    redirects; ``/missing/NAME`` answers 404; ``/wrong/NAME`` serves other bytes of the same length;
+    ``/lying/NAME`` gives a Content-Length and a Content-Range that are no numbers; ``/astray/NAME`` redirects
+    to what is no address.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -22,9 +24,9 @@ def serving(files: dict[str, bytes], requests: list[tuple[str, str | None]] | No
             if requests is not None:
                 requests.append((self.path, self.headers.get("Range")))
             _, kind, name = self.path.split("/", 2)
-            if kind == "moved":
+            if kind in ("moved", "astray"):
                 self.send_response(302)
-                self.send_header("Location", f"/good/{name}")
+                self.send_header("Location", f"/good/{name}" if kind == "moved" else f"http://[::1/{name}")
                 return self.end_headers()
             if kind == "missing" or name not in files:
                 return self.send_error(404)
@@ -34,10 +36,13 @@ def serving(files: dict[str, bytes], requests: list[tuple[str, str | None]] | No
             if start >= len(body) and start:
                 return self.send_error(416)
             self.send_response(206 if start else 200)
-            if start:
+            if kind == "lying":
+                self.send_header("Content-Range", f"bytes {'9' * 5000}-")
+                self.send_header("Content-Length", "abc" if name == "plain" else "9" * 5000)
+            elif start:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
             rest = body[start:]
-            if kind != "unsized":
+            if kind not in ("unsized", "lying"):
                 self.send_header("Content-Length", str(len(rest)))
             self.end_headers()
             self.wfile.write(rest[: len(rest) // 2] if kind in ("half", "unsized") else rest)

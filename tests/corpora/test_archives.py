@@ -116,8 +116,38 @@ def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
 def test_links_in_a_members_place_are_refused(tmp_path, kind):
     path = make_tar(tmp_path / "x.tgz", links=[("dev/link", kind)])
-    with pytest.raises(UserError, match="dev/link is a link or no file"):
+    with pytest.raises(UserError, match="dev/link is a link or no plain file"):
         extract(path, ["dev/link"], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *({"GNU.sparse.map": value} for value in ("a,b", "1", "", f"0,{'9' * 5000}")),
+        *({"GNU.sparse.size": value} for value in ("x", "-1", "9" * 5000, str(1 << 40))),
+        *({"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": each} for each in "x1"),
+        *({"GNU.sparse.map": "0,1", "GNU.sparse.size": value} for value in ("x", str(1 << 40))),
+        *({"size": value} for value in ("-5", "9" * 30)),
+    ],
+)
+@pytest.mark.parametrize(
+    "content", [b"", b"x\n" * 600, b"3\n0\n1\n" + bytes(1024), b"99999\n" + b"1\n" * 5000]
+)
+def test_headers_that_say_nonsense(tmp_path, headers, content):
+    """Sparse files, which a header lets be of any size, included: 2^40 bytes must not be written."""
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        entry = tarfile.TarInfo("a")
+        entry.size, entry.pax_headers = len(content), headers
+        archive.addfile(entry, io.BytesIO(content))
+    with pytest.raises(UserError, match=r"x\.tar") as caught:
+        extract(tmp_path / "x.tar", ["a"], tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path):
+    make_zip(tmp_path / "x.zip", {"a": b"1", "a/b": b"2"})
+    with pytest.raises(UserError, match="cannot extract"):
+        extract(tmp_path / "x.zip", ["a", "a/b"], tmp_path / "out")
 
 
 def test_links_in_a_zip_are_refused(tmp_path):
@@ -125,5 +155,5 @@ def test_links_in_a_zip_are_refused(tmp_path):
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr(entry, "/etc/passwd")
-    with pytest.raises(UserError, match="link is a link or no file"):
+    with pytest.raises(UserError, match="link is a link or no plain file"):
         extract(tmp_path / "x.zip", ["link"], tmp_path / "out")

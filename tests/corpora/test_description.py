@@ -86,6 +86,38 @@ def test_everything_a_corpus_reads_is_published_somewhere():
             "byte_fallback is 1, but must be true or false",
         ),
         ("citation: none", "learn_from: 0", "learn_from is 0, but must be positive"),
+        (
+            "citation: none",
+            "learn_from: 3000000000",
+            "line 10: learn_from is 3000000000, but must be .* at most",
+        ),
+        ("vocabulary_size: 60", "vocabulary_size: 2147483648", "line 8: .*, and at most 2147483647"),
+        ("vocabulary_size: 60", f"vocabulary_size: {'9' * 30}", "has a number of 100 bits"),
+        ("vocabulary_size: 60", f"vocabulary_size: 0x{'f' * 5000}", "has a number of 20000 bits"),
+        ("citation: none", f"character_coverage: 0x{'f' * 5000}", "has a number of 20000 bits"),
+        ("citation: none", "options: {seed: 9223372036854775808}", "has a number of 64 bits"),
+        ("citation: none", "options: &a {a: *a}", "says more than any description"),
+        ("citation: none", "options: &a [&b [&c [*a, *b, *c], *b], *b]", "must be a mapping|says more than"),
+        ("citation: none", r'normalization: "nfkc\0x"', r"line 10: normalization is 'nfkc.x00x'; there are"),
+        ("citation: none", "normalization: ../../nfkc", "there are nmt_nfkc"),
+        (
+            "citation: none",
+            "sacrebleu: {big_test: [1, 2]}",
+            r"its name of big_test, which is \[1, 2\] is not a",
+        ),
+        ("citation: none", "sacrebleu: {big_test: {a: b}}", "is not a text; write it in quotes"),
+        *(
+            ("citation: none", f"downloads: {{a: {{url: '{url}'}}}}", "line 10: downloads: the url of a is")
+            for url in (
+                "http://[::1/x",
+                "http://é.org/x",
+                "http://a b/x",
+                "http://",
+                "http://a:b/",
+                "http:///x",
+            )
+        ),
+        ("citation: none", "downloads: {a: {url: 'https://b', size: 99999999999999999999}}", "of 67 bits"),
         ("citation: none", "sacrebleu: {wmt: wmt14}", "no test set 'wmt' under splits"),
         ("citation: none", "citation: [", "is not valid YAML"),
     ],
@@ -101,6 +133,20 @@ def test_a_bad_description_names_key_and_line(tmp_path, old, new, complaint):
 def test_a_language_that_other_files_end_in_is_refused(tmp_path, language):
     with pytest.raises(UserError, match=f"line 2: languages: '{language}' is the ending of other files"):
         described(tmp_path, DESCRIPTION.replace("[de, en]", f"[{language}, en]"))
+
+
+def test_a_description_of_more_values_than_memory_has(tmp_path):
+    """A few lines of YAML that stand for 10^9 values; what is checked first must not walk through them."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    with pytest.raises(UserError, match="says more than any description"):
+        described(tmp_path, "\n".join(lines))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:80/x?a=b&c=%20", "https://[::1]:8080/x", "https://a.org"])
+def test_addresses_that_can_be_asked(tmp_path, url):
+    text = DESCRIPTION.replace("citation: none", f"downloads: {{a: {{url: '{url}'}}}}")
+    assert described(tmp_path, text).downloads["a"].urls == (url,)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "word"])

@@ -72,6 +72,23 @@ def test_a_bad_file_leaves_nothing_behind(url, tmp_path, path, size, checksums, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["plain", "archive.tgz"])
+@pytest.mark.parametrize("part", [b"", CONTENT[:9]])
+def test_what_a_server_says_of_its_file_may_be_no_number(url, tmp_path, name, part):
+    whole = hashlib.sha256(FILES[name]).hexdigest()
+    if part:
+        (tmp_path / f"{name}.part").write_bytes(part)
+    download(published(url, f"lying/{name}", f"good/{name}", sha256=whole), tmp_path / name)
+    assert (tmp_path / name).read_bytes() == FILES[name]
+
+
+def test_a_server_that_sends_elsewhere(url, tmp_path):
+    with pytest.raises(UserError, match="could not be downloaded: Invalid IPv6 URL"):
+        download(published(url, "astray/plain", sha256=SHA256), tmp_path / "plain")
+    download(published(url, "astray/plain", "good/plain", sha256=SHA256), tmp_path / "plain")
+    assert (tmp_path / "plain").read_bytes() == CONTENT
+
+
 def test_nobody_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 2)
     with pytest.raises(UserError, match=r"could not be downloaded: .*; run again, or .* --raw"):

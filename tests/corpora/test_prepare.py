@@ -1,12 +1,15 @@
 """The stages: what they write, when they are skipped, what they refuse. Nothing here runs fairseq."""
 
 import hashlib
+import importlib.util
+import json
 import logging
 import multiprocessing
 import os
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,8 @@ from user_dir.corpora import text as text_module
 from user_dir.corpora.prepare import prepare
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -324,12 +329,40 @@ def test_bad_raw_files(data, raw, spoil, complaint):
     [
         ({"vocabulary_size": 100_000}, r"give --vocab-size \d+ or less"),
         ({"vocabulary_size": 0}, "--vocab-size 0 is not a positive number"),
+        ({"vocabulary_size": 3_000_000_000}, "--vocab-size is too large; give at most 2147483647"),
+        ({"vocabulary_size": 1 << 20_000}, "--vocab-size is too large"),
+        ({"vocabulary_size": 2**31 - 1}, r"give --vocab-size \d+ or less"),
+        ({"workers": 1 << 20_000}, "--workers is too large; give at most 1000"),
         ({"workers": 0}, "--workers 0 is not a positive number"),
     ],
 )
 def test_bad_settings(data, raw, named, complaint):
     with pytest.raises(UserError, match=complaint):
         prepare(load_corpus("tiny", data), raw, **named)
+
+
+def test_a_percent_sign_in_the_name_of_a_corpus(monkeypatch, capsys):
+    """To argparse, one in a help text is the beginning of something else."""
+    found = importlib.util.spec_from_file_location("prepare_script", ROOT / "scripts" / "prepare.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    monkeypatch.setattr(script, "known_corpora", lambda: ["50%", "100%s", "%(prog)s"])
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--help"])
+    with pytest.raises(SystemExit) as caught:
+        script.main()
+    assert caught.value.code == 0
+    assert "one of: 50%, 100%s, %(prog)s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_chosen_size_that_is_no_size_is_not_taken(data, raw):
+    prepare(load_corpus("tiny", data), raw)
+    stamp = data / "tiny" / "spm.json"
+    for size in ("50", -1, 2**40, True, [1]):
+        record = json.loads(stamp.read_text(encoding="utf-8"))
+        record["report"]["chosen_size"] = size
+        stamp.write_text(json.dumps(record), encoding="utf-8")
+        prepare(load_corpus("tiny", data), raw)
+        assert len(lines(data / "tiny" / "spm.vocab")) == 60
 
 
 def test_raw_must_be_a_folder(data, raw):

@@ -485,12 +485,26 @@ def test_no_link_among_translations_is_written_through(place, name, monkeypatch,
     monkeypatch.setattr(evaluation, "model_name", lambda state: "model")
     monkeypatch.setattr(evaluation, "translation_direction", lambda *_: ("de", "en"))
     monkeypatch.setattr(evaluation, "check_split", lambda *_: None)
+    monkeypatch.setattr(evaluation, "read_dictionary", lambda *_: range(64))
     with untouched(place / OUTSIDE):
         message = sentence(evaluation.evaluate, tmp_path / "a.pt", corpus, "exam", output)
     assert message is not None and "leads out of" in message
     (output / name).unlink()
     assert sentence(evaluation.evaluate, tmp_path / "a.pt", corpus, "exam", output) is None
     assert (output / "exam.json").is_file() and (output / "exam.en").is_file()
+
+
+@pytest.mark.parametrize("beam", [0, -1, 65, 100_000, 10**1000])
+def test_no_beam_is_wider_than_the_vocabulary(place, beam, monkeypatch, tmp_path):
+    """It would run until memory ends; it is refused before anything is written."""
+    write_corpus(place, CORPUS)
+    corpus = load_corpus("toys", place / "data")
+    monkeypatch.setattr(evaluation, "load_checkpoint", lambda path: {})
+    monkeypatch.setattr(evaluation, "translation_direction", lambda *_: ("de", "en"))
+    monkeypatch.setattr(evaluation, "read_dictionary", lambda *_: range(64))
+    with pytest.raises(UserError, match=r"--beam .* give 1 to 64; the vocabulary has 64"):
+        evaluation.evaluate(tmp_path / "a.pt", corpus, "exam", tmp_path / "out", beam=beam)
+    assert not (tmp_path / "out").exists()
 
 
 @search(60)

@@ -9,6 +9,7 @@ import lzma
 import re
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -33,6 +34,12 @@ BROKEN = (
     lzma.LZMAError,
     gzip.BadGzipFile,
     RuntimeError,
+    # Of headers that say something else than they should, tarfile and zipfile raise whatever they come upon.
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
 )
 
 
@@ -63,12 +70,12 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
                 if name not in wanted:
                     continue
                 if not plain:
-                    raise UserError(
-                        f"{archive}: its member {name} is a link or no file; do not use it, get it again"
-                    )
+                    raise UserError(f"{archive}: its member {name} is a link or no plain file; get it again")
                 with read() as source:
                     _copy(source, within(folder, folder / name), size, archive)
                 wanted.discard(name)
+    except UserError:
+        raise
     except OSError as error:
         if error.errno is None:  # a decompressor's
             raise _broken(archive, error) from None
@@ -102,7 +109,7 @@ def _open(archive: Path):
                     yield (
                         each.name.removeprefix("./"),
                         each.size,
-                        each.isreg(),
+                        each.isreg() and not each.issparse(),  # which may claim any size
                         partial(file.extractfile, each),
                     )
                     bar.update(raw.tell() - bar.n)

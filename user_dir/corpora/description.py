@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from yaml import MappingNode, ScalarNode
 
@@ -20,9 +21,12 @@ RESERVED = {
     *("json", "log", "txt", "tok"),  # beside translations: scores, fairseq-generate's output, tokens
     *("bin", "idx", "out", "none"),  # beside binarised data; fairseq writes SOURCE-None for a single side
     *("part", "tmp"),  # what is not whole yet
-    *("gz", "bz2", "xz", "tar", "tgz", "tbz", "tbz2", "txz", "zip"),  # read as packed
+    *("gz", "xz", "tar", "tgz", "tbz", "txz", "zip"),  # read as packed
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
+NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
+LARGEST = 2**31 - 1  # of sentencepiece's numbers
+BITS, DEPTH, VALUES = 63, 20, 100_000  # of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
 
@@ -152,8 +156,11 @@ def read_description(path: Path) -> Description:
                         name,
                     )
     for key in ("vocabulary_size", "learn_from"):
-        if values.get(key, 1) < 1:
-            fail(key, f"{key} is {values[key]}, but must be positive")
+        if not 1 <= values.get(key, 1) <= LARGEST:
+            fail(key, f"{key} is {values[key]}, but must be positive, and at most {LARGEST}")
+    if values.get("normalization", "identity") not in NORMALIZATIONS:
+        known = ", ".join(NORMALIZATIONS)
+        fail("normalization", f"normalization is {shown(values['normalization'])}; there are {known}")
     if not 0 < values.get("character_coverage", 1.0) <= 1:
         fail("character_coverage", f"character_coverage is {values['character_coverage']}, not in (0, 1]")
     for name, theirs in values.get("sacrebleu", {}).items():
@@ -178,8 +185,10 @@ def _download(name: str, entry: Any) -> Download:
     if not isinstance(entry, dict) or not {"url"} <= entry.keys() <= {"url", "size", *DIGITS}:
         raise UserError(f"{name} must be a mapping with url and, if known, size, {', '.join(DIGITS)}")
     urls = entry["url"] if isinstance(entry["url"], list) else [entry["url"]]
-    if not urls or not all(isinstance(url, str) and re.match(r"https?://", url) for url in urls):
-        raise UserError(f"the url of {name} is {entry['url']!r}, but must be http(s)://…, or a list of such")
+    if not urls or not all(map(_is_url, urls)):
+        raise UserError(
+            f"the url of {name} is {shown(entry['url'])}, but must be http(s)://… in ASCII, or a list of such"
+        )
     size = entry.get("size")
     if size is not None and (not isinstance(size, int) or size < 1):
         raise UserError(f"the size of {name} is {size!r}, but must be a number of bytes")
@@ -188,6 +197,17 @@ def _download(name: str, entry: Any) -> Download:
         if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", str(digest)):
             raise UserError(f"the {algorithm} of {name} is not {DIGITS[algorithm]} hexadecimal digits")
     return Download(tuple(urls), size, checksums)
+
+
+def _is_url(url: Any) -> bool:
+    """Whether it is an address that can be asked; whether anyone answers is another matter."""
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets that enclose no address, a port that is no number
+        return False
 
 
 def _file_names(value: Any) -> Iterator[str]:
@@ -221,11 +241,32 @@ def _is_language(code: Any) -> bool:
     return whole and len(code) <= LONGEST_LANGUAGE
 
 
+def _require_small(path: Path, values: dict[str, Any]) -> None:
+    """Raise a ``UserError`` over what no description needs and much of what follows could not bear.
+
+    That is a number beyond 64 bits and, by way of YAML's aliases, nesting without end or values without end.
+    """
+    waiting, count = [(values, 0)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if depth > DEPTH or count > VALUES:
+            raise UserError(
+                f"{path} says more than any description of a corpus; look at YAML's aliases in it"
+            )
+        if isinstance(value, int) and value.bit_length() > BITS:
+            raise UserError(f"{path} has a number of {value.bit_length()} bits; give one of at most {BITS}")
+        if isinstance(value, (dict, list, tuple, set)):
+            inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+            waiting += [(each, depth + 1) for each in inner]
+
+
 def _load(path: Path) -> tuple[dict[str, Any], Lines]:
     """What a YAML file holds, and the lines that its keys and those one level below stand on."""
     values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must hold a mapping of keys to values; see data/README.md for the keys")
+    _require_small(path, values)
     lines: Lines = {}
     for key, value in node.value:
         line = key.start_mark.line + 1

@@ -19,6 +19,7 @@ from .description import Download
 logger = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
+NUMBER = "[0-9]{1,18}"  # of bytes; what a server says may be anything
 TIMEOUT = 60  # seconds without a byte
 AGENT = "Mozilla/5.0 (compatible; corpus preparation)"  # some hosts refuse Python's own
 REMEDY = "run again, or get it by other means and give its folder with --raw"
@@ -86,8 +87,8 @@ def _fetch(url: str, part: Path, name: str) -> str | None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             start = _start(answer, have)
-            expected = answer.headers.get("Content-Length")
-            total = start + int(expected) if expected else None
+            expected = answer.headers.get("Content-Length") or ""
+            total = start + int(expected) if re.fullmatch(NUMBER, expected) else None
             arrived = _save(answer, part, start, total, name)
         if total not in (None, arrived):
             return f"the connection to {url} broke after {arrived:,} of {total:,} bytes"
@@ -95,7 +96,10 @@ def _fetch(url: str, part: Path, name: str) -> str | None:
         if error.code == 416:  # nothing lies beyond what has arrived; the checksum says whether that is all
             return None
         return f"{url} answered {error.code} {error.reason}"
-    except (OSError, HTTPException) as error:
+    except UserError:
+        raise
+    # ValueError: an address, perhaps of a redirection, that is none.
+    except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error or type(error).__name__
         return f"{url} could not be downloaded: {reason}"
     return None
@@ -103,7 +107,7 @@ def _fetch(url: str, part: Path, name: str) -> str | None:
 
 def _start(answer, have: int) -> int:
     """Where in the file the answer begins: after what we have, or, of a server that knows no ranges, at 0."""
-    begins = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range") or "")
+    begins = re.match(f"bytes ({NUMBER})-", answer.headers.get("Content-Range") or "")
     return have if answer.status == 206 and begins and int(begins[1]) == have else 0
 
 

@@ -14,10 +14,11 @@ from ..io import locked, within
 from . import cleaning, normalising, parallel_text, stamps, toy_grammar
 from .binarise import preprocess, write_dictionary
 from .corpus import Corpus
+from .description import LARGEST
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
 from .text import make_normalised, make_text, text_fingerprint, write_pairs
-from .workers import available_cores, batches
+from .workers import WORKERS, available_cores, batches
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +58,11 @@ def prepare(
         raise UserError(
             f"--raw {raw} is not a folder; give the one that holds the raw files of {corpus.name}"
         )
-    if vocabulary_size is not None and vocabulary_size < 1:
-        raise UserError(f"--vocab-size {vocabulary_size} is not a positive number")
-    if workers is not None and workers < 1:
-        raise UserError(f"--workers {workers} is not a positive number")
+    for flag, number, most in (("vocab-size", vocabulary_size, LARGEST), ("workers", workers, WORKERS)):
+        if number is not None and number < 1:
+            raise UserError(f"--{flag} {number} is not a positive number")
+        if number is not None and number > most:
+            raise UserError(f"--{flag} is too large; give at most {most}")
     workers = workers or available_cores()
     for folder in corpus.written:
         within(corpus.folder, folder)
@@ -79,7 +81,8 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     """
     stamp = corpus.folder / "spm.json"
     last = stamps.read_stamp(stamp)
-    chosen = vocabulary_size or last.get("report", {}).get("chosen_size")
+    before = last.get("report", {}).get("chosen_size")
+    chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= LARGEST else None)
     if chosen and not vocabulary_size:
         logger.info("sentencepiece: staying with the %s pieces chosen earlier by --vocab-size", f"{chosen:,}")
     settings = {

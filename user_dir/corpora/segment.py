@@ -45,7 +45,7 @@ def train_model(
             shuffle_input_sentence=True,
             minloglevel=2,
         )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise UserError(_explain(str(error), vocabulary_size)) from None
     model.write_bytes(written.getvalue())
     processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())

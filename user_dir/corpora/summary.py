@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def summary(corpus: Corpus) -> str:
 
 def _config(corpus: Corpus) -> str:
     root = Path(__file__).resolve().parents[2]
-    existing = sorted(root.glob(f"configs/{corpus.name}*/alpha_entmax.yaml"))
+    existing = sorted(root.glob(f"configs/{glob.escape(corpus.name)}*/alpha_entmax.yaml"))
     if existing:
         return str(existing[0].relative_to(root))
     return f"configs/{corpus.name}/alpha_entmax.yaml, after the example of those in configs"

@@ -16,6 +16,8 @@ from ..errors import UserError
 from .corpus import Corpus
 from .toy_sentences import Pair, sentence
 
+MOST = 1_000_000  # pairs of a split
+
 
 def sentence_pairs(number: int, seed: int) -> list[Pair]:
     """``number`` pairs in which no German and no English sentence comes twice, in random order."""
@@ -46,8 +48,10 @@ def check(corpus: Corpus) -> None:
     """Raise a ``UserError`` unless every split is a number of pairs, and the seed a number."""
     path, splits, options = corpus.description.path, corpus.description.splits, corpus.description.options
     for name, number in splits.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise UserError(f"{path}: splits: {name} is {number!r}, but must be a number of sentence pairs")
+        if type(number) is not int or not 1 <= number <= MOST:
+            raise UserError(
+                f"{path}: splits: {name} is {number!r}, but must be a number of sentence pairs up to {MOST:,}"
+            )
     if set(options) != {"seed"} or not isinstance(options["seed"], int):
         raise UserError(f"{path}: options is {options!r}, but must be a seed, as {{seed: 1}}")
     if corpus.languages != ("de", "en"):

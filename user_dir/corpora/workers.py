@@ -17,6 +17,7 @@ from typing import TypeVar
 from ..errors import UserError
 
 BATCH = 10_000  # lines, or pairs of lines
+WORKERS = 1000  # at most; each takes memory
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
