@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
-from user_dir.corpora import load_corpus, stamps
+from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as module
 from user_dir.corpora import text as text_module
 from user_dir.corpora.prepare import prepare
@@ -379,13 +379,13 @@ def test_raw_must_be_a_folder(data, raw):
         ("train.{language}", "12", "splits: train is 12, but must be a file name"),
         (
             "licence",
-            "family: plain\nlicence",
-            "no family 'plain'; the known ones are parallel_text, toy_",
+            "origin: plain\nlicence",
+            "no origin 'plain'; the known ones are parallel_text, toy_",
         ),
         ("licence", "options: {seed: 1}\nlicence", "has no options, but got seed"),
     ],
 )
-def test_a_description_the_family_cannot_read(data, raw, old, new, complaint):
+def test_a_description_its_origin_cannot_read(data, raw, old, new, complaint):
     (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(UserError, match=complaint):
         prepare(load_corpus("tiny", data), raw)
@@ -401,7 +401,7 @@ def test_the_published_files(name, number, tmp_path, caplog):
         pytest.skip(f"no copy of {name} in {SHARED}; set CORPORA to a folder that has one")
     corpus = load_corpus(name, tmp_path)
     with caplog.at_level(logging.WARNING):
-        module.make_text(corpus, module.FAMILIES["parallel_text"], SHARED / name, workers=1, force=False)
+        module.make_text(corpus, parallel_text, SHARED / name, workers=1, force=False)
     assert caplog.text == ""  # every hash is that of corpus.yaml
     report = stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     assert report["train"] == {"pairs": number, "dropped": {}}

@@ -11,7 +11,7 @@ import pytest
 import releases
 from releases import EMPTY, ODD, RELEASES, TEST, TRAIN, UNLIKE, VALID, columns
 
-from user_dir.corpora import load_corpus, workers
+from user_dir.corpora import load_corpus, parallel_text, workers
 from user_dir.corpora import prepare as module
 from user_dir.corpora.prepare import prepare
 from user_dir.corpora.stamps import read_stamp
@@ -101,8 +101,7 @@ def test_every_23rd_pair_that_cleaning_left_is_for_validation(tmp_path):
     for i, pair in enumerate(valid, start=1):
         joined.insert(23 * i - 1, pair)
     held_out = load_corpus("iwslt14-de-en", tmp_path / "data")
-    family = module.FAMILIES["parallel_text"]
-    pairs = [pair for pair in family.pairs(held_out, "train", tmp_path / "raw") if pair in set(joined)]
+    pairs = [pair for pair in parallel_text.pairs(held_out, "train", tmp_path / "raw") if pair in set(joined)]
     assert joined == pairs
 
 

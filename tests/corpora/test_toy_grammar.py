@@ -290,7 +290,7 @@ def test_too_many_pairs(monkeypatch):
         ("train: 8000", "train: 0", "splits: train is 0"),
         ("{seed: 1}", "{}", "must be a seed"),
         ("[de, en]", "[en, de]", r"speaks \[de, en\]"),
-        ("toy_grammar\n", "toy_grammer\n", "no family 'toy_grammer'; the known ones are"),
+        ("toy_grammar\n", "toy_grammer\n", "no origin 'toy_grammer'; the known ones are"),
     ],
 )
 def test_a_bad_description(tmp_path, old, new, complaint):

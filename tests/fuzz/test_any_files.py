@@ -34,7 +34,7 @@ from user_dir.config import check_config, hydra_override
 from user_dir.corpora import cleaning, normalising
 from user_dir.corpora.corpus import Corpus
 from user_dir.corpora.description import read_description
-from user_dir.corpora.prepare import FAMILIES
+from user_dir.corpora.origins import ORIGINS
 from user_dir.corpora.readers import FORMATS, read_lines, read_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -336,9 +336,9 @@ def use_description(path: Path) -> None:
         cleaning.clean(
             [("ein Satz", "a sentence")], corpus.languages, cleaning.limits_of(description, pieces)
         )
-    family = FAMILIES.get(description.family)
-    if family is not None:
-        family.check(corpus)
+    origin = ORIGINS.get(description.origin)
+    if origin is not None:
+        origin.check(corpus)
         for split, subset in corpus.subsets.items():
             assert corpus.text(
                 split, "de" if "de" in corpus.languages else corpus.languages[0]

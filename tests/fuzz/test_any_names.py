@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from search import search, sentence
 
 from user_dir import evaluation
-from user_dir.corpora import load_corpus, stamps
+from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as preparing
 from user_dir.corpora.archives import extract
 from user_dir.corpora.prepare import prepare
@@ -292,8 +292,8 @@ def test_plain_names_are_taken(place, where, data):
 def provide(corpus, raw: Path) -> None:
     """Put every file that the description names into ``raw``."""
     members: dict[str, list[str]] = {}
-    for name in preparing.parallel_text.file_names(corpus.description):
-        archive, member = preparing.parallel_text.split_name(name)
+    for name in parallel_text.file_names(corpus.description):
+        archive, member = parallel_text.split_name(name)
         path = raw / archive
         path.parent.mkdir(parents=True, exist_ok=True)
         if member is not None:

@@ -47,14 +47,14 @@ class Description:
     """One ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to what
-    the family of corpora reads it from: names of files, or a number of pairs to generate.
+    its origin reads it from: names of files, or a number of pairs to generate.
     """
 
     path: Path
     title: str
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
-    family: str = "parallel_text"
+    origin: str = "parallel_text"  # a key of origins.ORIGINS
     vocabulary_size: int = 32_000  # entries; the paper's 32k are BPE merges
     licence: str = ""
     citation: str = ""
@@ -85,7 +85,7 @@ KEYS = {
     "title": (str, "a text", True),
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
-    "family": (str, "a text", False),
+    "origin": (str, "a text", False),
     "vocabulary_size": (int, "a whole number", False),
     "licence": (str, "a text", False),
     "citation": (str, "a text", False),

@@ -1,6 +1,6 @@
-"""The family of corpora published as parallel text: plain, TMX, SGM or XML files, perhaps in archives.
+"""The origin of most corpora: published parallel text, plain, TMX, SGM or XML files, perhaps in archives.
 
-A corpus of this family gives, for each split, the names of its files (``sources``). A file inside an archive
+A corpus gives, for each split, the names of its files (``sources``). A file inside an archive
 is named as if the archive were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
 """
 
@@ -33,7 +33,7 @@ def check(corpus: Corpus) -> None:
             )
     if corpus.description.options:
         given = ", ".join(map(str, corpus.description.options))
-        raise corpus.description.error("options", f"the family parallel_text has no options, but got {given}")
+        raise corpus.description.error("options", f"parallel_text has no options, but got {given}")
 
 
 def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:

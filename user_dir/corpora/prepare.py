@@ -11,26 +11,17 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..io import locked, within
-from . import cleaning, normalising, parallel_text, stamps, toy_grammar
+from . import cleaning, normalising, stamps
 from .binarise import preprocess, write_dictionary
 from .corpus import Corpus
 from .description import LARGEST
+from .origins import origin_of
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
 from .text import make_normalised, make_text, text_fingerprint, write_pairs
 from .workers import WORKERS, available_cores, batches
 
 logger = logging.getLogger(__name__)
-
-# A family is a module with these functions:
-# check(corpus) refuses splits and options that it cannot read;
-# inputs(corpus, raw) says, as JSON, what the text is made from, and fetches what is missing;
-# available(corpus) says whether there is nothing to fetch;
-# extract_members(corpus, raw, inputs, force) takes out of archives what the pairs are read from;
-# held_out(corpus) is every how many-th training pair goes to valid, or None where that is read as the others;
-# pairs(corpus, split, raw) yields the sentences, (source, target);
-# references(corpus, split, raw) yields those to score against, or is None where they are the same.
-FAMILIES = {"parallel_text": parallel_text, "toy_grammar": toy_grammar}
 
 
 def prepare(
@@ -45,13 +36,7 @@ def prepare(
     ``raw``: a folder that has the raw files already. ``vocabulary_size`` replaces that of ``corpus.yaml``.
     ``force`` redoes every stage from the raw files on. Mistakes of the user raise a ``UserError``.
     """
-    family = FAMILIES.get(corpus.description.family)
-    if family is None:
-        raise UserError(
-            f"{corpus.description.path}: there is no family {corpus.description.family!r}; "
-            f"the known ones are {', '.join(FAMILIES)}"
-        )
-    family.check(corpus)
+    origin = origin_of(corpus)
     normalising.check(corpus.description)
     cleaning.limits_of(corpus.description, pieces=True)
     if raw is not None and not raw.is_dir():
@@ -67,7 +52,7 @@ def prepare(
     for folder in corpus.written:
         within(corpus.folder, folder)
     with locked(corpus.folder, "preparing"):
-        make_text(corpus, family, raw, workers, force)
+        make_text(corpus, origin, raw, workers, force)
         make_normalised(corpus, workers, force)
         make_model(corpus, vocabulary_size, force)
         make_pieces(corpus, workers, force)

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from ..errors import UserError
 from . import cleaning, normalising, stamps
 from .corpus import Corpus
+from .origins import Origin
 from .readers import read_lines
 from .workers import map_batches
 
@@ -24,37 +24,37 @@ FORMAT = 2  # raised when a stage comes to write something else for the same inp
 Pair = tuple[str, str]
 
 
-def make_text(corpus: Corpus, family: Any, raw: Path | None, workers: int, force: bool) -> None:
+def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, force: bool) -> None:
     """Raw files → ``text/SUBSET.LANGUAGE``, as released but for the training pairs that cleaning drops."""
     stamp = corpus.folder / "text" / "stamp.json"
     limits = cleaning.limits_of(corpus.description, pieces=False)
     settings = {
         "format": FORMAT,
-        "family": corpus.description.family,
+        "family": corpus.description.origin,  # the name it has in stamps, so that what is prepared stays so
         "languages": corpus.languages,
         "splits": corpus.description.splits,
         "options": corpus.description.options,
         "clean": [vars(each) for each in limits],
     }
     # Text made from files that are no longer here, or were in another --raw, needs no new download.
-    if raw is None and not force and not family.available(corpus):
+    if raw is None and not force and not origin.available(corpus):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
         if stamps.is_whole(stamp, {**settings, "raw": made_from}):
             return logger.info("text: already there")
-    inputs = {**settings, "raw": family.inputs(corpus, raw)}
+    inputs = {**settings, "raw": origin.inputs(corpus, raw)}
     if stamps.is_whole(stamp, inputs) and not force:
         return logger.info("text: already there")
-    family.extract_members(corpus, raw, inputs["raw"], force)
+    origin.extract_members(corpus, raw, inputs["raw"], force)
     with stamps.building(stamp, inputs, corpus.folder) as build:
-        held_out = family.held_out(corpus)
-        pairs = family.pairs(corpus, "train", raw)
+        held_out = origin.held_out(corpus)
+        pairs = origin.pairs(corpus, "train", raw)
         build.report = write_training(corpus, pairs, build.folder, limits, held_out, workers)
         for split, subset in corpus.subsets.items():
             if subset not in build.report:
-                pairs = _shown(family.pairs(corpus, split, raw), f"text {split}")
+                pairs = _shown(origin.pairs(corpus, split, raw), f"text {split}")
                 count = write_pairs(corpus, pairs, build.folder, subset)
                 build.report[subset] = {"pairs": count, "dropped": {}}
-            _write_references(corpus, family.references(corpus, split, raw), build, subset)
+            _write_references(corpus, origin.references(corpus, split, raw), build, subset)
         for subset, counts in build.report.items():
             if not counts["pairs"]:
                 raise UserError(

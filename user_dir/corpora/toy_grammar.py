@@ -1,7 +1,7 @@
-"""The family of the toy corpus: German–English sentence pairs from a grammar, with no data file.
+"""The origin of the toy corpus: German–English sentence pairs from a grammar, with no data file.
 
-Only ``random.Random`` decides, so the same seed gives the same bytes on every machine. A corpus of this
-family gives, for each split, the number of pairs.
+Only ``random.Random`` decides, so the same seed gives the same bytes on every machine. A corpus gives,
+for each split, the number of pairs.
 """
 
 from __future__ import annotations
