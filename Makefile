@@ -31,10 +31,11 @@ test-all: setup  ## all tests: also long grids and upstream's own bugs
 test-fast: setup  ## the tests that take seconds
 	$(PYTEST) -m "not slow and not nightly"
 
-lint: setup  ## ruff, and mypy over the mathematics
+lint: setup  ## ruff, mypy over the mathematics, and the arrows between rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: setup  ## speed, memory and accuracy beside the peers (data: scripts/prepare.py multi30k)
 	$(BIN)/python scripts/benchmark.py kernels

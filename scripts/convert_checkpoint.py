@@ -24,7 +24,8 @@ def main(argv=None) -> None:
     parser.add_argument("--alpha", type=float, default=1.0, help="α of every head (default: 1, softmax)")
     args = parser.parse_args(argv)
 
-    from user_dir.checkpoints import from_stock, load_checkpoint, save_checkpoint
+    from user_dir.checkpoints import load_checkpoint, save_checkpoint
+    from user_dir.models.from_settings import from_stock
 
     save_checkpoint(from_stock(load_checkpoint(args.input), args.alpha), args.output)
     print(f"{args.output}: adaptively_sparse_transformer with alpha {args.alpha:g} in every head")

@@ -9,9 +9,10 @@ import pytest
 import torch
 from helpers import parse
 
-from user_dir.checkpoints import average_checkpoints, from_stock, last_epoch_checkpoints, load_checkpoint
+from user_dir.checkpoints import average_checkpoints, last_epoch_checkpoints, load_checkpoint
 from user_dir.checkpoints import save_checkpoint as save
 from user_dir.errors import UserError
+from user_dir.models.from_settings import from_stock
 
 
 def state(value: float = 1.0, **more) -> dict:

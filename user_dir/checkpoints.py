@@ -1,9 +1,8 @@
-"""Checkpoints: loaded, averaged, and taken over from the stock model."""
+"""Checkpoints: loaded, saved, found in a folder, averaged."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -11,15 +10,12 @@ from pathlib import Path
 
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from .attention import Alpha
 from .errors import UserError
 from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite
 from .io import durable, written_beside
-from .models.flags import alpha_configs
 
 
 def load_checkpoint(path: str | Path) -> dict:
@@ -79,39 +75,6 @@ def num_updates(state: dict) -> int:
     """How many updates a checkpoint's training had made."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
-
-
-def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
-    """α of each layer and head of a checkpoint of ours, by attention type, without building the model.
-
-    Raises:
-        UserError: the checkpoint is of another model, whose heads have no α.
-    """
-    name = model_name(state)
-    if not name.startswith("adaptively_sparse_transformer"):
-        raise UserError(f"it is of a {name}, whose heads have no α; convert_checkpoint.py gives it one")
-    with blaming("it"):
-        return _alphas(state, name)
-
-
-def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
-    settings = argparse.Namespace(**model_settings(state))
-    ARCH_CONFIG_REGISTRY[name](settings)
-    parameters, alphas = state["model"], {}
-    for attention_type, config in alpha_configs(settings).items():
-        side = attention_type.split("_")[0]
-        attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
-        shape = Alpha(getattr(settings, f"{side}_attention_heads"), config)
-        shape.set_num_updates(num_updates(state))
-        layers = []
-        while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in parameters:
-            if shape.a is not None:
-                learned = parameters[f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
-                shape.load_state_dict({"a": learned})
-            layers.append(shape().detach().flatten().expand(shape.num_heads).tolist())
-        if layers:
-            alphas[attention_type] = layers
-    return alphas
 
 
 def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
@@ -179,22 +142,4 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
     # What belongs to one point of one training would be wrong beside averaged parameters.
     state["last_optimizer_state"] = None
-    return state
-
-
-def from_stock(state: dict, alpha: float) -> dict:
-    """A stock ``transformer`` checkpoint as one of this plugin's model, with α fixed in every head."""
-    if not 1 <= alpha < math.inf:
-        raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
-    name = model_name(state)
-    if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
-        raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
-    with blaming("the checkpoint"):
-        settings = argparse.Namespace(**model_settings(state))
-        ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
-        ours = "adaptively_sparse_transformer"
-        settings._name = settings.arch = ours
-        settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
-        ARCH_CONFIG_REGISTRY[ours](settings)
-    state["cfg"]["model"] = settings
     return state

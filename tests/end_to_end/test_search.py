@@ -17,8 +17,9 @@ from fairseq import checkpoint_utils, hub_utils
 from fairseq.logging.progress_bar import SimpleProgressBar
 from fairseq.sequence_generator import SequenceGenerator
 
-from user_dir.checkpoints import from_stock, load_checkpoint, save_checkpoint
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
+from user_dir.models.from_settings import from_stock
 
 pytestmark = pytest.mark.slow
 

@@ -29,13 +29,14 @@ from user_dir.analysis.roles import role_table
 from user_dir.analysis.sources import ModelAnalysis, check_same_model, read_statistics
 from user_dir.analysis.trajectories import alpha_table, read_alpha_log, to_csv, to_json
 from user_dir.analysis.words import read_interrogatives
-from user_dir.checkpoints import average_checkpoints, checkpoint_alphas, from_stock, load_checkpoint
+from user_dir.checkpoints import average_checkpoints, load_checkpoint
 from user_dir.config import check_config, hydra_override
 from user_dir.corpora import cleaning, normalising
 from user_dir.corpora.corpus import Corpus
 from user_dir.corpora.description import read_description
 from user_dir.corpora.origins import ORIGINS
 from user_dir.corpora.readers import FORMATS, read_lines, read_pairs
+from user_dir.models.from_settings import checkpoint_alphas, from_stock
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,6 +16,7 @@ import tarfile
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import hypothesis
 import pytest
@@ -23,7 +24,6 @@ import yaml
 from hypothesis import strategies as st
 from search import search, sentence
 
-from user_dir import evaluation
 from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as preparing
 from user_dir.corpora.archives import extract
@@ -32,6 +32,7 @@ from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.records import _translations
 from user_dir.io import leads_out, name_fault, within
+from user_dir.translation import evaluation
 from user_dir.translation.systems import read_systems
 
 OUTSIDE = "outside"
@@ -466,45 +467,51 @@ def test_a_sound_archive_is_taken(place, zipped):
 # ------------------------------------------------------------------------ evaluations and experiments
 
 
-@pytest.mark.parametrize("name", ["exam.en", "exam.json", "generate-test.log", "generate-test.txt"])
-def test_no_link_among_translations_is_written_through(place, name, monkeypatch, tmp_path):
+@pytest.fixture
+def without_model(monkeypatch):
+    """Evaluation where a model would translate every sentence as ``x``."""
+    translated = SimpleNamespace(
+        texts=["x"] * len(GERMAN), seconds=1.0, as_fairseq_writes_it=lambda: "D-0\t0\tx\n"
+    )
+    pretended = {
+        "load_checkpoint": {},
+        "model_name": "model",
+        "translation_direction": ("de", "en"),
+        "read_dictionary": range(64),
+        "load_model": (None, None),
+        "load_split": None,
+        "translate_split": translated,
+    }
+    for name, value in pretended.items():
+        monkeypatch.setattr(evaluation, name, lambda *args, value=value, **more: value)
+
+
+def evaluate(place, folder, beam: int = 5) -> list:
+    corpus = load_corpus("toys", place / "data")
+    return list(evaluation.evaluate(folder / "a.pt", corpus, ["exam"], folder / "evaluation", beam=beam))
+
+
+@pytest.mark.parametrize("name", ["exam.en", "exam.json", "generate-test.txt"])
+def test_no_link_among_translations_is_written_through(place, name, without_model, tmp_path):
     write_corpus(place, CORPUS)
     use_corpus(place)
-    corpus = load_corpus("toys", place / "data")
     output = tmp_path / "evaluation"
     link(output / name, place, "new")
-
-    def pretend(command, stdout):
-        folder = Path(command[command.index("--results-path") + 1])
-        lines = "".join(f"D-{i}\t0\tx\n" for i in range(len(GERMAN)))
-        (folder / "generate-test.txt").write_text(lines)
-        return type("Done", (), {"returncode": 0})
-
-    monkeypatch.setattr(evaluation.subprocess, "run", pretend)
-    monkeypatch.setattr(evaluation, "load_checkpoint", lambda path: {})
-    monkeypatch.setattr(evaluation, "model_name", lambda state: "model")
-    monkeypatch.setattr(evaluation, "translation_direction", lambda *_: ("de", "en"))
-    monkeypatch.setattr(evaluation, "check_split", lambda *_: None)
-    monkeypatch.setattr(evaluation, "read_dictionary", lambda *_: range(64))
     with untouched(place / OUTSIDE):
-        message = sentence(evaluation.evaluate, tmp_path / "a.pt", corpus, "exam", output)
+        message = sentence(evaluate, place, tmp_path)
     assert message is not None and "leads out of" in message
     (output / name).unlink()
-    assert sentence(evaluation.evaluate, tmp_path / "a.pt", corpus, "exam", output) is None
+    assert sentence(evaluate, place, tmp_path) is None
     assert (output / "exam.json").is_file() and (output / "exam.en").is_file()
 
 
 @pytest.mark.parametrize("beam", [0, -1, 65, 100_000, 10**1000])
-def test_no_beam_is_wider_than_the_vocabulary(place, beam, monkeypatch, tmp_path):
+def test_no_beam_is_wider_than_the_vocabulary(place, beam, without_model, tmp_path):
     """It would run until memory ends; it is refused before anything is written."""
     write_corpus(place, CORPUS)
-    corpus = load_corpus("toys", place / "data")
-    monkeypatch.setattr(evaluation, "load_checkpoint", lambda path: {})
-    monkeypatch.setattr(evaluation, "translation_direction", lambda *_: ("de", "en"))
-    monkeypatch.setattr(evaluation, "read_dictionary", lambda *_: range(64))
     with pytest.raises(UserError, match=r"--beam .* give 1 to 64; the vocabulary has 64"):
-        evaluation.evaluate(tmp_path / "a.pt", corpus, "exam", tmp_path / "out", beam=beam)
-    assert not (tmp_path / "out").exists()
+        evaluate(place, tmp_path, beam)
+    assert not (tmp_path / "evaluation").exists()
 
 
 @search(60)

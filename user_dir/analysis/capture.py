@@ -14,9 +14,10 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ..checkpoints import from_stock, load_checkpoint, model_name, save_checkpoint
+from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
 from ..errors import UserError
+from ..models.from_settings import from_stock
 from ..translation import loading
 
 Head = tuple[str, int, int]

@@ -108,7 +108,8 @@ _Point = tuple  # of an update and {attention type: (L, H)}
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
-    from ..checkpoints import checkpoint_alphas, load_checkpoint, num_updates  # imports fairseq
+    from ..checkpoints import load_checkpoint, num_updates  # imports fairseq
+    from ..models.from_settings import checkpoint_alphas
 
     state = load_checkpoint(path)
     try:

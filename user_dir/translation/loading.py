@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from .. import models  # noqa: F401  registers our model
 from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus
 from ..corpora.binarised import check_split, read_dictionary

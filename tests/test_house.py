@@ -1,0 +1,84 @@
+"""What the linters do not check of the package's layout: who patches, and what rooms take from each other."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "user_dir"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(module: ast.Module) -> set[str]:
+    """The names that a module's imports of fairseq and PyTorch bind."""
+    names = set()
+    for node in ast.walk(module):
+        origin = getattr(node, "module", None) if isinstance(node, ast.ImportFrom) and not node.level else ""
+        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+            whole = f"{origin}.{alias.name}" if origin else alias.name
+            if origin is not None and whole.split(".")[0] in ("fairseq", "fairseq_cli", "torch"):
+                names.add(alias.asname or alias.name.split(".")[0])
+    return names
+
+
+def root(target: ast.expr) -> str | None:
+    while isinstance(target, ast.Attribute):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def patches(module: ast.Module) -> list[str]:
+    """Assignments to attributes of what a module imports from fairseq or PyTorch."""
+    names, found = imported(module), []
+    for node in ast.walk(module):
+        targets = node.targets if isinstance(node, ast.Assign) else ()
+        found += [
+            ast.unparse(target)
+            for target in targets
+            if isinstance(target, ast.Attribute) and root(target) in names
+        ]
+    return found
+
+
+def test_only_guards_change_how_fairseq_and_pytorch_behave():
+    found = {path.relative_to(PACKAGE).as_posix(): patches(tree(path)) for path in MODULES}
+    patching = {name for name, targets in found.items() if targets}
+    assert len(patching) >= 6, "the search finds nothing"
+    assert {name for name in patching if not name.startswith("guards/")} == set()
+
+
+def private_imports(path: Path) -> list[str]:
+    """Names with a leading underscore that a module takes from another room."""
+    return [
+        f"{path.relative_to(PACKAGE)}: {alias.name}"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and node.level > 1
+        for alias in node.names
+        if alias.name.startswith("_") or any(part.startswith("_") for part in (node.module or "").split("."))
+    ]
+
+
+def test_no_room_takes_private_names_of_another():
+    assert [found for path in MODULES for found in private_imports(path)] == []
+
+
+def test_no_library_module_runs_a_script():
+    scripts = {path.name for path in (PACKAGE.parent / "scripts").glob("*.py")}
+    assert len(scripts) > 15
+    for path in MODULES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in scripts, f"{path}: {node.value}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "guards").glob("*.py")), ids=lambda path: path.stem)
+def test_every_guard_says_what_would_make_it_unnecessary(path):
+    functions = {node.name for node in tree(path).body if isinstance(node, ast.FunctionDef)}
+    if "install" in functions and path.stem != "__init__":
+        assert "Unnecessary once" in " ".join(ast.get_docstring(tree(path)).split())
