@@ -26,7 +26,7 @@ struct Heads {
 };
 
 struct Sizes {
-  int64_t batch, heads, queries, keys, depth;
+  int64_t batch, heads, queries, keys, head_dim;
 };
 
 template <typename T>
@@ -44,8 +44,8 @@ class Rows {
  public:
   static constexpr int lanes = Simd<T>::lanes;
 
-  Rows(int64_t rows, int64_t depth)
-      : width_(round_up(depth, lanes)), rows_(rows), depth_(depth), data_(new Vec<T>[rows * width_ / lanes]) {
+  Rows(int64_t rows, int64_t head_dim)
+      : width_(round_up(head_dim, lanes)), rows_(rows), head_dim_(head_dim), data_(new Vec<T>[rows * width_ / lanes]) {
     clear();
   }
 
@@ -56,15 +56,15 @@ class Rows {
 
   void read(int64_t i, const T* from, T factor = 1) {
     T* to = row(i);
-    for (int64_t d = 0; d < depth_; ++d) to[d] = from[d] * factor;
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
   }
   void write(int64_t i, T* to, T factor = 1) const {
     const T* from = row(i);
-    for (int64_t d = 0; d < depth_; ++d) to[d] = from[d] * factor;
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
   }
 
  private:
-  int64_t width_, rows_, depth_;
+  int64_t width_, rows_, head_dim_;
   std::unique_ptr<Vec<T>[]> data_;
 };
 
@@ -75,19 +75,19 @@ class Attention {
 
   Attention(const Sizes& sizes, bool backward)
       : sizes_(sizes),
-        keys_(round_up(sizes.keys, column_group), sizes.depth),
-        values_(round_up(sizes.keys, column_group), sizes.depth),
-        tile_(lanes, sizes.depth),
-        out_(lanes, sizes.depth),
-        turned_(new Vec<T>[sizes.depth]),
+        keys_(round_up(sizes.keys, column_group), sizes.head_dim),
+        values_(round_up(sizes.keys, column_group), sizes.head_dim),
+        tile_(lanes, sizes.head_dim),
+        out_(lanes, sizes.head_dim),
+        turned_(new Vec<T>[sizes.head_dim]),
         place_(new int64_t[round_up(sizes.keys, column_group)]),
         active_(new int64_t[sizes.keys]),
         scores_(new Vec<T>[round_up(sizes.keys, column_group)]),
         lanes_(sizes.keys) {
     for (int lane = 0; lane < lanes; ++lane) lane_number_[lane] = lane;
     if (backward) {
-      grad_keys_.reset(new Rows<T>(sizes.keys, sizes.depth));
-      grad_values_.reset(new Rows<T>(sizes.keys, sizes.depth));
+      grad_keys_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
+      grad_values_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
       slopes_.reset(new Vec<T>[sizes.keys]);
       terms_.reset(new Vec<T>[sizes.keys]);
     }
@@ -97,7 +97,7 @@ class Attention {
   void forward(int64_t b, int64_t h, Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out, double alpha,
                const Hidden<T>& hidden, T* weights, Vec<T>* saved) {
     gather_keys(b, h, k, v, hidden.padding);
-    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.depth));
+    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.head_dim));
     const Vec<T> eps = never_zero<T>(alpha - 1) + Vec<T>{};
     for (int64_t first = 0; first < sizes_.queries; first += lanes, saved += sizes_.keys) {
       const int64_t rows = std::min<int64_t>(lanes, sizes_.queries - first);
@@ -128,7 +128,7 @@ class Attention {
     gather_keys(b, h, k, v, padding);
     grad_keys_->clear();
     grad_values_->clear();
-    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.depth));
+    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.head_dim));
     const Vec<T> eps = never_zero<T>(alpha - 1) + Vec<T>{}, reciprocal_eps = 1 / eps;
     double grad_alpha = 0;
     for (int64_t first = 0; first < sizes_.queries; first += lanes, saved += sizes_.keys) {
@@ -191,7 +191,7 @@ class Attention {
 
   // The tile with a vector over the queries for each dimension.
   void turn_tile() {
-    for (int64_t d = 0; d < sizes_.depth; ++d) {
+    for (int64_t d = 0; d < sizes_.head_dim; ++d) {
       for (int lane = 0; lane < lanes; ++lane) turned_[d][lane] = tile_.row(lane)[d];
     }
   }
@@ -206,7 +206,7 @@ class Attention {
     for (int64_t j = 0; j < count; j += column_group) {
       Vec<T> sums[column_group] = {};
       const T* first = rows.row(j);
-      for (int64_t d = 0; d < sizes_.depth; ++d) {
+      for (int64_t d = 0; d < sizes_.head_dim; ++d) {
         for (int i = 0; i < column_group; ++i) sums[i] += turned_[d] * first[i * rows.width() + d];
       }
       for (int i = 0; i < column_group; ++i) columns[j + i] = sums[i];
@@ -216,11 +216,11 @@ class Attention {
   Vec<T> product_with(const T* row) const {
     Vec<T> even = {}, odd = {};
     int64_t d = 0;
-    for (; d + 2 <= sizes_.depth; d += 2) {
+    for (; d + 2 <= sizes_.head_dim; d += 2) {
       even += turned_[d] * row[d];
       odd += turned_[d + 1] * row[d + 1];
     }
-    if (d < sizes_.depth) even += turned_[d] * row[d];
+    if (d < sizes_.head_dim) even += turned_[d] * row[d];
     return even + odd;
   }
 
@@ -330,7 +330,7 @@ constexpr int64_t grain = 1 << 18;
 
 template <typename Function>
 void for_each_head(const Sizes& sizes, const Function& function) {
-  const int64_t cost = (sizes.queries * sizes.keys + 1) * (sizes.depth + 32);
+  const int64_t cost = (sizes.queries * sizes.keys + 1) * (sizes.head_dim + 32);
   at::parallel_for(0, sizes.batch * sizes.heads, grain / cost + 1, function);
 }
 

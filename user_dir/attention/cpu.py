@@ -112,7 +112,7 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-        batch, heads, queries, depth = query.shape
+        batch, heads, queries, head_dim = query.shape
         keys = key.size(2)
         lanes = _LANES[query.dtype]
         vector = _vector(alpha)
@@ -120,7 +120,7 @@ class _Attention(torch.autograd.Function):
         weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
         columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
         found = _compiled()["forward", query.dtype](
-            _integers(query.shape[:3], (keys, depth)),
+            _integers(query.shape[:3], (keys, head_dim)),
             _strides(query, key, value, output),
             query.data_ptr(),
             key.data_ptr(),
