@@ -111,7 +111,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     assert updates == list(range(len(updates)))
     checkpoints = sorted(path.name for path in through.glob("checkpoint*"))
     assert sorted(path.name for path in killed.glob("checkpoint*")) == checkpoints
-    assert {"checkpoint_last.pt", "checkpoint1.pt"} <= set(checkpoints)
+    assert "checkpoint_last.pt" in checkpoints
     for name in checkpoints:
         left, right = (load_checkpoint(folder / name) for folder in (through, killed))
         for part in ("model", "last_optimizer_state"):
