@@ -86,10 +86,8 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     split = open_split(args)
 
-    from user_dir.analysis.heads import head_table
     from user_dir.analysis.results import write_statistics
-    from user_dir.analysis.roles import role_table
-    from user_dir.analysis.words import known_interrogatives
+    from user_dir.analysis.summaries import statistics_summary
 
     lists = read_word_lists(args.interrogatives, *split.direction)
     report = write_statistics(
@@ -101,17 +99,7 @@ def main(argv=None) -> None:
         maps=args.dump_attention,
         map_sentences=args.dump_sentences,
     )
-    print(head_table(report["heads"]))
-    print(role_table(report["roles"]))
-    for language in split.direction:
-        if language not in lists and known_interrogatives(language) is None:
-            print(f"no list of interrogative words for {language!r}: give --interrogatives {language}=FILE")
-    print()
-    if args.dump_attention:
-        count = min(args.dump_sentences, report["sentences"])
-        print(f"attention maps of {count} sentences: {args.dump_attention}")
-    table = args.output.with_suffix(".csv").name
-    print(f"head report over {report['sentences']} sentences: {args.output} and {table}")
+    print(statistics_summary(report, args.output, args.dump_attention, args.dump_sentences, lists))
 
 
 if __name__ == "__main__":

@@ -100,13 +100,14 @@ def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
     """Compute a model's statistics and maps, unless they are there."""
     from user_dir.analysis.results import statistics_are_current, write_statistics
     from user_dir.analysis.split import open_split
+    from user_dir.analysis.summaries import statistics_summary
 
     maps = None if model.maps_given else model.maps
     if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
         return
     split = open_split(model.path, args.corpus, args.subset, data=args.data)
     report = write_statistics(split, model.statistics, maps=maps, map_sentences=args.sentences)
-    print(f"statistics over {report['sentences']} sentences: {model.statistics}")
+    print(statistics_summary(report, model.statistics, maps, args.sentences))
 
 
 def main(argv=None) -> None:

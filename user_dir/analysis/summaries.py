@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
+
 from ..tables import significance
-from .heads import head_name
+from .heads import head_name, head_table
+from .roles import role_table
+from .words import known_interrogatives
 
 
 def importance_summary(report: dict, shown: int = 5) -> str:
@@ -42,4 +47,30 @@ def alignment_summary(rows: list[dict]) -> str:
             ]
             line += f" {shown[0]}    {shown[1]} {shown[2]}"
         lines.append(line)
+    return "\n".join(lines)
+
+
+def statistics_summary(
+    report: dict, output: Path, maps: Path | None, map_sentences: int, interrogatives: Collection[str] = ()
+) -> str:
+    """The heads and their roles as tables, and where what was written of them is.
+
+    Args:
+        report: what :func:`~.results.write_statistics` returned.
+        output: the JSON file it wrote.
+        maps: where it wrote attention maps; None if it wrote none.
+        map_sentences: of how many sentences at most.
+        interrogatives: languages whose interrogative words the user gave.
+    """
+    lines = [head_table(report["heads"]), role_table(report["roles"])]
+    for language in (report["source_lang"], report["target_lang"]):
+        if language not in interrogatives and known_interrogatives(language) is None:
+            lines.append(
+                f"no list of interrogative words for {language!r}: give --interrogatives {language}=FILE"
+            )
+    lines.append("")
+    if maps:
+        lines.append(f"attention maps of {min(map_sentences, report['sentences'])} sentences: {maps}")
+    table = output.with_suffix(".csv").name
+    lines.append(f"head report over {report['sentences']} sentences: {output} and {table}")
     return "\n".join(lines)
