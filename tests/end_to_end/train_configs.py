@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 warnings.simplefilter("ignore")
+import torch._dynamo  # noqa: E402, F401  else each fork would, with its optimizer
 from fairseq_cli.hydra_train import cli_main  # noqa: E402
 
 from user_dir.config import check_config, hydra_override  # noqa: E402
