@@ -35,10 +35,12 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from user_dir.analysis.findings import findings, findings_tables
-    from user_dir.analysis.sources import read_model
+    from user_dir.analysis.sources import check_same_split, read_model
     from user_dir.tables import write_tables
 
-    systems = {name: findings(list(map(read_model, files))) for name, files in args.system}
+    models = {name: list(map(read_model, files)) for name, files in args.system}
+    check_same_split([model for each in models.values() for model in each])
+    systems = {name: findings(each) for name, each in models.items()}
     tables = findings_tables(systems)
     print(tables)
     files = {name: list(map(str, files)) for name, files in args.system}

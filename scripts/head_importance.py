@@ -21,13 +21,13 @@ def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.json", help="default: CHECKPOINT with .importance.json"
+        "--output", type=Path, metavar="FILE.json", help="default: CHECKPOINT.SUBSET.importance.json"
     )
     parser.add_argument(
         "--figure",
         type=Path,
         metavar="FILE",
-        help="svg, pdf or png; default: the output with .svg",
+        help="svg, pdf or png (default: the output with .svg)",
     )
     parser.add_argument(
         "--points", type=positive, default=12, metavar="N", help="points of each curve (default: 12)"
@@ -42,10 +42,8 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--beam", type=positive, default=5, metavar="N", help="beam size for --bleu (default: 5)"
     )
     args = parser.parse_args(argv)
-    args.output = args.output or args.path.with_suffix(".importance.json")
-    if args.output.suffix != ".json":
+    if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json")
-    args.figure = args.figure or args.output.with_suffix(".svg")
     return args
 
 
@@ -55,18 +53,21 @@ def main(argv=None) -> None:
     split = open_split(args)
 
     from user_dir.analysis.results import write_importance
+    from user_dir.analysis.sources import result_file
     from user_dir.analysis.summaries import importance_summary
 
+    output = args.output or result_file(args.path, split.name, "importance.json")
+    figure = args.figure or output.with_suffix(".svg")
     report = write_importance(
         split,
-        args.output,
-        args.figure,
+        output,
+        figure,
         points=args.points,
         random_orders=args.random_orders,
         bleu_beam=args.beam if args.bleu else None,
     )
     print(importance_summary(report))
-    print(f"head importance over {report['sentences']} sentences: {args.output} and {args.figure}")
+    print(f"head importance over {report['sentences']} sentences: {output} and {figure}")
 
 
 if __name__ == "__main__":

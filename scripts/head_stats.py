@@ -15,6 +15,8 @@ from _split import open_split, positive, split_parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
+
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
@@ -23,7 +25,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--output",
         type=Path,
         metavar="FILE.json",
-        help="default: CHECKPOINT with .heads.json; the CSV is beside it",
+        help="default: beside the checkpoint, CHECKPOINT.SUBSET.heads.json; the CSV goes next to it",
     )
     parser.add_argument(
         "--bpe",
@@ -48,20 +50,25 @@ def parse_args(argv=None) -> argparse.Namespace:
         "several times",
     )
     parser.add_argument(
-        "--dump-attention", type=Path, metavar="FILE.npz", help="also write the attention maps of sentences"
+        "--dump-attention",
+        nargs="?",
+        type=Path,
+        const=BESIDE,
+        metavar="FILE.npz",
+        help="also write the attention maps of single sentences; without FILE.npz to "
+        "CHECKPOINT.SUBSET.attention.npz, where report.py looks for them",
     )
     parser.add_argument(
         "--dump-sentences",
         type=positive,
         default=50,
         metavar="N",
-        help="of the first N sentences (default: 50)",
+        help="write the maps of the first N sentences (default: 50)",
     )
     args = parser.parse_args(argv)
-    args.output = args.output or args.path.with_suffix(".heads.json")
-    if args.output.suffix != ".json":
+    if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json; the CSV is written beside it")
-    if args.dump_attention and args.dump_attention.suffix != ".npz":
+    if args.dump_attention not in (None, BESIDE) and args.dump_attention.suffix != ".npz":
         parser.error(f"--dump-attention {args.dump_attention} must end in .npz")
     return args
 
@@ -87,19 +94,24 @@ def main(argv=None) -> None:
     split = open_split(args)
 
     from user_dir.analysis.results import write_statistics
+    from user_dir.analysis.sources import result_file
     from user_dir.analysis.summaries import statistics_summary
 
     lists = read_word_lists(args.interrogatives, *split.direction)
+    output = args.output or result_file(args.path, split.name, "heads.json")
+    maps = args.dump_attention
+    if maps == BESIDE:
+        maps = result_file(args.path, split.name, "attention.npz")
     report = write_statistics(
         split,
-        args.output,
+        output,
         scheme=args.bpe,
         interrogatives=lists,
         thresholds=args.threshold,
-        maps=args.dump_attention,
+        maps=maps,
         map_sentences=args.dump_sentences,
     )
-    print(statistics_summary(report, args.output, args.dump_attention, args.dump_sentences, lists))
+    print(statistics_summary(report, output, maps, args.dump_sentences, lists))
 
 
 if __name__ == "__main__":

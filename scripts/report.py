@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Write the head report: one HTML page of what the heads of one model learned, or of several side by side.
+"""Write the head report: one HTML page about what the heads of a model learned, or of several side by side.
 
-The page needs nothing else, no network either: send it, or open it from where it lies. It shows α over
-training, histograms of α and of density, density and diversity by layer, the roles of heads, and for single
-sentences who attends to whom.
+The page is a single file that needs no network: open it where it lies, or send it to somebody. It shows α over
+training, histograms of α and of density, density and diversity by layer, the roles of heads, and the attention
+of every head on single sentences.
 
-Each --path (or --statistics) begins a model; what follows, up to the next, belongs to it. For a checkpoint
-DIR/NAME.pt the page takes, where they are there, DIR/NAME.heads.json and DIR/NAME.attention.npz, which
-head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log wrote. With --corpus, they are computed first
-for each checkpoint whose files are missing, older than it, or of another corpus or subset. For instance:
+Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model. For a
+checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz, which
+head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus, the first two
+are computed for every checkpoint for which they are missing or older than it. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
             --corpus multi30k --output report.html
@@ -17,6 +17,7 @@ for each checkpoint whose files are missing, older than it, or of another corpus
 from __future__ import annotations
 
 import argparse
+import glob
 import logging
 import sys
 from pathlib import Path
@@ -25,15 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 class BeginModel(argparse.Action):
-    """An option that begins a model."""
+    """An option that starts a model."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        """Append a model that has this option alone."""
+        """Append a model with this option alone."""
         namespace.models = [*(namespace.models or []), argparse.Namespace(**{self.dest: values})]
 
 
 class OfModel(argparse.Action):
-    """An option of the model begun last."""
+    """An option of the model started last."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         """Set it there."""
@@ -48,21 +49,32 @@ def parse_args(argv=None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     begin, of = {"action": BeginModel, "type": Path}, {"action": OfModel, "type": Path}
-    parser.add_argument("--path", **begin, metavar="CHECKPOINT", help="begins a model")
+    parser.add_argument("--path", **begin, metavar="CHECKPOINT", help="starts a model")
     parser.add_argument(
-        "--statistics", **begin, metavar="NAME.heads.json", help="begins a model, by its file"
+        "--statistics",
+        **begin,
+        metavar="NAME.heads.json",
+        help="starts a model, from a file of its statistics",
     )
-    parser.add_argument("--alpha-log", **of, metavar="FILE", help="of the model (default: see above)")
-    parser.add_argument("--maps", **of, metavar="FILE.npz", help="of the model (default: see above)")
-    parser.add_argument("--name", action=OfModel, help="of the model (default: its folder and file)")
+    parser.add_argument("--alpha-log", **of, metavar="FILE", help="the model's α log (default: see above)")
+    parser.add_argument(
+        "--maps", **of, metavar="FILE.npz", help="the model's attention maps (default: see above)"
+    )
+    parser.add_argument("--name", action=OfModel, help="the model's name (default: its folder and file)")
     parser.add_argument("--corpus", help="compute what is missing on this prepared corpus")
-    parser.add_argument("--subset", default="valid", help="of the corpus: valid (default), train, a test set")
+    parser.add_argument(
+        "--subset", default="valid", help="split to report on: valid (default), train, or a test set's name"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
     parser.add_argument(
-        "--sentences", type=int, default=50, metavar="N", help="in the explorer, the first N (default: 50)"
+        "--sentences",
+        type=int,
+        default=50,
+        metavar="N",
+        help="sentences in the explorer: the first N (default: 50)",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.html", help="default, for one model: NAME.report.html beside it"
+        "--output", type=Path, metavar="FILE.html", help="default for one model: NAME.SUBSET.report.html"
     )
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
@@ -77,27 +89,41 @@ def parse_args(argv=None) -> argparse.Namespace:
     return args
 
 
-def name_files(model: argparse.Namespace) -> None:
-    """Fill in where the files of a model lie that were not given; ``source`` is what it was named by."""
+def name_files(model: argparse.Namespace, subset: str) -> None:
+    """Fill in the files of a model that were not given; ``source`` is the option that started it."""
+    from user_dir.analysis.sources import result_file
     from user_dir.io import packed_or_plain
 
     given = vars(model)
     model.path, statistics = given.get("path"), given.get("statistics")
     model.source = model.path or statistics
-    named = str(statistics).removesuffix(".bz2").removesuffix(".json")
-    stem = model.path.with_suffix("") if model.path else Path(named)
-    stem = stem.with_name(stem.name.removesuffix(".heads"))
-    model.statistics = statistics or stem.with_name(f"{stem.name}.heads.json")
-    model.report = stem.with_name(f"{stem.name}.report.html")
-    maps = stem.with_name(f"{stem.name}.attention.npz")
-    log = packed_or_plain(stem.with_name("alpha.jsonl"))
+    statistics = statistics or result_file(model.path, subset, "heads.json")
+    stem = statistics.name.removesuffix(".bz2").removesuffix(".json").removesuffix(".heads")
+    model.statistics = statistics
+    model.report = statistics.with_name(f"{stem}.report.html")
+    log = packed_or_plain(statistics.with_name("alpha.jsonl"))
     model.maps_given = "maps" in given
-    model.maps = given.get("maps", maps)
+    model.maps = given.get("maps", statistics.with_name(f"{stem}.attention.npz"))
     model.alpha_log = given.get("alpha_log", log if log.is_file() else None)
 
 
+def require_statistics(model: argparse.Namespace, subset: str) -> None:
+    """Raise a UserError that says what to do unless the statistics of a model exist."""
+    from user_dir.errors import UserError
+
+    if model.statistics.is_file():
+        return
+    if model.path is None:
+        raise UserError(f"there are no statistics {model.statistics}")
+    remedy = "give --corpus to compute them"
+    others = sorted(model.path.parent.glob(f"{glob.escape(model.path.stem)}*.heads.json*"))
+    if others:
+        remedy += f", or take others by --statistics: {', '.join(map(str, others))}"
+    raise UserError(f"there are no statistics of {model.path} on {subset}: {model.statistics}; {remedy}")
+
+
 def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
-    """Compute a model's statistics and maps, unless they are there."""
+    """Compute a model's statistics and maps unless they exist already."""
     from user_dir.analysis.results import statistics_are_current, write_statistics
     from user_dir.analysis.split import open_split
     from user_dir.analysis.summaries import statistics_summary
@@ -116,20 +142,28 @@ def main(argv=None) -> None:
 
     from user_dir.analysis.maps import Maps
     from user_dir.analysis.report import write_report
-    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
+    from user_dir.analysis.sources import (
+        ModelAnalysis,
+        check_same_model,
+        check_same_split,
+        model_names,
+        read_statistics,
+    )
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.errors import UserError
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if args.corpus:
+        from user_dir.corpora import load_corpus
+
+        args.subset = load_corpus(args.corpus, args.data).split(args.subset)
     for model in args.models:
-        name_files(model)
+        name_files(model, args.subset)
         if model.path and not model.path.is_file():
             raise UserError(f"no checkpoint {model.path}")
         if model.path and args.corpus:
             compute(model, args)
-        if not model.statistics.is_file():
-            remedy = "; give --corpus to compute them" if model.path else ""
-            raise UserError(f"there are no statistics {model.statistics} of {model.source}{remedy}")
+        require_statistics(model, args.subset)
     names = model_names(
         [model.source for model in args.models], [getattr(m, "name", None) for m in args.models]
     )
@@ -144,6 +178,7 @@ def main(argv=None) -> None:
     ]
     for model in models:
         check_same_model(model)
+    check_same_split(models)
     output = args.output or args.models[0].report
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")

@@ -34,6 +34,22 @@ def test_what_is_written_is_read(tmp_path):
     assert maps[1].weights["decoder_context"].dtype == np.float32
 
 
+def test_maps_say_which_split_they_are_of_and_the_alphas(tmp_path):
+    path = tmp_path / "maps.npz"
+    with maps_writer(path, corpus="toy", subset="test", alphas={"encoder_self": [[1.5, 2.0, 1.0]]}) as writer:
+        writer.write(sentence())
+    maps = Maps(path)
+    assert (maps.corpus, maps.subset) == ("toy", "test")
+    assert {name: each.tolist() for name, each in maps.alphas.items()} == {"encoder_self": [[1.5, 2.0, 1.0]]}
+    with maps_writer(path) as writer:  # as earlier versions wrote them
+        writer.write(sentence())
+    assert (Maps(path).corpus, Maps(path).subset, Maps(path).alphas) == (None, None, {})
+    with maps_writer(path, alphas={"encoder_self": [[0.5]]}) as writer:
+        writer.write(sentence())
+    with pytest.raises(UserError, match=r"maps\.npz is broken: its α's are not numbers of at least 1"):
+        Maps(path)
+
+
 def test_the_same_maps_give_the_same_bytes(tmp_path):
     for name in ("a.npz", "b.npz"):
         with maps_writer(tmp_path / name) as writer:
@@ -42,12 +58,14 @@ def test_the_same_maps_give_the_same_bytes(tmp_path):
 
 
 def test_numpy_alone_reads_it(tmp_path):
-    with maps_writer(tmp_path / "maps.npz") as writer:
+    alphas = {"encoder_self": [[1.5, 2.0, 1.25]] * 2}
+    with maps_writer(tmp_path / "maps.npz", corpus="toy", subset="test", alphas=alphas) as writer:
         writer.write(sentence())
     arrays = np.load(tmp_path / "maps.npz", allow_pickle=False)
-    assert sorted(arrays.files) == sorted(
-        f"0/{name}" for name in (*ATTENTION_TYPES, "source", "target_input", "target")
-    )
+    of_sentence = [f"0/{name}" for name in (*ATTENTION_TYPES, "source", "target_input", "target")]
+    assert sorted(arrays.files) == sorted([*of_sentence, "corpus", "subset", "alpha/encoder_self"])
+    assert (str(arrays["corpus"]), str(arrays["subset"])) == ("toy", "test")
+    assert arrays["alpha/encoder_self"].tolist() == alphas["encoder_self"]
     assert arrays["0/decoder_context"].shape == (2, 3, 4, 5)
     assert arrays["0/source"].tolist()[-1] == "</s>"
 

@@ -10,7 +10,14 @@ import pytest
 from examples import sentence, statistics
 
 from user_dir.analysis.maps import Maps, maps_writer
-from user_dir.analysis.sources import ModelAnalysis, check_same_model, read_statistics
+from user_dir.analysis.sources import (
+    ModelAnalysis,
+    check_same_model,
+    check_same_split,
+    check_same_split_of_maps,
+    read_statistics,
+    result_file,
+)
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
@@ -40,6 +47,40 @@ def test_files_of_another_model_are_told_apart(tmp_path):
         check_same_model(ModelAnalysis("a", statistics(), log(heads=4)))
     with pytest.raises(UserError, match=r"attention maps of a have .*encoder_self 1×3"):
         check_same_model(ModelAnalysis("a", statistics(), maps=maps(tmp_path / "a.npz", layers=1)))
+
+
+def maps_of(path, subset: str) -> Maps:
+    with maps_writer(path, corpus="multi30k", subset=subset) as writer:
+        writer.write(sentence())
+    return Maps(path)
+
+
+def test_files_of_different_splits_are_not_combined(tmp_path):
+    valid, test = maps_of(tmp_path / "valid.npz", "valid"), maps_of(tmp_path / "test.npz", "test")
+    old = maps(tmp_path / "old.npz")
+    ours = ModelAnalysis("ours", statistics(), maps=valid)
+    check_same_split([ours, ModelAnalysis("theirs", statistics(), maps=old)])
+    check_same_split_of_maps([valid, old, valid])
+    splits = r"different splits cannot be combined: .*\(multi30k, valid\) and .*\({}\); write them"
+    with pytest.raises(UserError, match=splits.format("multi30k, test")):
+        check_same_split([ModelAnalysis("ours", statistics(), maps=test)])
+    for other in ({"subset": "test"}, {"corpus": "tanaka"}):
+        found = {**statistics(), **other}
+        named = splits.format(f"{found['corpus']}, {found['subset']}")
+        with pytest.raises(UserError, match=named):
+            check_same_split([ours, ModelAnalysis("theirs", found)])
+    with pytest.raises(UserError, match=splits.format("multi30k, test")):
+        importance = {"corpus": "multi30k", "subset": "test"}
+        check_same_split([ModelAnalysis("ours", statistics(), importance=importance)])
+    with pytest.raises(UserError, match=splits.format("multi30k, test")):
+        check_same_split_of_maps([old, valid, test])
+
+
+def test_results_of_different_splits_never_share_a_file(tmp_path):
+    checkpoint = tmp_path / "checkpoint.best_bleu_36.2.pt"
+    named = result_file(checkpoint, "valid", "heads.json")
+    assert named == tmp_path / "checkpoint.best_bleu_36.2.valid.heads.json"
+    assert named != result_file(checkpoint, "test_2016_flickr", "heads.json")
 
 
 def changed(change) -> dict:

@@ -34,16 +34,18 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
     assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
     page = output.read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
-    statistics = json.loads(checkpoint.with_suffix(".heads.json").read_text())
+    statistics = json.loads(checkpoint.with_suffix(".valid.heads.json").read_text())
     assert [row["alpha"] for row in found["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
     assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl lies beside the checkpoint
     assert len(found["maps"]["sentences"]) == 4
-    assert checkpoint.with_suffix(".attention.npz").is_file()
+    assert checkpoint.with_suffix(".valid.attention.npz").is_file()
 
-    written = checkpoint.with_suffix(".heads.json").stat().st_mtime
+    written = checkpoint.with_suffix(".valid.heads.json").stat().st_mtime
     where = ["--corpus", "toy", "--data", data, "--output", tmp_path / "heads.html"]
     again = script("report", "--path", checkpoint, *where)
-    assert checkpoint.with_suffix(".heads.json").stat().st_mtime == written, "computed anew without need"
+    assert checkpoint.with_suffix(".valid.heads.json").stat().st_mtime == written, (
+        "computed anew without need"
+    )
     assert "head report of" in again.stdout
 
 
@@ -72,7 +74,10 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
 
 def test_figures_for_papers(reported, trained, tmp_path):
     checkpoint, _, _ = reported
-    statistics, maps = checkpoint.with_suffix(".heads.json"), checkpoint.with_suffix(".attention.npz")
+    statistics, maps = (
+        checkpoint.with_suffix(".valid.heads.json"),
+        checkpoint.with_suffix(".valid.attention.npz"),
+    )
     done = script(
         "plot_heads", statistics, "--alpha-log", trained / "alpha.jsonl", "--output", tmp_path, anew=True
     )
@@ -89,7 +94,10 @@ def test_figures_for_papers(reported, trained, tmp_path):
 
 def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
     checkpoint, _, _ = reported
-    statistics, maps = checkpoint.with_suffix(".heads.json"), checkpoint.with_suffix(".attention.npz")
+    statistics, maps = (
+        checkpoint.with_suffix(".valid.heads.json"),
+        checkpoint.with_suffix(".valid.attention.npz"),
+    )
     html = ["--output", tmp_path / "page.html"]
 
     def wrong(name, *flags):
@@ -101,6 +109,13 @@ def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
     refused(wrong("report", "--path", "a.pt", "--output", "page.pdf"), "page.pdf must end in .html")
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
     refused(wrong("report", "--statistics", statistics, "--maps", stock, *html), "holds no attention maps")
+    of_valid = [str(statistics), "give --corpus"]
+    refused(wrong("report", "--path", checkpoint, "--subset", "test", *html), "no statistics", *of_valid)
+    other = tmp_path / "other.heads.json"
+    other.write_text(statistics.read_text().replace('"subset": "valid"', '"subset": "exam"'))
+    splits = ["different splits", "toy, valid", "toy, exam", "--subset"]
+    refused(wrong("report", "--statistics", other, "--maps", maps, *html), *splits)
+    refused(wrong("report", "--statistics", statistics, "--statistics", other, *html), *splits)
     assert not (tmp_path / "page.html").exists()
 
     refused(wrong("dump_alphas", stock), "checkpoint_last.pt has no α", "transformer")

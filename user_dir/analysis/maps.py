@@ -3,7 +3,9 @@
 Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self``, ``{i}/decoder_context``,
 float32 (L, H, T, S) without padding; ``{i}/source``, its source tokens; ``{i}/target_input``, what the
 decoder read and its queries stand for (``</s>``, then the target but for its last token); ``{i}/target``,
-what it predicted there; and, where known, ``{i}/text``, the source before it was cut in pieces.
+what it was to predict there (the reference: teacher forcing); and, where known, ``{i}/text``, the source before it
+was cut into pieces. Arrays of the whole file: ``corpus`` and ``subset``, the names of the split, and
+``alpha/encoder_self`` and so on, the α of each head (L, H).
 """
 
 from __future__ import annotations
@@ -97,24 +99,52 @@ class MapsWriter:
         self.sentences += 1
 
     def _member(self, name: str, array: np.ndarray) -> None:
-        with self._archive.open(f"{self.sentences}/{name}.npy", "w", force_zip64=True) as file:
-            np.lib.format.write_array(file, array, allow_pickle=False)
+        _write_member(self._archive, f"{self.sentences}/{name}", array)
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 @contextmanager
-def maps_writer(path: str | Path) -> Iterator[MapsWriter]:
+def maps_writer(
+    path: str | Path,
+    *,
+    corpus: str | None = None,
+    subset: str | None = None,
+    alphas: dict[str, list[list[float]]] | None = None,
+) -> Iterator[MapsWriter]:
     """Open an NPZ of attention maps to write sentence after sentence; one sentence is in memory at a time.
 
     (Besides, the ZIP format keeps a table of contents: some hundred bytes for each array.) The file takes its
     place only if the body succeeds.
+
+    Args:
+        path: the file.
+        corpus: name of the corpus that the sentences are from; None if they are from none.
+        subset: public name of the split.
+        alphas: by attention type, the α of each head by layer.
     """
     deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
     with written_beside(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
+        for name, value in (("corpus", corpus), ("subset", subset)):
+            if value is not None:
+                _write_member(archive, name, np.array(value, dtype=np.str_))
+        for name, layers in (alphas or {}).items():
+            _write_member(archive, f"alpha/{name}", np.array(layers, dtype=np.float64))
         yield MapsWriter(archive)
 
 
 class Maps:
-    """The sentences of an NPZ of attention maps, each read when asked for: ``maps[3]``, ``len(maps)``."""
+    """The sentences of an NPZ of attention maps, each read when asked for: ``maps[3]``, ``len(maps)``.
+
+    Attributes:
+        path: the file.
+        corpus: name of the corpus that the sentences are from; None if the file does not say.
+        subset: public name of the split; None if the file does not say.
+        alphas: by attention type, the α of each head (L, H); empty if the file does not say.
+    """
 
     def __init__(self, path: str | Path):
         """Raises UserError if the file is not there or holds no maps."""
@@ -131,6 +161,17 @@ class Maps:
             raise UserError(f"{path} holds no attention maps: no arrays 0/source, 0/encoder_self and so on")
         self._names = frozenset(names)
         self._sentences = len(numbers)
+        try:
+            self.corpus, self.subset = (
+                str(self._archive[name]) if name in self._names else None for name in ("corpus", "subset")
+            )
+            self.alphas = {
+                name: _alphas(self._archive[f"alpha/{name}"])
+                for name in ATTENTION_TYPES
+                if f"alpha/{name}" in self._names
+            }
+        except Exception as error:  # as above
+            raise UserError(f"{path} is broken: {one_line(error)}") from None
 
     def __len__(self) -> int:
         return self._sentences
@@ -163,6 +204,13 @@ def _weights(array: np.ndarray) -> np.ndarray:
     """(L, H, T, S) weights; raises ValueError for an array of anything else."""
     if array.dtype.kind != "f" or not np.isfinite(array).all():
         raise ValueError("its weights are no finite numbers")
+    return array
+
+
+def _alphas(array: np.ndarray) -> np.ndarray:
+    """(L, H) α's; raises ValueError for an array of anything else."""
+    if array.dtype.kind != "f" or array.ndim != 2 or not (np.isfinite(array) & (array >= 1)).all():
+        raise ValueError("its α's are not numbers of at least 1 by layer and head")
     return array
 
 

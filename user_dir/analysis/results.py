@@ -16,7 +16,7 @@ from .alignment import Gold
 from .bleu_importance import bleu_without_each_head
 from .dump import MapsDump
 from .importance import head_importance
-from .maps import maps_writer
+from .maps import Maps, maps_writer
 from .plots_importance import importance_figure
 from .roles import assign_roles, with_thresholds
 from .sources import read_statistics
@@ -55,7 +55,9 @@ def write_statistics(
         if maps is not None:
             source = split.corpus.text(split.subset, split.direction[0])
             texts = source.read_text(encoding="utf-8").split("\n")
-            dump = MapsDump(stack.enter_context(maps_writer(maps)), split.task, map_sentences, texts)
+            alphas = split.model.alpha_values()
+            writer = maps_writer(maps, corpus=split.corpus.name, subset=split.name, alphas=alphas)
+            dump = MapsDump(stack.enter_context(writer), split.task, map_sentences, texts)
         samples = split.samples(in_order=maps is not None)
         statistics = head_statistics(split.model, samples, *pieces, split.padding, dump)
     report = {**split.facts, "bpe": pieces[0].scheme, **statistics}
@@ -88,9 +90,13 @@ def statistics_are_current(
         return False
     try:
         found = read_statistics(statistics)
+        splits = [(found.get("corpus"), found.get("subset"))]
+        if maps is not None:
+            with_maps = Maps(maps)
+            splits.append((with_maps.corpus, with_maps.subset))
     except UserError:  # by an earlier version
         return False
-    return (found.get("corpus"), found.get("subset")) == (corpus, subset)
+    return set(splits) == {(corpus, subset)}
 
 
 def write_importance(

@@ -28,13 +28,25 @@ class ModelAnalysis:
     importance: dict | None = None  # as head_importance.py writes it
 
 
+def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
+    """Where an analysis of a checkpoint over a split is written by default, for instance ``best.valid.heads.json``.
+
+    Args:
+        checkpoint: the result lies beside it.
+        subset: public name of the split; results of different splits never share a file.
+        ending: of the name, for instance ``heads.json``.
+    """
+    return checkpoint.with_name(f"{checkpoint.stem}.{subset}.{ending}")
+
+
 def read_model(path: Path) -> ModelAnalysis:
     """Read ``NAME.heads.json`` and, where they lie beside it, ``NAME.importance.json`` and ``alpha.jsonl``.
 
     Each may be compressed, with ``.bz2`` after its name.
 
     Raises:
-        UserError: a file is not what its name says, or the α log is of another model.
+        UserError: a file is not what its name says, the α log is of another model, or the importance of the heads
+            was measured on another split.
     """
     stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
     log = packed_or_plain(path.with_name("alpha.jsonl"))
@@ -46,6 +58,7 @@ def read_model(path: Path) -> ModelAnalysis:
         importance=read_importance(importance) if importance.is_file() else None,
     )
     check_same_model(model)
+    check_same_split([model])
     return model
 
 
@@ -153,6 +166,39 @@ def check_same_model(model: ModelAnalysis) -> None:
                 f"the {what} of {model.name} have layers and heads {_listed(found)}, but the statistics "
                 f"{_listed(shapes)}: they are of another model"
             )
+
+
+def check_same_split(models: list[ModelAnalysis]) -> None:
+    """Raise a ``UserError`` unless everything measured of the models is of one split of one corpus.
+
+    Files that do not say what they are of, as maps of earlier versions do not, are taken as they are.
+    """
+    results = []
+    for model in models:
+        results.append((f"the statistics of {model.name}", model.statistics))
+        if model.maps is not None:
+            results.append((f"the attention maps of {model.name}", vars(model.maps)))
+        if model.importance is not None:
+            results.append((f"the importance of the heads of {model.name}", model.importance))
+    _check_one_split(results)
+
+
+def check_same_split_of_maps(maps: list[Maps]) -> None:
+    """Raise a ``UserError`` unless maps are of one split of one corpus; see :func:`check_same_split`."""
+    _check_one_split([(str(each.path), vars(each)) for each in maps])
+
+
+def _check_one_split(results: list[tuple[str, dict]]) -> None:
+    splits: dict[str, str] = {}
+    for what, result in results:
+        if result.get("subset") is not None:
+            splits.setdefault(f"{result.get('corpus')}, {result['subset']}", what)
+    if len(splits) > 1:
+        (one, first), (other, second) = list(splits.items())[:2]
+        raise UserError(
+            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); write them for the "
+            "same --corpus and --subset, or choose other files"
+        )
 
 
 def _listed(shapes: dict[str, tuple[int, ...]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..attention import Alpha
 from ..corpora import Corpus, load_corpus
 from .capture import batches, load_model
 from .words import Pieces
@@ -18,7 +19,7 @@ class Split:
     Attributes:
         checkpoint: the model's.
         corpus: prepared.
-        name: of the split, as it was asked for.
+        name: public name of the split: train, valid or a test set.
         model: what :func:`~.capture.load_model` gives.
         task: its task.
         sentences: only the first so many of the split; None for all.
@@ -49,10 +50,17 @@ class Split:
         return self.task.source_dictionary.pad()
 
     @property
+    def update(self) -> int | None:
+        """How many updates the checkpoint's training had made; None if it does not say."""
+        alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
+        return next(alphas).updates or None
+
+    @property
     def facts(self) -> dict:
-        """What a file of results says that it was computed of."""
+        """What a file of results says about what it was computed from."""
         return {
             "checkpoint": str(self.checkpoint),
+            "update": self.update,
             "corpus": self.corpus.name,
             "subset": self.name,
             "source_lang": self.direction[0],
@@ -116,7 +124,7 @@ def open_split(
         corpus = load_corpus(corpus, data)
     corpus.require_prepared().subset(name)
     model, task = load_model(checkpoint, corpus, cpu=cpu)
-    return Split(checkpoint, corpus, name, model, task, sentences, max_tokens)
+    return Split(checkpoint, corpus, corpus.split(name), model, task, sentences, max_tokens)
 
 
 def rounded(value):
