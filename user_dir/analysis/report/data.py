@@ -1,4 +1,4 @@
-"""What the page is told, as plain data that becomes JSON."""
+"""The page's data, as plain values that become JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
 
 def _model(model: ModelAnalysis, sentences: int) -> dict:
     statistics, heads = model.statistics, by_attention(model.statistics["heads"])
-    about = ("checkpoint", "corpus", "subset", "sentences", "source_lang", "target_lang")
+    about = ("checkpoint", "update", "corpus", "subset", "sentences", "source_lang", "target_lang")
     return {
         "name": model.name,
         "about": {name: statistics.get(name) for name in about},

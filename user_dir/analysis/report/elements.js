@@ -19,7 +19,10 @@ const range = (count) => Array.from({ length: count }, (_, index) => index);
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const sameHead = (one, other) =>
   one.attention === other.attention && one.layer === other.layer && one.head === other.head;
-const headName = (head) => `layer ${head.layer}, head ${head.head}`;
+const MEAN = "mean of all heads";
+const headName = (head) => (head.mean ? MEAN : `layer ${head.layer}, head ${head.head}`);
+const SHORT_TYPES = { encoder_self: "encoder", decoder_self: "decoder", decoder_context: "context" };
+const shortName = (head) => `${SHORT_TYPES[head.attention]} L${head.layer} H${head.head}`;
 const whole = (number) => String(number).replace(/^\d{4,}$/, (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ","));
 
 function percent(share) {
@@ -42,7 +45,8 @@ function hideTip() {
   document.getElementById("tip").hidden = true;
 }
 
-// Arrow keys move among elements of which one has the focus, and only that one is a tab stop.
+// Arrow keys move the focus among elements of which only one is a tab stop. They stand in rows of `columns`; the
+// last row may be shorter, and is reached by going down from anywhere in the row above.
 function roving(nodes, columns, event, choose) {
   const moves = {
     ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns,
@@ -51,7 +55,8 @@ function roving(nodes, columns, event, choose) {
   if (!(event.key in moves)) return;
   event.preventDefault();
   const from = nodes.indexOf(event.currentTarget);
-  const to = from + moves[event.key];
+  const shorter = event.key === "ArrowDown" && nodes.length % columns && from < nodes.length - (nodes.length % columns);
+  const to = shorter ? Math.min(from + columns, nodes.length - 1) : from + moves[event.key];
   const inside = ["Home", "End"].includes(event.key) || (to >= 0 && to < nodes.length);
   if (inside) choose(Math.max(0, Math.min(nodes.length - 1, to)));
 }

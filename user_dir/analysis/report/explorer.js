@@ -1,16 +1,35 @@
-// The sentence explorer: a sentence, an attention type, a head for each model, and who attends to whom.
+// The sentence explorer: which tokens a head attends to, for a sentence, an attention type and a head of each model.
 
 // What a byte q of the weights stands for; see quantised() in data.py.
 const weightOf = (q) => (q / 255) ** 2;
 
-// A token for reading: sentencepiece's mark of a word's beginning is drawn by the style sheet, and not spoken.
+// A token without sentencepiece's mark of the start of a word, which the style sheet draws.
 const spoken = (token) => token.replace(/^▁(?=.)/, "");
-const tokenNode = (token) => html("span", { class: /^▁./.test(token) ? "piece first" : "piece" }, spoken(token));
+
+// A token of a sentence; one that the sentence has more than once has its position as a subscript.
+const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
+const tokenNode = (tokens, index) => html("span", { class: /^▁./.test(tokens[index]) ? "piece first" : "piece" },
+  spoken(tokens[index]), repeated(tokens, index) ? html("sub", {}, index) : null);
+const tokenText = (tokens, index) => spoken(tokens[index]) + (repeated(tokens, index) ? ` (${index})` : "");
 
 const sidesOf = (sentence, type) => ({
   queries: type === "encoder_self" ? sentence.source : sentence.target_input,
   keys: type === "decoder_self" ? sentence.target_input : sentence.source,
 });
+
+// What the rows and columns of a map are.
+const AXES = {
+  encoder_self: { queries: "source", keys: "source" },
+  decoder_self: { queries: "reference", keys: "reference" },
+  decoder_context: { queries: "reference", keys: "source" },
+};
+
+// Pieces joined to a sentence: of sentencepiece, of subword-nmt, or words.
+function joined(tokens) {
+  const pieces = tokens.filter((token) => token !== "</s>");
+  return pieces.some((piece) => piece.startsWith("▁")) ? pieces.join("").replaceAll("▁", " ").trim()
+    : pieces.join(" ").replaceAll("@@ ", "");
+}
 
 // All weights of a sentence: by attention type {shape: [L, H, T, S], q: bytes}. Unpacked when first asked for.
 async function unpack(maps, index) {
@@ -37,6 +56,21 @@ function headOf({ shape: [, heads, queries, keys], q }, layer, head) {
   const start = (layer * heads + head) * size;
   return { queries, keys, q: q.subarray(start, start + size) };
 }
+
+// The mean of all heads of all layers, as bytes like theirs.
+function meanOf({ shape: [layers, heads, queries, keys], q }) {
+  const size = queries * keys;
+  const sum = new Float32Array(size);
+  for (const index of range(layers * heads)) {
+    sharesOf(headOf({ shape: [layers, heads, queries, keys], q }, Math.floor(index / heads), index % heads))
+      .forEach((share, at) => { sum[at] += share; });
+  }
+  const bytes = Uint8Array.from(sum, (share) =>
+    (share ? Math.max(1, Math.round(255 * Math.sqrt(Math.min(1, share / (layers * heads))))) : 0));
+  return { queries, keys, q: bytes };
+}
+
+const mapOf = (weights, head) => (head.mean ? meanOf(weights) : headOf(weights, head.layer, head.head));
 
 // The weights of one head, with the rows' sum of 1 that bytes cannot quite hold; exact zeros stay so.
 function sharesOf({ queries, keys, q }) {
@@ -72,21 +106,23 @@ function paint(canvas, { queries, keys, q }, ramp) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// The heads of one model as small pictures, of which one is chosen.
+// The heads of one model and their mean as small pictures, of which one is chosen.
 function headPicker(model, type, choose) {
   const [layers, heads] = model.maps.shape[type];
   const statistics = (layer, head) => model.heads.find((row) => sameHead(row, { attention: type, layer, head }));
-  const buttons = range(layers * heads).map((index) => {
-    const [layer, head] = [Math.floor(index / heads), index % heads];
-    const row = statistics(layer, head);
+  const places = [
+    ...range(layers * heads).map((index) => ({ layer: Math.floor(index / heads), head: index % heads })), { mean: true },
+  ];
+  const buttons = places.map((place) => {
+    const row = place.mean ? null : statistics(place.layer, place.head);
     const about = row ? `, α ${row.alpha.toFixed(2)}, density ${row.density.toFixed(2)}` : "";
-    const label = `layer ${layer}, head ${head}${about}`;
+    const label = headName(place) + about;
     return html("button", {
       type: "button", role: "radio", class: "thumb", "aria-label": label, title: label,
       "aria-checked": "false", tabindex: -1,
-      onclick: () => choose(layer, head),
+      onclick: () => choose(place),
       onkeydown: (event) => roving(buttons, heads, event, (to) => {
-        choose(Math.floor(to / heads), to % heads);
+        choose(places[to]);
         buttons[to].focus();
       }),
     }, html("canvas", { "aria-hidden": "true" }));
@@ -97,33 +133,39 @@ function headPicker(model, type, choose) {
   }, range(layers).map((layer) => [
     html("span", { class: "row-label", "aria-hidden": "true" }, layer), buttons.slice(layer * heads, (layer + 1) * heads)]),
   html("span", { "aria-hidden": "true" }),
-  range(heads).map((head) => html("span", { class: "column-label", "aria-hidden": "true" }, head)));
+  range(heads).map((head) => html("span", { class: "column-label", "aria-hidden": "true" }, head)),
+  html("span", { "aria-hidden": "true" }), buttons[layers * heads],
+  html("span", { class: "mean-label", "aria-hidden": "true" }, MEAN));
   return {
-    root: html("div", { class: "picking" }, html("p", { class: "note" }, "Layer ↓, head →"), grid),
-    mark(layer, head) {
+    root: html("div", { class: "picking" }, html("p", { class: "note" }, "Layers down, heads across"), grid),
+    mark(chosen) {
       buttons.forEach((button, index) => {
-        const on = index === layer * heads + head;
+        const on = samePlace(places[index], chosen);
         button.setAttribute("aria-checked", String(on));
         button.tabIndex = on ? 0 : -1;
       });
     },
     paint(weights, ramp) {
-      buttons.forEach((button, index) =>
-        paint(button.firstChild, headOf(weights, Math.floor(index / heads), index % heads), ramp));
+      buttons.forEach((button, index) => paint(button.firstChild, mapOf(weights, places[index]), ramp));
     },
   };
 }
+
+const samePlace = (one, other) => (one.mean || other.mean ? one.mean === other.mean
+  : one.layer === other.layer && one.head === other.head);
+const exists = ([layers, heads], place) => place.mean || (place.layer < layers && place.head < heads);
 
 // Queries down, keys across; an exact zero is an empty cell.
 function matrix(sentence, type, map, chosen, choose) {
   const { queries, keys } = sidesOf(sentence, type);
   const decoding = type !== "encoder_self";
   const weight = (row, key) => map[row * keys.length + key];
+  const read = [...sentence.target_input, ...sentence.target.slice(-1)]; // what follows a query is read next
   const buttons = queries.map((token, row) => html("button", {
     type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
     onclick: () => choose(row),
     onkeydown: (event) => roving(buttons, 1, event, (to) => { choose(to); buttons[to].focus(); }),
-  }, tokenNode(token), decoding ? html("span", { class: "next" }, "→ ", tokenNode(sentence.target[row])) : null));
+  }, tokenNode(decoding ? read : queries, row), decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
   const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: row === chosen ? "chosen" : null },
     html("th", { scope: "row" }, buttons[row]),
     keys.map((key, index) => weight(row, index)
@@ -135,18 +177,20 @@ function matrix(sentence, type, map, chosen, choose) {
     if (!cell) return hideTip();
     const [row, key] = [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
     const share = weight(row, key);
-    showTip(event, `${spoken(queries[row])} → ${spoken(keys[key])}: ${share ? percent(share) : "exactly 0"}`);
+    showTip(event, `${tokenText(queries, row)} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
   };
   const root = html("table", {
-    class: "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
+    class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
     onclick(event) {
       const cell = event.target.closest("td");
       if (cell) choose(cell.parentNode.rowIndex - 1);
     },
   }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
   html("thead", {}, html("tr", {},
-    html("th", { scope: "col", class: "corner" }, decoding ? "read → predicted" : "query"),
-    keys.map((token) => html("th", { scope: "col" }, tokenNode(token))))), body);
+    html("th", { scope: "col", class: "corner" },
+      html("span", {}, `keys: ${AXES[type].keys} →`), html("span", {}, `queries: ${AXES[type].queries} ↓`),
+      decoding ? html("span", {}, "(read → next)") : null),
+    keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body);
   return {
     root: html("div", { class: "scroll" }, root),
     mark(row) {
@@ -159,26 +203,26 @@ function matrix(sentence, type, map, chosen, choose) {
   };
 }
 
-// In words and bars, to whom the chosen query attends.
+// In words and bars, what the chosen query attends to.
 function readout(sentence, type, map, row) {
   const { queries, keys } = sidesOf(sentence, type);
   const possible = type === "decoder_self" ? row + 1 : keys.length;
-  const attended = keys.map((token, key) => ({ token, share: map[row * keys.length + key] }))
+  const attended = keys.map((token, key) => ({ key, share: map[row * keys.length + key] }))
     .filter((each) => each.share).sort((one, other) => other.share - one.share);
   const zeros = possible - attended.length;
   const rest = zeros === 0 ? "; no weight is exactly 0"
     : zeros === 1 ? "; the weight of the other is exactly 0" : `; the weights of the other ${zeros} are exactly 0`;
   return [
-    html("p", {}, html("strong", {}, tokenNode(queries[row])), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
-    html("ol", { class: "bars" }, attended.slice(0, 8).map(({ token, share }) => html("li", {},
-      html("span", { class: "key" }, tokenNode(token)),
+    html("p", {}, html("strong", {}, tokenNode(queries, row)), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
+    html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
+      html("span", { class: "key" }, tokenNode(keys, key)),
       html("span", { class: "bar", style: `--share: ${share}` }),
       html("span", { class: "value" }, percent(share))))),
-    ...(attended.length > 8 ? [html("p", { class: "note" }, `and ${attended.length - 8} with less each`)] : []),
+    ...(attended.length > 8 ? [html("p", { class: "note" }, `and ${attended.length - 8} more with smaller weights`)] : []),
   ];
 }
 
-// One model's side of the explorer. state.choose tells all sides of a query that was chosen in one of them.
+// One model's side of the explorer. state.chooseQuery and state.chooseHead tell the other sides of a choice made here.
 function explorerPanel(model, index, state) {
   const body = html("div");
   const heading = html("h3", { id: `panel-${index}` }, model.name);
@@ -186,65 +230,70 @@ function explorerPanel(model, index, state) {
   const root = html("article", {
     class: `explorer-panel model-${model.index % 6}`, "aria-labelledby": `panel-${index}`,
   }, heading, body);
-  const chosen = {};
+  const chosen = {}; // by attention type
   let turn = 0;
   let mark = () => {};
-
-  // At first the sparsest head: it shows most.
-  const start = (type) => model.heads.filter((row) => row.attention === type)
-    .reduce((best, row) => (row.density < best.density ? row : best));
+  let show = () => {};
 
   async function draw() {
     const mine = ++turn;
     const type = state.type;
     const sentence = model.maps.sentences[state.sentence];
-    mark = () => {};
+    mark = show = () => {};
     root.setAttribute("aria-busy", "true");
     if (!sentence || !(type in model.maps.shape)) {
       body.replaceChildren(html("p", { class: "note" },
-        sentence ? "This model has no such attention." : "There are no maps of this sentence."));
+        sentence ? "This model has no attention of this type." : "This model has no maps of this sentence."));
       root.setAttribute("aria-busy", "false");
       return;
     }
     const weights = (await unpack(model.maps, state.sentence))[type];
     if (mine !== turn) return;
-    const side = type === "encoder_self" ? "source" : "target";
-    const query = () => Math.min(state.query[side], sidesOf(sentence, type).queries.length - 1);
+    const reading = AXES[type].queries;
+    const query = () => Math.min(state.query[reading], sidesOf(sentence, type).queries.length - 1);
     const title = html("p", { class: "head-title" });
     const place = html("div");
-    const picker = headPicker(model, type, show);
+    const picker = headPicker(model, type, (head) => state.chooseHead(side, head));
 
-    function show(layer, head) {
-      chosen[type] = { attention: type, layer, head };
-      picker.mark(layer, head);
-      const map = sharesOf(headOf(weights, layer, head));
-      const facts = model.heads.find((row) => sameHead(row, chosen[type]));
+    show = () => {
+      const head = chosen[type];
+      picker.mark(head);
+      const map = sharesOf(mapOf(weights, head));
+      const facts = head.mean ? null : model.heads.find((row) => sameHead(row, { attention: type, ...head }));
       title.replaceChildren();
-      fill(title, {}, [html("strong", {}, headName(chosen[type])),
+      fill(title, {}, [html("strong", {}, headName(head)),
         facts ? ` · α ${facts.alpha.toFixed(3)} · mean density ${facts.density.toFixed(3)}` : null,
         (facts?.roles ?? []).map((role) => html("span", { class: "badge" }, role))]);
-      const shown = matrix(sentence, type, map, query(), (row) => state.choose(side, row));
+      const shown = matrix(sentence, type, map, query(), (row) => state.chooseQuery(reading, row));
       mark = () => {
         shown.mark(query());
         said.replaceChildren(...readout(sentence, type, map, query()));
       };
       place.replaceChildren(shown.root);
       mark();
-    }
+    };
 
     picker.paint(weights, state.ramp);
-    const { layer, head } = chosen[type] ?? start(type);
-    show(layer, head);
+    chosen[type] ??= state.start(type, model);
+    show();
     root.setAttribute("aria-busy", "false");
-    body.replaceChildren(picker.root, said, html("div", { class: "shown" }, title, place));
+    body.replaceChildren(html("div", { class: "choosing" }, picker.root, said), html("div", { class: "shown" }, title, place));
   }
 
-  return {
+  const side = {
     root,
     draw,
     mark: () => mark(),
-    choose({ attention, layer, head }) { chosen[attention] = { attention, layer, head }; },
+    show: () => show(),
+    chosen: (type) => chosen[type],
+    // Whether the model has such a head, which is then chosen.
+    choose(type, head) {
+      if (!(type in model.maps.shape) || !exists(model.maps.shape[type], head)) return false;
+      chosen[type] = head;
+      return true;
+    },
   };
+  return side;
 }
 
 function explorer(data) {
@@ -253,45 +302,117 @@ function explorer(data) {
   const longest = models.reduce((best, model) =>
     (model.maps.sentences.length > best.maps.sentences.length ? model : best)).maps.sentences;
   const state = {
-    sentence: 0, type: types[0].key, query: { source: 1, target: 1 }, ramp: heatRamp(),
-    choose(side, query) {
-      state.query[side] = query;
+    sentence: 0, type: types[0].key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true,
+    chooseQuery(reading, query) {
+      state.query[reading] = query;
       for (const each of sides) each.mark();
+      remember();
+    },
+    chooseHead(side, head) {
+      for (const each of state.linked ? sides : [side]) {
+        if (each.choose(state.type, head)) each.show();
+      }
+      remember();
+    },
+    // At first the sparsest head of all models: it shows most.
+    start(type, model) {
+      const rows = models.flatMap((each) => each.heads).filter((row) => row.attention === type);
+      const sparsest = rows.reduce((best, row) => (row.density < best.density ? row : best));
+      const head = { layer: sparsest.layer, head: sparsest.head };
+      return exists(model.maps.shape[type], head) ? head : { layer: 0, head: 0 };
     },
   };
   const sides = models.map((model, index) => explorerPanel(model, index, state));
   const draw = () => Promise.all(sides.map((side) => side.draw()));
-  const textOf = (sentence) => sentence.text ?? sentence.source.slice(0, -1).join("").replaceAll("▁", " ").trim();
-  const text = html("p", { class: "sentence" });
+  const textOf = (sentence) => sentence.text ?? joined(sentence.source);
+  const source = html("dd", { class: "source" });
+  const reference = html("dd", { class: "reference" });
 
   function goTo(index) {
     state.sentence = Math.max(0, Math.min(longest.length - 1, index));
     select.value = String(state.sentence);
     back.disabled = state.sentence === 0;
     onward.disabled = state.sentence === longest.length - 1;
-    text.replaceChildren(textOf(longest[state.sentence]));
+    source.replaceChildren(textOf(longest[state.sentence]));
+    reference.replaceChildren(joined(longest[state.sentence].target));
     return draw();
   }
 
-  const select = html("select", { id: "sentence", onchange: () => goTo(Number(select.value)) },
+  function setType(type) {
+    state.type = type;
+    for (const label of radios) label.firstChild.checked = label.firstChild.value === type;
+    note.hidden = type === "encoder_self";
+  }
+
+  const placeText = (head) => (head.mean ? "mean" : `${head.layer}.${head.head}`);
+
+  // Into the page's address, so that it can be sent or bookmarked.
+  function remember() {
+    const heads = sides.map((side) => side.chosen(state.type)).filter(Boolean).map(placeText);
+    const values = {
+      sentence: state.sentence, attention: state.type, head: state.linked ? heads[0] : heads.join(","),
+      token: state.query[AXES[state.type].queries],
+    };
+    history.replaceState(null, "", `#explorer?${new URLSearchParams(values)}`);
+  }
+
+  // From the page's address; what makes no sense there is left as it is.
+  function follow(values) {
+    const number = (text) => (/^\d{1,6}$/.test(text ?? "") ? Number(text) : null);
+    if (types.some((type) => type.key === values.get("attention"))) setType(values.get("attention"));
+    const heads = (values.get("head") ?? "").split(",").map((text) => {
+      const [layer, head] = text.split(".").map(number);
+      return text === "mean" ? { mean: true } : layer !== null && Number.isInteger(head) ? { layer, head } : null;
+    });
+    setLinked(heads.length < 2);
+    sides.forEach((side, index) => {
+      const head = heads[state.linked ? 0 : index];
+      if (head) side.choose(state.type, head);
+    });
+    state.query[AXES[state.type].queries] = number(values.get("token")) ?? 1;
+    return goTo(number(values.get("sentence")) ?? state.sentence);
+  }
+
+  function setLinked(linked) {
+    state.linked = linked;
+    link.checked = linked;
+  }
+
+  const chosenByUser = (index) => { goTo(index); remember(); };
+  const link = html("input", {
+    type: "checkbox", id: "linked", checked: true,
+    onchange() {
+      state.linked = link.checked;
+      const head = sides[0].chosen(state.type);
+      if (state.linked && head) state.chooseHead(sides[0], head);
+      else remember();
+    },
+  });
+  const note = html("p", { class: "note", hidden: true }, "The decoder reads the reference translation (teacher forcing), ",
+    "not the model's own output: each row shows the reference token it reads → the reference token that follows.");
+  const select = html("select", { id: "sentence", onchange: () => chosenByUser(Number(select.value)) },
     longest.map((sentence, index) => {
       const whole = textOf(sentence);
       return html("option", { value: index }, `${index}: ${whole.length > 60 ? `${whole.slice(0, 59)}…` : whole}`);
     }));
-  const back = html("button", { type: "button", class: "step", "aria-label": "Previous sentence", onclick: () => goTo(state.sentence - 1) }, "‹");
-  const onward = html("button", { type: "button", class: "step", "aria-label": "Next sentence", onclick: () => goTo(state.sentence + 1) }, "›");
+  const back = html("button", { type: "button", class: "step", "aria-label": "Previous sentence", onclick: () => chosenByUser(state.sentence - 1) }, "‹");
+  const onward = html("button", { type: "button", class: "step", "aria-label": "Next sentence", onclick: () => chosenByUser(state.sentence + 1) }, "›");
   const radios = types.map((type) => html("label", {}, html("input", {
     type: "radio", name: "attention", value: type.key, checked: type.key === state.type,
-    onchange: () => { state.type = type.key; draw(); },
+    onchange: () => { setType(type.key); draw().then(remember); },
   }), html("span", {}, type.title)));
   const root = html("div", { class: "explorer" },
     html("div", { class: "controls" },
       html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"), html("div", { class: "joined" }, back, select, onward)),
-      html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios))),
-    text,
+      html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios)),
+      sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null),
+    html("dl", { class: "sentence" }, html("dt", {}, "source"), source,
+      html("dt", {}, "reference"), reference),
+    note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
-      range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; exactly 0 is empty"));
+      range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; exactly 0 is left empty"),
+    html("p", { class: "note" }, "A subscript is the position of a token that the sentence has more than once."));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();
@@ -299,11 +420,11 @@ function explorer(data) {
   goTo(0);
   return {
     root,
-    choose(model, row) {
-      sides[models.indexOf(model)].choose(row);
-      state.type = row.attention;
-      for (const label of radios) label.firstChild.checked = label.firstChild.value === state.type;
-      return draw();
+    follow,
+    choose(model, { attention, layer, head }) {
+      setType(attention);
+      for (const side of state.linked ? sides : [sides[models.indexOf(model)]]) side.choose(attention, { layer, head });
+      return draw().then(remember);
     },
   };
 }

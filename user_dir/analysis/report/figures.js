@@ -9,26 +9,35 @@ function layerClass(layer, layers) {
   return `layer-${layers > 1 ? Math.round((layer * (LAYER_SHADES - 1)) / (layers - 1)) : 0}`;
 }
 
-function trajectoryChart(model, type, choose) {
+// The same for all models, so that they can be compared.
+function alphaScale(data) {
+  const all = data.models.flatMap((model) => (model.trajectories?.heads ?? []).flatMap((row) => row.alpha));
+  const [low, high] = all.reduce(([least, most], alpha) => [Math.min(least, alpha), Math.max(most, alpha)],
+    [Infinity, -Infinity]);
+  const margin = Math.max(0.02, 0.04 * (high - low));
+  return { low: Math.max(1, low - margin), high: high + margin, label: "α" };
+}
+
+function trajectoryChart(model, type, scale, choose) {
   const { updates, heads } = model.trajectories;
   const rows = heads.filter((row) => row.attention === type.key);
-  const all = heads.flatMap((row) => row.alpha);
-  const margin = Math.max(0.02, 0.04 * (Math.max(...all) - Math.min(...all)));
   const layers = 1 + Math.max(...rows.map((row) => row.layer));
   const chart = frame({
     label: `α of the ${rows.length} heads of ${type.title} over updates`,
     x: { low: updates[0], high: updates[updates.length - 1], label: "updates" },
-    y: { low: Math.max(1, Math.min(...all) - margin), high: Math.max(...all) + margin, label: "α" },
+    y: scale,
   });
+  const after = updatesAfter(model);
   const lines = rows.map((row) => svg("path", {
     class: `line ${layerClass(row.layer, layers)}`,
     d: path(row.alpha.map((alpha, index) => [chart.sx(updates[index]), chart.sy(alpha)])),
   }));
   const dot = svg("circle", { class: "dot", r: 4, visibility: "hidden" });
-  chart.plot.append(...lines, dot);
+  chart.plot.append(...lines, after === null ? "" : beyond(chart, after), dot);
   const said = html("p", { class: "said", role: "status" });
   const describe = (row, at) =>
-    `${headName(row)}: α ${row.alpha[at].toFixed(3)} at update ${whole(updates[at])}`;
+    `${headName(row)}: α ${row.alpha[at].toFixed(3)} at update ${whole(updates[at])}` +
+    (after !== null && updates[at] > after ? ", after the checkpoint" : "");
   let shown = null;
 
   function show(index, at) {
@@ -82,19 +91,42 @@ function trajectoryChart(model, type, choose) {
   return [chart.root, said];
 }
 
+// The checkpoint's update, if the log goes on after it; else null.
+function updatesAfter(model) {
+  const { updates } = model.trajectories;
+  const update = model.about.update;
+  return update && update < updates[updates.length - 1] ? update : null;
+}
+
+// What the log has beyond the checkpoint is pale, and a line marks where it was saved.
+function beyond(chart, update) {
+  const [x, top, bottom] = [chart.sx(update), SIZE.top, SIZE.height - SIZE.bottom];
+  const left = x > SIZE.width / 2;
+  return svg("g", { class: "beyond" },
+    svg("rect", { x, y: top, width: SIZE.width - SIZE.right - x, height: bottom - top }),
+    svg("line", { x1: x, x2: x, y1: top, y2: bottom }),
+    svg("text", { x: x + (left ? -4 : 4), y: top + 8, "text-anchor": left ? "end" : "start" }, "checkpoint"));
+}
+
 function trajectories(data, choose) {
+  const scale = alphaScale(data);
   return data.models.filter((model) => model.trajectories).map((model) => {
     const { updates, recorded, heads } = model.trajectories;
     const types = typesOf(data).filter((type) => heads.some((row) => row.attention === type.key));
     const layers = 1 + Math.max(...heads.map((row) => row.layer));
-    const dropped = recorded > updates.length ? ` ${updates.length} of ${whole(recorded)} records are drawn.` : "";
+    const after = updatesAfter(model);
+    const notes = [
+      after === null ? null : `The checkpoint was saved at update ${whole(after)}. Later α's of the log are pale: ` +
+        "everything else on this page describes the checkpoint.",
+      recorded > updates.length ? `The lines are drawn through ${updates.length} of ${whole(recorded)} records.` : null,
+    ];
     return [
       html("h3", {}, model.name),
-      panels(types, (type) => trajectoryChart(model, type, (row) => choose(model, row))),
+      panels(types, (type) => trajectoryChart(model, type, scale, (row) => choose(model, row))),
       html("ul", { class: "legend" }, range(layers).map((layer) => html("li", {},
         svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, lineMark(0, layerClass(layer, layers))),
         `layer ${layer}`))),
-      dropped ? html("p", { class: "note" }, dropped.trim()) : null,
+      notes.filter(Boolean).map((note) => html("p", { class: "note" }, note)),
     ];
   });
 }

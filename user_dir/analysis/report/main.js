@@ -1,4 +1,4 @@
-// The page: its sections, in this order, each of what there is data for.
+// The page: its sections, in this order, as far as there are data for them.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
@@ -8,24 +8,25 @@ const parts = [
   ["models", "Models", () => summary(data), null],
   ["trajectories", "α over training", () => trajectories(data, choose),
     data.models.some((model) => model.trajectories)
-      ? "Each line is a head, its shade the layer. Point at a line for its name; click it to see the head at work."
-      : "No α log was given. Train with --alpha-log FILE."],
-  ["alphas", "Learned α", () => alphaHistograms(data), "How many heads ended with which α."],
+      ? "Each line is a head; its shade shows the layer. Point at a line for its name, click it to see the head at work."
+      : "No α log was given: train with --alpha-log FILE to get one."],
+  ["alphas", "Learned α", () => alphaHistograms(data), "How many heads have which α."],
   ["densities", "Density",  () => densityHistograms(data),
-    "The share of the possible pairs of query and key with a weight above zero, of every head on every sentence."],
+    "The share of all possible query–key pairs whose weight is above zero, for every head on every sentence."],
   ["layers", "Density by layer", () => sortedDensities(data),
-    "The heads of each layer sorted by mean density. The union of their supports shows what a layer sees as a whole."],
+    "The heads of each layer, sorted by mean density. The union of their supports is what the layer as a whole attends to."],
   ["diversity", "Diversity of the heads", () => diversity(data),
-    "Jensen–Shannon divergence between the heads of a layer, over log H: 0 if all heads attend alike, at most 1."],
-  ["roles", "Roles", () => roles(data, choose), "What single heads do, where one measure stands out."],
+    "Jensen–Shannon divergence between the heads of a layer, divided by log H: 0 if all heads attend alike, at most 1."],
+  ["roles", "Roles", () => roles(data, choose), "Heads that do one recognisable thing: a measure of theirs reaches the threshold."],
   ["explorer", "Sentence explorer", () => {
     if (!withMaps) return null;
     exploring = explorer(data);
     return exploring.root;
   }, withMaps
-    ? "Who attends to whom: choose a head by its picture, then a query by its row."
-    : "No attention maps were given. Write them with head_stats.py --dump-attention FILE."],
-  ["heads", "Every head", () => heads(data, choose), "All measures; a column's name sorts by it."],
+    ? "Which tokens a head attends to: choose the head by its picture, then a query by its row. The address of the page " +
+      "keeps what you chose."
+    : "No attention maps were given: write them with head_stats.py --dump-attention."],
+  ["heads", "Every head", () => heads(data, choose), "All measures of all heads: L is the layer, H the head. Click a column's name to sort by it."],
 ];
 
 let exploring = null;
@@ -34,10 +35,20 @@ let exploring = null;
 function choose(model, row) {
   if (!model.maps) return;
   exploring.choose(model, row).then(() => {
-    const section = document.getElementById("explorer");
-    section.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-    section.querySelector("h2").focus({ preventScroll: true });
+    showExplorer(matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth");
   });
+}
+
+function showExplorer(behavior) {
+  const section = document.getElementById("explorer");
+  section.scrollIntoView({ behavior });
+  section.querySelector("h2").focus({ preventScroll: true });
+}
+
+// An address like #explorer?sentence=3&head=1.2 opens the page there.
+function follow() {
+  const chosen = exploring && location.hash.match(/^#explorer[?](.*)$/);
+  return chosen ? exploring.follow(new URLSearchParams(chosen[1])).then(() => showExplorer("auto")) : null;
 }
 
 for (const [id, title, draw, about] of parts) {
@@ -47,4 +58,5 @@ for (const [id, title, draw, about] of parts) {
     about ? html("p", { class: "about" }, about) : null, draw() ?? []));
   document.getElementById("sections").append(html("li", {}, html("a", { href: `#${id}` }, title)));
 }
-document.documentElement.dataset.ready = "true";
+addEventListener("hashchange", follow);
+Promise.resolve(follow()).then(() => { document.documentElement.dataset.ready = "true"; });

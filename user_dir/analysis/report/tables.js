@@ -1,4 +1,4 @@
-// What is read rather than looked at: the models, the roles, and every head.
+// The tables: the models, the roles, and every head.
 
 const table = (caption, head, rows) =>
   html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
@@ -16,9 +16,9 @@ const headButton = (model, row, text, choose) => !model.maps ? text : html("butt
 function summary(data) {
   const types = typesOf(data);
   return html("div", { class: "cards" }, data.models.map((model, index) => {
-    const { checkpoint, corpus, subset, sentences, source_lang: source, target_lang: target } = model.about;
+    const { checkpoint, update, corpus, subset, sentences, source_lang: source, target_lang: target } = model.about;
     const facts = [
-      ["checkpoint", checkpoint],
+      ["checkpoint", update ? `${checkpoint}, update ${whole(update)}` : checkpoint],
       ["measured on", `${corpus}, ${subset}: ${whole(sentences)} sentences`],
       ["languages", source && target ? `${source} → ${target}` : null],
     ];
@@ -27,15 +27,15 @@ function summary(data) {
       html("dl", {}, facts.filter(([, text]) => text).map(([name, text]) => [
         html("dt", {}, name), html("dd", {}, text)])),
       table(`α and density of ${model.name}`,
-        [column("attention"), column("heads", { class: "number" }), column("mean α", { class: "number" }),
-          column("α from, to", { class: "number" }), column("mean density", { class: "number" })],
+        [column("attention"), column("heads", { class: "number" }), column("min α", { class: "number" }),
+          column("mean α", { class: "number" }), column("max α", { class: "number" }), column("mean density", { class: "number" })],
         types.map((type) => {
           const rows = model.heads.filter((row) => row.attention === type.key);
           if (!rows.length) return null;
           const alphas = rows.map((row) => row.alpha);
           const density = mean(rows.map((row) => row.density));
           return html("tr", {}, html("th", { scope: "row" }, type.title),
-            [rows.length, mean(alphas).toFixed(3), `${Math.min(...alphas).toFixed(2)}, ${Math.max(...alphas).toFixed(2)}`]
+            [rows.length, ...[Math.min(...alphas), mean(alphas), Math.max(...alphas)].map((alpha) => alpha.toFixed(3))]
               .map((text) => html("td", { class: "number" }, text)),
             html("td", { class: "number meter", style: `--share: ${density}` }, density.toFixed(3)));
         })));
@@ -51,7 +51,7 @@ function roles(data, choose) {
     return html("article", { class: "role" },
       html("h3", {}, name),
       html("p", { class: "note" }, meaning ? `${meaning}; ` : `${role.measure.replaceAll("_", " ")}; `,
-        `from ${role.threshold} on`),
+        `at least ${role.threshold}`),
       data.models.map((model, index) => {
         const ranked = model.roles[name]?.heads ?? [];
         const threshold = model.roles[name]?.threshold;
@@ -61,7 +61,7 @@ function roles(data, choose) {
         return html("div", { class: `of model-${index % 6}` },
           html("h4", {}, data.models.length > 1 ? `${model.name}: ` : "",
             earned.length ? `${earned.length} ${earned.length > 1 ? "heads" : "head"}`
-              : ranked.length ? "no head; the closest" : "not defined here"),
+              : ranked.length ? "no head; the closest are" : "not defined here"),
           html("ol", {}, shown.map((head) => html("li", { class: earned.length ? null : "below" },
             html("span", { class: "share", style: `--share: ${head.value}` }, head.value.toFixed(3)),
             headButton(model, head, `${titles[head.attention]}, ${headName(head)}`, choose)))),
@@ -73,7 +73,6 @@ function roles(data, choose) {
 const HIDDEN_COLUMNS = ["attention", "layer", "head", "roles"];
 
 function heads(data, choose) {
-  const titles = Object.fromEntries(data.types.map((type) => [type.key, type.title]));
   return data.models.map((model) => {
     const measures = Object.keys(model.heads[0]).filter((name) => !HIDDEN_COLUMNS.includes(name));
     const order = data.types.map((type) => type.key);
@@ -86,7 +85,7 @@ function heads(data, choose) {
       const rows = [...model.heads].sort((one, other) => value(other) - value(one) || place(one) - place(other));
       if (sorted.name !== null && !sorted.down) rows.reverse();
       body.replaceChildren(...rows.map((row) => html("tr", {},
-        html("th", { scope: "row" }, headButton(model, row, `${titles[row.attention]}, ${headName(row)}`, choose)),
+        html("th", { scope: "row" }, headButton(model, row, shortName(row), choose)),
         measures.map((name) => html("td", { class: "number" }, row[name] === null ? "–" : row[name].toFixed(3))),
         html("td", {}, (row.roles ?? []).join(", ")))));
     }
