@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Write the head report: one HTML page about what the heads of a model learned, or of several side by side.
 
-The page is a single file that needs no network: open it where it lies, or send it to somebody. It shows α over
-training, histograms of α and of density, density and diversity by layer, the roles of heads, and the attention
-of every head on single sentences.
+The page is a single file that needs no network: open it where it lies, or send it to somebody. It shows α
+over training, histograms of α and of density, density and diversity by layer, the roles of heads, and the
+attention of every head on single sentences.
 
-Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model. For a
-checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz, which
-head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus, the first two
-are computed for every checkpoint for which they are missing or older than it. For instance:
+Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
+For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz,
+which head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
+the first two are computed for every checkpoint for which they are missing or older than it. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
             --corpus multi30k --output report.html

@@ -29,19 +29,19 @@ def chromium():
 
 
 @contextlib.contextmanager
-def opened(browser, path, **options):
+def opened(browser, path, fragment="", width=1300, **options):
     """Yield a page showing a file; fails if it says anything on the console or asks for anything else."""
-    page = browser.new_page(viewport={"width": 1300, "height": 900}, **options)
+    page = browser.new_page(viewport={"width": width, "height": 900}, **options)
     said, asked = [], []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
     page.on("request", lambda request: asked.append(request.url))
     address = path.as_uri()
-    page.goto(address)
+    page.goto(address + fragment)
     page.wait_for_selector("html[data-ready]")
     try:
         yield page
         assert said == []
-        assert [url for url in asked if url != address and not url.startswith("data:")] == []
+        assert [url for url in asked if url.split("#")[0] != address and not url.startswith("data:")] == []
     finally:
         page.close()

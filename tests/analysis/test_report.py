@@ -163,10 +163,10 @@ def test_explorer_shows_the_weights_of_what_was_clicked(browser, report):
 def test_text_of_users_stays_text(browser, report):
     with opened(browser, report[1]) as page:
         page.get_by_label("Sentence", exact=True).select_option("1")
-        assert page.locator(".sentence").text_content() == HOSTILE
+        assert page.locator(".source").text_content() == HOSTILE
         assert page.locator("img, b").count() == 0
         page.get_by_label("Sentence", exact=True).select_option("2")
-        assert page.locator(".sentence").text_content() == "Der Hund <b> schläft"
+        assert page.locator(".source").text_content() == "Der Hund <b> schläft"
 
 
 def test_keyboard_alone_is_enough(browser, report):
@@ -181,6 +181,14 @@ def test_keyboard_alone_is_enough(browser, report):
         drawn(page)
 
         page.keyboard.press("Tab")
+        page.keyboard.press("Space")
+        assert not page.get_by_label("same head in all models").is_checked()
+
+        page.keyboard.press("Tab")
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowDown")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "mean of all heads"
         page.keyboard.press("Home")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
@@ -243,6 +251,148 @@ def test_every_section_is_there_and_tables_sort(browser, report):
         expected = sorted((row["density"] for row in models[0].statistics["heads"]), reverse=True)
         assert [float(value) for value in values] == pytest.approx(expected, abs=6e-4)
         assert table.locator("th[aria-sort=descending]").count() == 1
+
+
+def titles(page) -> list[str]:
+    """The heads shown, of each model."""
+    return page.locator(".head-title strong").all_text_contents()
+
+
+def test_head_sentence_and_token_are_kept_in_the_address(browser, report):
+    models, path = report
+    with opened(browser, path) as page:
+        page.get_by_label("Next sentence").click()
+        page.locator("#explorer input[value=decoder_context]").check()
+        drawn(page)
+        page.locator(".explorer-panel").nth(1).get_by_role("radio", name="layer 1, head 2,").click()
+        page.locator(".explorer-panel").nth(0).locator(".token").nth(3).click()
+        assert titles(page) == ["layer 1, head 2"] * 2, "the head is not linked between the models"
+        address = page.evaluate("location.hash")
+        assert address == "#explorer?sentence=1&attention=decoder_context&head=1.2&token=3"
+        shown = shown_map(page.locator(".explorer-panel").nth(1))
+
+        page.get_by_label("same head in all models").uncheck()
+        page.locator(".explorer-panel").nth(1).get_by_role("radio", name="layer 0, head 1,").click()
+        assert titles(page) == ["layer 1, head 2", "layer 0, head 1"]
+        unlinked = page.evaluate("location.hash")
+        assert "head=1.2%2C0.1" in unlinked
+    for where, heads in (
+        (address, ["layer 1, head 2"] * 2),
+        (unlinked, ["layer 1, head 2", "layer 0, head 1"]),
+    ):
+        with opened(browser, path, where) as page:
+            drawn(page)
+            assert titles(page) == heads
+            assert page.get_by_label("Sentence", exact=True).input_value() == "1"
+            assert page.locator(".token[aria-pressed=true]").nth(0).inner_text().startswith("nd")
+            assert page.get_by_label("same head in all models").is_checked() == (where == address)
+            if where == address:
+                assert (shown_map(page.locator(".explorer-panel").nth(1)) == shown).all()
+    with opened(browser, path, "#explorer?sentence=x&attention=none&head=7.9,-1.2&token=1e9") as page:
+        drawn(page)
+        assert page.get_by_label("Sentence", exact=True).input_value() == "0"
+        assert page.locator(".matrix").count() == 2
+
+
+def test_the_mean_of_all_heads_is_a_choice(browser, report):
+    models, path = report
+    with opened(browser, path, "#explorer?attention=decoder_context&head=mean") as page:
+        drawn(page)
+        assert titles(page) == ["mean of all heads"] * 2
+        for panel, ours in zip(page.locator(".explorer-panel").all(), models):
+            expected = ours.maps[0].weights["decoder_context"].mean((0, 1))
+            shown = shown_map(panel)
+            assert ((shown == 0) == (expected == 0)).all()
+            assert np.abs(shown - expected).max() < 0.01
+
+
+def test_both_sentences_are_shown_and_equal_tokens_told_apart(browser, tmp_path):
+    words = ["▁the", "▁cat", "▁and", "▁the", "▁dog"]
+    write_report([model(tmp_path, sentences=[sentence(5, 6, words=words)])], tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html", "#explorer?attention=decoder_context") as page:
+        drawn(page)
+        assert page.locator(".source").text_content() == "the cat and the"
+        assert page.locator(".reference").text_content() == "the cat and the dog"
+        assert "teacher forcing" in page.locator("#explorer .note:visible").all_text_contents()[0]
+        assert page.locator(".corner span").all_text_contents()[:2] == [
+            "keys: source →",
+            "queries: reference ↓",
+        ]
+        keys = page.locator(".matrix thead th .piece").all_text_contents()
+        assert keys == ["the0", "cat", "and", "the3", "</s>"]
+        rows = page.locator(".matrix .token").all_text_contents()
+        assert rows == [
+            "</s>→ the1", "the1→ cat", "cat→ and", "and→ the4", "the4→ dog", "dog→ </s>"
+        ]  # fmt: skip
+        page.locator(".matrix td").nth(3).hover()
+        assert page.locator("#tip").inner_text().startswith("</s> attends to the (3)")
+        page.locator("input[value=encoder_self]").check()
+        drawn(page)
+        assert page.locator("#explorer p.note:visible", has_text="teacher forcing").count() == 0
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """The page of a model of 48 heads in each attention, with sentences of 34 tokens."""
+    folder = tmp_path_factory.mktemp("long")
+    words = [f"▁Wort{number}" for number in range(34)]
+    sentences = [sentence(34, 34, 6, 8, words=words)]
+    write_report([model(folder, layers=6, heads=8, sentences=sentences)], folder / "report.html")
+    return folder / "report.html"
+
+
+def test_a_long_map_and_every_head_fit_a_wide_window(browser, long):
+    with opened(browser, long, "#explorer?attention=decoder_context", width=1400) as page:
+        drawn(page)
+        inside = "node => node.scrollWidth <= node.clientWidth"
+        assert page.locator(".explorer-panel .scroll").evaluate(inside), "the map is cut"
+        page.locator("#heads summary").click()
+        heights = page.locator("#heads tbody tr").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+        assert len(heights) == 144
+        assert max(heights) < 36, "rows wrap"
+        names = page.locator("#heads tbody th").all_text_contents()
+        assert (names[0], names[-1]) == ("encoder L0 H0", "context L5 H7")
+
+
+@pytest.mark.parametrize("page_of", ["report", "long"])
+def test_a_phone_shows_it_all(browser, page_of, request):
+    found = request.getfixturevalue(page_of)
+    with opened(browser, found if page_of == "long" else found[1], width=390) as page:
+        drawn(page)
+        page.locator("#heads summary").nth(0).click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        # What is wider than the window scrolls in a frame of its own; controls are all within it.
+        for control in page.locator("#explorer").locator("select, .step, .joined label, .thumb").all():
+            box = control.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+def test_scales_of_alpha_are_alike_and_what_is_after_the_checkpoint_is_marked(browser, tmp_path):
+    models = []
+    for name, update in (("early", 200), ("last", 400)):
+        each = model(tmp_path, name, seed=update)
+        models.append(replace(each, statistics={**each.statistics, "update": update}))
+    write_report(models, tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        charts = page.locator("#trajectories .chart")
+        scales = charts.evaluate_all(
+            "charts => charts.map(chart => [...chart.querySelectorAll('[text-anchor=end]:not(.beyond *)')]"
+            ".map(text => text.textContent + text.getAttribute('y')).join())"
+        )
+        assert len(scales) == 6 and len(set(scales)) == 1
+        assert page.locator(".beyond").count() == 3, "only the early checkpoint has α's after it"
+        middle = float(page.locator(".beyond line").nth(0).get_attribute("x1"))
+        assert middle == pytest.approx((46 + 400 - 12) / 2)
+        assert page.locator("#trajectories .note").all_text_contents() == [
+            "The checkpoint was saved at update 200. Later α's of the log are pale: everything else on this "
+            "page describes the checkpoint."
+        ]
+        charts.nth(0).focus()
+        page.keyboard.press("ArrowUp")
+        said = page.locator("#trajectories [role=status]").nth(0).inner_text()
+        assert said.endswith("at update 400, after the checkpoint")
+        headers = page.locator("#models .card").nth(0).locator("thead th").all_text_contents()
+        assert headers == ["attention", "heads", "min α", "mean α", "max α", "mean density"]
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self``, ``{i}/decoder_context``,
 float32 (L, H, T, S) without padding; ``{i}/source``, its source tokens; ``{i}/target_input``, what the
 decoder read and its queries stand for (``</s>``, then the target but for its last token); ``{i}/target``,
-what it was to predict there (the reference: teacher forcing); and, where known, ``{i}/text``, the source before it
-was cut into pieces. Arrays of the whole file: ``corpus`` and ``subset``, the names of the split, and
-``alpha/encoder_self`` and so on, the α of each head (L, H).
+what it was to predict there (the reference: teacher forcing); and, where known, ``{i}/text``, the source
+before it was cut into pieces. Arrays of the whole file: ``corpus`` and ``subset``, the names of the split,
+and ``alpha/encoder_self`` and so on, the α of each head (L, H).
 """
 
 from __future__ import annotations

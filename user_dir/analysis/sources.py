@@ -29,7 +29,7 @@ class ModelAnalysis:
 
 
 def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
-    """Where an analysis of a checkpoint over a split is written by default, for instance ``best.valid.heads.json``.
+    """Where an analysis of a checkpoint over a split is written by default: ``best.valid.heads.json``.
 
     Args:
         checkpoint: the result lies beside it.
@@ -45,8 +45,8 @@ def read_model(path: Path) -> ModelAnalysis:
     Each may be compressed, with ``.bz2`` after its name.
 
     Raises:
-        UserError: a file is not what its name says, the α log is of another model, or the importance of the heads
-            was measured on another split.
+        UserError: a file is not what its name says, the α log is of another model, or the importance of the
+            heads was measured on another split.
     """
     stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
     log = packed_or_plain(path.with_name("alpha.jsonl"))
@@ -196,8 +196,8 @@ def _check_one_split(results: list[tuple[str, dict]]) -> None:
     if len(splits) > 1:
         (one, first), (other, second) = list(splits.items())[:2]
         raise UserError(
-            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); write them for the "
-            "same --corpus and --subset, or choose other files"
+            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); write them for "
+            "the same --corpus and --subset, or choose other files"
         )
 
 

@@ -263,7 +263,7 @@ function explorerPanel(model, index, state) {
       title.replaceChildren();
       fill(title, {}, [html("strong", {}, headName(head)),
         facts ? ` · α ${facts.alpha.toFixed(3)} · mean density ${facts.density.toFixed(3)}` : null,
-        (facts?.roles ?? []).map((role) => html("span", { class: "badge" }, role))]);
+        (facts?.roles ?? []).map((role) => [" ", html("span", { class: "badge" }, role)])]);
       const shown = matrix(sentence, type, map, query(), (row) => state.chooseQuery(reading, row));
       mark = () => {
         shown.mark(query());
