@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Figures of what the heads of one or several models learned, for papers.
 
-From statistics that head_stats.py wrote: histograms of α and of density, densities of the heads by layer, and
-the heads' diversity. With an α log for each model, also α over training.
+From the statistics that head_stats.py writes: histograms of α and of density, the densities of the heads by
+layer, and the diversity of the heads. With an α log for each model, also α over training.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+
+from _figures import add_width_argument
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -20,14 +22,15 @@ def main(argv=None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("statistics", type=Path, nargs="+", metavar="MODEL.heads.json")
-    parser.add_argument("--name", action="append", help="of each model, in their order (default: its path)")
+    parser.add_argument("--name", action="append", help="name of each model, in order (default: its path)")
     parser.add_argument(
-        "--alpha-log", type=Path, action="append", metavar="FILE", help="of each model, in their order"
+        "--alpha-log", type=Path, action="append", metavar="FILE", help="α log of each model, in order"
     )
     parser.add_argument(
         "--output", type=Path, default=Path("figures"), metavar="DIR", help="folder (default: figures)"
     )
     parser.add_argument("--format", choices=("svg", "pdf", "png"), default="svg", help="default: svg")
+    add_width_argument(parser)
     args = parser.parse_args(argv)
     if args.alpha_log and len(args.alpha_log) != len(args.statistics):
         parser.error(
@@ -35,25 +38,32 @@ def main(argv=None) -> None:
         )
 
     from user_dir.analysis import plots
-    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
+    from user_dir.analysis.sources import (
+        ModelAnalysis,
+        check_same_model,
+        check_same_split,
+        model_names,
+        read_statistics,
+    )
     from user_dir.analysis.trajectories import read_trajectories
 
     names = model_names(args.statistics, args.name)
     models = {name: read_statistics(path) for name, path in zip(names, args.statistics)}
+    check_same_split([ModelAnalysis(name, statistics) for name, statistics in models.items()])
     logs = [read_trajectories(log) for log in args.alpha_log or []]
     for name, log in zip(names, logs):
         check_same_model(ModelAnalysis(name, models[name], log))
     figures = {
         "alpha_histograms": plots.alpha_histograms(
-            {name: plots.alphas_of_heads(statistics) for name, statistics in models.items()}
+            {name: plots.alphas_of_heads(statistics) for name, statistics in models.items()}, args.width
         ),
-        "density_histograms": plots.density_histograms(models),
-        "sorted_densities": plots.sorted_densities(models),
-        "diversity": plots.diversity(models),
+        "density_histograms": plots.density_histograms(models, args.width),
+        "sorted_densities": plots.sorted_densities(models, args.width),
+        "diversity": plots.diversity(models, args.width),
     }
     for number, log in enumerate(logs):
         suffix = f"_{number}" if len(names) > 1 else ""
-        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(log)
+        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(log, args.width)
     for stem, figure in figures.items():
         path = args.output / f"{stem}.{args.format}"
         plots.save(figure, path)

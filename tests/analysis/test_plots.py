@@ -79,6 +79,13 @@ def test_sorted_densities_join_the_kth_densest():
     union = [row["union_density"] for row in MODELS["sparse"]["layers"] if row["attention"] == "encoder_self"]
     assert lines[3] == union
     assert len(panels(figure)) == 6
+    assert [text.get_text() for text in figure.legends[0].texts] == [
+        "sparse: k-th densest head of each layer",
+        "union of the heads' supports",
+        "dense: k-th densest head of each layer",
+    ]
+    alone = plots.sorted_densities({"sparse": MODELS["sparse"]})
+    assert alone.legends[0].texts[0].get_text() == "k-th densest head of each layer"
 
 
 def test_diversity_of_each_model():
@@ -89,7 +96,7 @@ def test_diversity_of_each_model():
             row["diversity"] for row in model["layers"] if row["attention"] == "decoder_context"
         ]
     assert axes.get_xlabel() == "layer"
-    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon divergence / log H"
+    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon\ndivergence / log H"
 
 
 def test_models_differ_without_colour():
@@ -97,6 +104,34 @@ def test_models_differ_without_colour():
     assert len({line.get_marker() for line in lines}) == 6
     shades = [lightness(line.get_color()) for line in lines]
     assert np.abs(np.diff(shades)).min() > 0.1, "two models that follow each other look alike in grey"
+
+
+@pytest.mark.parametrize(
+    "draw, stacked",
+    [
+        (plots.density_histograms, 3),
+        (plots.diversity, 3),
+        (plots.sorted_densities, 6),
+        (lambda models, width: plots.alpha_histograms(
+            {name: plots.alphas_of_heads(model) for name, model in models.items()}, width), 6),
+    ],
+)  # fmt: skip
+def test_one_column_of_a_paper_stacks_the_panels(tmp_path, draw, stacked):
+    width = 7.7 / 2.54
+    figure = draw(MODELS, width=width)
+    assert [axes.get_subplotspec().get_gridspec().get_geometry() for axes in panels(figure)] == [
+        (stacked, 1)
+    ] * stacked
+    titles = [axes.get_title() for axes in panels(figure)]
+    assert titles[-1] == ("dense: context attention" if stacked == 6 else "context attention")
+    assert [bool(axes.get_xlabel()) for axes in panels(figure)] == [False] * (stacked - 1) + [True]
+    assert all(axes.get_ylabel() for axes in panels(figure))
+    plots.save(figure, tmp_path / "figure.svg")
+    written = re.search(r'width="([\d.]+)pt"', (tmp_path / "figure.svg").read_text())
+    assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)
+    # No text leaves the figure.
+    figure.draw_without_rendering()
+    assert figure.get_tightbbox().x0 >= -0.01 and figure.get_tightbbox().x1 <= width + 0.01
 
 
 def test_saved_whole_and_the_same_each_time(tmp_path):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import numpy as np
+import pytest
 from examples import lightness, panels, sentence
+from matplotlib.colors import to_hex
 
 from user_dir.analysis import plots
 from user_dir.analysis.plots_maps import head_maps, weight_colours
@@ -19,9 +22,11 @@ def test_head_maps_leave_exact_zeros_empty():
     ]
     figure = head_maps(shown)
     for axes, (title, weights, queries, keys) in zip(panels(figure), shown):
-        drawn = axes.images[0].get_array()
+        assert not axes.images, "a picture of pixels, which viewers blur"
+        drawn = axes.collections[0].get_array()
         assert (np.ma.getmaskarray(drawn) == (weights == 0)).all()
         assert np.allclose(drawn.filled(0), weights)
+        assert axes.yaxis_inverted()
         assert axes.get_title() == title
         assert [tick.get_text() for tick in axes.get_xticklabels()] == [key.replace("▁", "_") for key in keys]
         assert len(axes.get_yticklabels()) == len(queries)
@@ -30,6 +35,35 @@ def test_head_maps_leave_exact_zeros_empty():
     shades = [lightness(colours(weight)[:3]) for weight in np.linspace(0, 1, 50)]
     assert shades[0] < 0.8, "the least weight above 0 hardly differs from empty paper"
     assert shades == sorted(shades, reverse=True)
+
+
+def test_an_svg_has_a_shape_for_each_weight_and_no_pixels(tmp_path):
+    weights = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9]])
+    plots.save(head_maps([("title", weights, ["a", "b"], ["c", "d"])]), tmp_path / "maps.svg")
+    text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
+    assert "<image" not in text
+    mesh = re.search(r'<g id="QuadMesh_1">(.*?)</g>', text, re.S).group(1)
+    least, most = (to_hex(weight_colours()(value)) for value in (1e-9, 1.0))
+    assert re.findall("fill: (#[0-9a-f]{6})", mesh) == ["#ffffff", most, least, most]
+    assert least != "#ffffff"
+
+
+def test_japanese_stands_upright():
+    figure = head_maps([("title", np.eye(3), ["a", "b", "c"], ["▁彼は", "who", "？"])])
+    labels = panels(figure)[0].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["彼\nは", "who", "？"]
+    assert [label.get_rotation() for label in labels] == [0, 90, 0]
+
+
+@pytest.mark.parametrize("width, columns", [(7.7 / 2.54, 1), (16 / 2.54, 2)])
+def test_width_of_a_paper(tmp_path, width, columns):
+    """Maps that would be too small side by side are stacked; the saved figure is as wide as asked for."""
+    tokens = [f"▁token{number}" for number in range(12)]
+    figure = head_maps([(title, np.eye(12), tokens, tokens) for title in "ab"], 2, width)
+    assert panels(figure)[0].get_subplotspec().get_gridspec().ncols == columns
+    plots.save(figure, tmp_path / "maps.svg")
+    written = re.search(r'width="([\d.]+)pt"', (tmp_path / "maps.svg").read_text())
+    assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)
 
 
 def test_characters_that_no_font_has_are_told_of_once(tmp_path, caplog):

@@ -259,7 +259,7 @@ def titles(page) -> list[str]:
 
 
 def test_head_sentence_and_token_are_kept_in_the_address(browser, report):
-    models, path = report
+    path = report[1]
     with opened(browser, path) as page:
         page.get_by_label("Next sentence").click()
         page.locator("#explorer input[value=decoder_context]").check()

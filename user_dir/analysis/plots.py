@@ -1,12 +1,17 @@
 """The figures of the paper: each a function from data to a matplotlib Figure, which the caller saves.
 
-Models are told apart by line style, marker and lightness besides colour (Okabe and Ito's palette), layers by
-a ramp that is as even in grey as in colour: they survive a black-and-white printer and colour blindness.
+Models differ by line style, marker and lightness as well as colour (Okabe and Ito's palette), layers by a
+ramp that is as even in grey as in colour: figures stay legible in black and white, and for colour-blind
+readers.
+
+Each function takes the ``width`` of the figure in inches; None is as wide as the panels need. Panels that
+would be too narrow side by side are stacked.
 """
 
 from __future__ import annotations
 
 import logging
+import unicodedata
 import warnings
 from functools import lru_cache, wraps
 from itertools import cycle
@@ -38,12 +43,17 @@ STYLES = (
     ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
 _PANEL = 2.4  # inches
+_LEAST_PANEL = 1.75  # inches; its title takes so much
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
+
+
+class _SizedFigure(Figure):
+    """A figure that was drawn to a given size, which saving keeps."""
 
 
 @lru_cache
 def _settings() -> dict:
-    """matplotlib's settings for all figures: text stays text, and Japanese has a font where there is one."""
+    """matplotlib's settings for all figures: text stays text, in a font with Japanese if one is installed."""
     there = set(font_manager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in there)]
     text = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 8, "font.family": fonts}
@@ -51,7 +61,7 @@ def _settings() -> dict:
 
 
 def styled(draw):
-    """Make a function that draws use the settings of all our figures."""
+    """Make a drawing function use the settings that all our figures share."""
 
     @wraps(draw)
     def drawing(*args, **kwargs):
@@ -63,32 +73,36 @@ def styled(draw):
 
 @styled
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the format its name ends in (svg, pdf, png); the same figure gives the same file."""
+    """Write a figure in the format of the file's ending (svg, pdf, png); the same figure gives the same file.
+
+    A figure that was drawn to a given width keeps it; others are cropped to what they show.
+    """
     path = Path(path)
     kind = path.suffix.lstrip(".")
     if kind not in FORMATS:
         raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with written_beside(path) as beside, warnings.catch_warnings(record=True) as caught:
-        figure.savefig(beside, format=kind, dpi=200, bbox_inches="tight", metadata=metadata)
+        cropped = None if isinstance(figure, _SizedFigure) else "tight"
+        figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
     missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
-    if missing and kind != "svg":  # whose text is drawn by whoever shows it
+    if missing and kind != "svg":  # the viewer of an SVG brings its own fonts
         logger.warning(
-            "%s: %d characters are in no installed font and show as boxes; install one that has them "
-            "(for Japanese Noto Sans CJK JP), or take SVG",
+            "%s: %d characters are in no installed font and appear as boxes; install a font that has them "
+            "(for Japanese Noto Sans CJK JP), or write SVG",
             path,
             len(missing),
         )
 
 
 @styled
-def alpha_trajectories(trajectories: Trajectories) -> Figure:
-    """α of every head over updates, a panel for each attention type; a head's shade is its layer.
+def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -> Figure:
+    """α of every head over updates, a panel for each attention type; a head's shade shows its layer.
 
     (Correia et al. 2019, figure 2.)
     """
-    figure, rows = _panels(1, len(trajectories.alphas))
-    for axes, (attention_type, values) in zip(rows[0], trajectories.alphas.items()):
+    figure, rows = _panels(1, len(trajectories.alphas), width=width)
+    for axes, values in zip(rows[0], trajectories.alphas.values()):
         layers = values.shape[1]
         for layer, colour in enumerate(_ramp(layers)):
             for head in range(values.shape[2]):
@@ -96,29 +110,28 @@ def alpha_trajectories(trajectories: Trajectories) -> Figure:
                 axes.plot(
                     trajectories.updates, values[:, layer, head], color=colour, linewidth=0.9, label=label
                 )
-        axes.set_title(TITLES[attention_type])
-        axes.set_xlabel("updates")
         axes.margins(x=0)
     _alpha_limits(rows[0], trajectories.alphas.values(), "y")
-    rows[0][0].set_ylabel("α")
+    _label(rows, [""], list(trajectories.alphas), "updates", "α")
     _legend(figure, rows[0])
     return figure
 
 
 @styled
-def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
+def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | None = None) -> Figure:
     """How many heads have which α, in bins of 0.05: a row for each model, a panel for each attention type.
 
     Args:
         models: by name, by attention type, the α of its heads (any shape).
+        width: of the figure, in inches.
     """
     types = _types(models.values())
-    figure, rows = _panels(len(models), len(types), height=1.5)
+    figure, rows = _panels(len(models), len(types), height=1.5, width=width)
     values = [alphas for model in models.values() for alphas in model.values()]
     top = max(2.0, max(float(np.max(each)) for each in values))
-    width = 0.05 if top < 11 else (top - 1) / 200
-    edges = 1 + width * np.arange(np.ceil((top - 1) / width - 1e-9) + 1)
-    for row, (name, model), style in zip(rows, models.items(), cycle(STYLES)):
+    bin_width = 0.05 if top < 11 else (top - 1) / 200
+    edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
+    for row, model, style in zip(rows, models.values(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             alphas = np.ravel(model.get(attention_type, []))
             # A bin holds its upper edge too: heads of the default's greatest α, 2, are in the last.
@@ -128,19 +141,18 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]]) -> Figure:
             )
             axes.set_xlim(edges[0], edges[-1])
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        row[0].set_ylabel("heads" if len(models) == 1 else f"{name}\nheads")
-    _label_columns(rows, types, "α")
+    _label(rows, list(models), types, "α", "heads")
     return figure
 
 
 @styled
-def density_histograms(models: dict[str, dict]) -> Figure:
-    """Density of every head on every sentence, as a share of these: a panel for each attention type.
+def density_histograms(models: dict[str, dict], width: float | None = None) -> Figure:
+    """Histogram of the density of every head on every sentence: a panel for each attention type.
 
     (Correia et al. 2019, figure 3.) ``models``: statistics by the model's name.
     """
     types = _types_of_statistics(models)
-    figure, rows = _panels(1, len(types))
+    figure, rows = _panels(1, len(types), width=width)
     for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
             heads = by_attention(statistics["heads"]).get(attention_type)
@@ -154,49 +166,49 @@ def density_histograms(models: dict[str, dict]) -> Figure:
     for axes in rows[0]:
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
-    _label_columns(rows, types, "density (share of the possible pairs)")
-    rows[0][0].set_ylabel("share of heads and sentences")
+    _label(rows, [""], types, "density (share of all possible pairs)", "share of heads\n× sentences")
     _legend(figure, rows[0])
     return figure
 
 
 @styled
-def sorted_densities(models: dict[str, dict]) -> Figure:
-    """Mean density of the heads of each layer, sorted, and that of the union of their supports.
+def sorted_densities(models: dict[str, dict], width: float | None = None) -> Figure:
+    """Mean density of the heads of each layer, sorted, and the density of the union of their supports.
 
     A row for each model, a panel for each attention type; line k joins the k-th densest heads of the layers.
     (Correia et al. 2019, figure 4.) ``models``: statistics by the model's name.
     """
     types = _types_of_statistics(models)
-    figure, rows = _panels(len(models), len(types), height=1.8)
+    figure, rows = _panels(len(models), len(types), height=1.8, width=width)
     for row, (name, statistics), style in zip(rows, models.items(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             layers = by_layer(by_attention(statistics["heads"]).get(attention_type, []), "density")
+            head = "k-th densest head of each layer"
+            head = head if len(models) == 1 else f"{name}: {head}"
             for line in zip(*(sorted(layer, reverse=True) for layer in layers.values())):
-                axes.plot(line, color=style[0], linewidth=0.9, marker=".", markersize=4)
+                axes.plot(line, color=style[0], linewidth=0.9, marker=".", markersize=4, label=head)
             rows_of_layers = by_attention(statistics.get("layers", [])).get(attention_type, [])
             union = [each.get("union_density") for each in rows_of_layers]
             if union and None not in union:
-                label = "union of the heads"
+                label = "union of the heads' supports"
                 axes.plot(
                     union, color="black", linestyle="--", linewidth=1.2, marker="_", markersize=8, label=label
                 )
             axes.set_ylim(0, 1.04)
             _layer_ticks(axes, len(layers))
-        row[0].set_ylabel("density" if len(models) == 1 else f"{name}\ndensity")
-    _label_columns(rows, types, "layer")
-    _legend(figure, rows[0])
+    _label(rows, list(models), types, "layer", "density")
+    _legend(figure, rows.flat)
     return figure
 
 
 @styled
-def diversity(models: dict[str, dict]) -> Figure:
+def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     """Jensen–Shannon divergence between the heads of each layer, a panel for each attention type.
 
     (Correia et al. 2019, figure 5; over log H, so that it is at most 1.) ``models``: statistics by name.
     """
     types = _types_of_statistics(models)
-    figure, rows = _panels(1, len(types))
+    figure, rows = _panels(1, len(types), width=width)
     for (name, statistics), style in zip(models.items(), cycle(STYLES)):
         for axes, attention_type in zip(rows[0], types):
             rows_of_layers = by_attention(statistics["layers"]).get(attention_type, [])
@@ -208,8 +220,7 @@ def diversity(models: dict[str, dict]) -> Figure:
                 _layer_ticks(axes, len(values))
     for axes in rows[0]:
         axes.set_ylim(bottom=0)
-    _label_columns(rows, types, "layer")
-    rows[0][0].set_ylabel("Jensen–Shannon divergence / log H")
+    _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence / log H")
     _legend(figure, rows[0])
     return figure
 
@@ -220,9 +231,26 @@ def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
     return {name: np.array([row["alpha"] for row in rows]) for name, rows in groups.items()}
 
 
-def _panels(rows: int, columns: int, height: float = _PANEL) -> tuple[Figure, np.ndarray]:
-    figure = Figure(figsize=(1.1 * _PANEL * columns, height * rows + 0.5), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey="row")
+def sized_figure(width: float, height: float, exact: bool) -> Figure:
+    """A figure of this size in inches; ``exact`` keeps :func:`save` from cropping it."""
+    return (_SizedFigure if exact else Figure)(figsize=(width, height), layout="constrained")
+
+
+def _panels(
+    rows: int, columns: int, height: float = _PANEL, width: float | None = None
+) -> tuple[Figure, np.ndarray]:
+    """Panels (rows, columns); in a single column if the width is too small for ``columns`` of them."""
+    stacked = width is not None and width < _LEAST_PANEL * columns
+    lines = rows * columns if stacked else rows
+    height = min(height, 1.5) if stacked else height
+    figure = sized_figure(width or 1.1 * _PANEL * columns, height * lines + 0.5, width is not None)
+    if stacked:
+        grid = figure.subplots(lines, 1, squeeze=False).reshape(rows, columns)
+        for row in grid:
+            for axes in row[1:]:
+                axes.sharey(row[0])
+    else:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey="row")
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
@@ -247,25 +275,43 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
 
 
-def _label_columns(rows: np.ndarray, types: list[str], label: str) -> None:
-    for axes, attention_type in zip(rows[0], types):
-        axes.set_title(TITLES[attention_type])
-    for axes in rows[-1]:
-        axes.set_xlabel(label)
+def is_wide(text: str) -> bool:
+    """Whether a text has Chinese, Japanese or Korean characters, which must not be turned on their side."""
+    return any(unicodedata.east_asian_width(character) in "WF" for character in text)
+
+
+def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y_label: str) -> None:
+    """Titles and the labels of the outer axes: a row for each name, which is shown if there are several."""
+    for row, name in zip(rows, names):
+        for axes, attention_type in zip(row, types):
+            place = axes.get_subplotspec()
+            stacked = place.get_gridspec().ncols < len(types)
+            title, side = TITLES[attention_type], y_label
+            if stacked:
+                title = f"{name}: {title}" if len(names) > 1 else title
+            elif len(names) > 1:
+                side = f"{name}\n{y_label}"
+            if stacked or place.is_first_row():
+                axes.set_title(title, fontsize=9)
+            if place.is_first_col():
+                axes.set_ylabel(side, **({"rotation": 0, "ha": "right"} if is_wide(side) else {}))
+            if place.is_last_row():
+                axes.set_xlabel(x_label)
 
 
 def _legend(figure: Figure, panels) -> None:
-    """One legend for all panels, of all that any of them shows."""
+    """One legend for all panels, of everything that any of them shows."""
     entries = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     if entries:
+        longest = 0.065 * max(map(len, entries))  # inches, at this size of letters
         figure.legend(
             entries.values(),
             entries.keys(),
             loc="outside lower center",
-            ncols=min(len(entries), 6),
+            ncols=max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest)))),
             frameon=False,
         )
 

@@ -3,54 +3,83 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from .plots import styled
+from .plots import is_wide, sized_figure, styled
+
+_CELL = 0.17  # inches; tokens stay legible
+_LEAST_CELL = 0.1
+_BESIDE = 0.9  # inches beside a map, for its tokens
+_BAR = 0.6  # inches for the colour bar
 
 
 @styled
-def head_maps(maps: list[tuple[str, np.ndarray, list[str], list[str]]], columns: int | None = None) -> Figure:
-    """Heat maps side by side; where a weight is exactly zero, nothing is drawn.
+def head_maps(
+    maps: list[tuple[str, np.ndarray, list[str], list[str]]],
+    columns: int | None = None,
+    width: float | None = None,
+) -> Figure:
+    """Heat maps side by side, each weight a vector shape; a weight of exactly zero has the paper's colour.
 
     Args:
         maps: title, weights (T, S), the T queries and the S keys of each.
-        columns: how many beside each other; all, if not given.
+        columns: how many side by side; all, if not given.
+        width: of the figure, in inches; as wide as the maps need, if not given. Fewer maps are side by side
+            where their cells would be too small.
     """
     columns = min(columns or len(maps), len(maps))
+    keys = [len(each[3]) for each in maps]
+    cell = _CELL
+    if width is not None:
+        while (cell := _cell_of(width, keys, columns)) < _LEAST_CELL and columns > 1:
+            columns -= 1
+        cell = max(0.02, cell)
     rows = -(-len(maps) // columns)
-    cell = 0.17  # inches; tokens stay legible
-    widths = [
-        max(1.0, *(cell * len(keys) for _, _, _, keys in maps[column::columns])) for column in range(columns)
-    ]
+    least = 1.0 if width is None else 0.0
+    widths = [max(least, cell * max(keys[column::columns])) for column in range(columns)]
     heights = [
-        max(1.0, *(cell * len(each[2]) for each in maps[row * columns : (row + 1) * columns]))
+        max(least, *(cell * len(each[2]) for each in maps[row * columns : (row + 1) * columns]))
         for row in range(rows)
     ]
-    figure = Figure(
-        figsize=(sum(widths) + 0.9 * columns + 0.6, sum(heights) + 1.1 * rows), layout="constrained"
+    figure = sized_figure(
+        width or sum(widths) + _BESIDE * columns + _BAR, sum(heights) + 1.1 * rows, exact=width is not None
     )
     grid = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights)
-    colours = weight_colours()
     for axes in grid.flat[len(maps) :]:
         axes.remove()
-    image = None
-    for axes, (title, weights, queries, keys) in zip(grid.flat, maps):
-        image = axes.imshow(
-            np.ma.masked_equal(weights, 0), cmap=colours, vmin=0, vmax=1, interpolation="none"
-        )
-        axes.set_title(title, fontsize=8)
-        axes.set_xticks(range(len(keys)), _printable(keys), rotation=90, fontsize=7)
-        axes.set_yticks(range(len(queries)), _printable(queries), fontsize=7)
-        axes.set_xticks(np.arange(-0.5, len(keys)), minor=True)
-        axes.set_yticks(np.arange(-0.5, len(queries)), minor=True)
-        axes.grid(which="minor", color="0.9", linewidth=0.4)
-        axes.tick_params(which="both", length=0)
-        axes.set_xlabel("key")
-        axes.set_ylabel("query")
-    bar = figure.colorbar(image, ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
+    size = min(7.0, 72 * cell * 0.85)
+    meshes = [_draw(axes, *each, size) for axes, each in zip(grid.flat, maps)]
+    bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
     bar.set_label("attention weight (exactly 0: empty)")
+    bar.solids.set(rasterized=False, edgecolor="face")
     return figure
+
+
+def _cell_of(width: float, keys: list[int], columns: int) -> float:
+    """Inches that a cell gets."""
+    widest = sum(max(keys[column::columns]) for column in range(columns))
+    return min(2 * _CELL, (width - _BESIDE * columns - _BAR) / widest)
+
+
+def _draw(
+    axes: Axes, title: str, weights: np.ndarray, queries: list[str], keys: list[str], size: float
+) -> QuadMesh:
+    mesh = axes.pcolormesh(
+        np.ma.masked_equal(weights, 0), cmap=weight_colours(), vmin=0, vmax=1, edgecolors="0.9", linewidth=0.4
+    )
+    axes.set(aspect="equal", xlabel="key", ylabel="query")
+    axes.set_title(title, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xticks(np.arange(len(keys)) + 0.5, [_across(key) for key in keys], fontsize=size)
+    for label, key in zip(axes.get_xticklabels(), keys):
+        label.set_rotation(0 if is_wide(key) else 90)
+    axes.set_yticks(np.arange(len(queries)) + 0.5, [_printable(query) for query in queries], fontsize=size)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set(color="0.9", linewidth=0.4)
+    return mesh
 
 
 def weight_colours() -> Colormap:
@@ -59,6 +88,11 @@ def weight_colours() -> Colormap:
     return colours.with_extremes(bad="white")
 
 
-def _printable(tokens: list[str]) -> list[str]:
-    """sentencepiece's ▁, which few fonts have, as an underscore; $ as itself, not as a formula's start."""
-    return [token.replace("▁", "_").replace("$", r"\$") for token in tokens]
+def _printable(token: str) -> str:
+    """sentencepiece's ▁, which few fonts have, as an underscore; $ does not start a formula."""
+    return token.replace("▁", "_").replace("$", r"\$")
+
+
+def _across(token: str) -> str:
+    """A token under its column: Chinese, Japanese and Korean characters upright, one below the other."""
+    return "\n".join(token.replace("▁", "").replace("$", "＄")) if is_wide(token) else _printable(token)

@@ -8,8 +8,11 @@ const spoken = (token) => token.replace(/^▁(?=.)/, "");
 
 // A token of a sentence; one that the sentence has more than once has its position as a subscript.
 const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
-const tokenNode = (tokens, index) => html("span", { class: /^▁./.test(tokens[index]) ? "piece first" : "piece" },
-  spoken(tokens[index]), repeated(tokens, index) ? html("sub", {}, index) : null);
+// Chinese, Japanese and Korean: upright where a token runs down its column.
+const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
+const tokenNode = (tokens, index) => html("span", {
+  class: ["piece", /^▁./.test(tokens[index]) ? "first" : "", WIDE.test(tokens[index]) ? "wide" : ""].join(" ").trim(),
+}, spoken(tokens[index]), repeated(tokens, index) ? html("sub", {}, index) : null);
 const tokenText = (tokens, index) => spoken(tokens[index]) + (repeated(tokens, index) ? ` (${index})` : "");
 
 const sidesOf = (sentence, type) => ({
