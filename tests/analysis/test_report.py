@@ -331,6 +331,17 @@ def test_both_sentences_are_shown_and_equal_tokens_told_apart(browser, tmp_path)
         assert page.locator("#explorer p.note:visible", has_text="teacher forcing").count() == 0
 
 
+def test_japanese_keys_stand_upright(browser, tmp_path):
+    words = ["▁彼", "は", "▁who", "ですか", "？"]
+    write_report([model(tmp_path, sentences=[sentence(6, 6, words=words)])], tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        drawn(page)
+        turned = page.locator(".matrix thead .piece").evaluate_all(
+            "pieces => pieces.map(piece => getComputedStyle(piece).transform !== 'none')"
+        )
+        assert turned == [False, False, True, False, False, True]
+
+
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
     """The page of a model of 48 heads in each attention, with sentences of 34 tokens."""

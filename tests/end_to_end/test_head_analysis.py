@@ -26,7 +26,7 @@ GERMAN = {"wer", "wem", "wen", "was", "wann", "wo", "warum"}
 def sentences_of(path) -> list[dict]:
     """The maps of a ``--dump-attention`` file as the oracle wants them."""
     arrays = np.load(path)
-    numbers = sorted({int(name.split("/")[0]) for name in arrays.files})
+    numbers = sorted({int(name.split("/")[0]) for name in arrays.files if name[0].isdigit()})
     return [
         {
             "weights": {name: arrays[f"{i}/{name}"] for name in head_oracle.SIDES},

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from commands import read_alpha_log, refused, script
 
+from user_dir.analysis.maps import Maps
+
 pytestmark = pytest.mark.slow
 
 
@@ -47,6 +49,17 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
         "computed anew without need"
     )
     assert "head report of" in again.stdout
+
+    # Another split has files of its own, and neither takes the other's.
+    script("report", "--path", checkpoint, "--subset", "test", *where)
+    page = (tmp_path / "heads.html").read_text(encoding="utf-8")
+    found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
+    assert (found["about"]["subset"], found["about"]["update"]) == ("test", 12)
+    maps = [Maps(checkpoint.with_suffix(f".{subset}.attention.npz")) for subset in ("valid", "test")]
+    assert [(each.corpus, each.subset) for each in maps] == [("toy", "valid"), ("toy", "test")]
+    assert found["maps"]["sentences"][0]["source"] == maps[1][0].source != maps[0][0].source
+    assert maps[1].alphas["encoder_self"].shape == (2, 4)
+    assert checkpoint.with_suffix(".valid.heads.json").stat().st_mtime == written
 
 
 def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
@@ -90,6 +103,15 @@ def test_figures_for_papers(reported, trained, tmp_path):
     text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
     assert text.count("layer 1, head 2") == 2
     assert text.count("context attention") == 4
+    assert len(re.findall(r"layer 1, head 2, α = 1\.\d\d", text)) == 2
+    narrow = ["--width", "column", "--output", tmp_path / "narrow.svg"]
+    script("plot_attention", maps, "--head", "encoder_self:0:1", *narrow)
+    width = re.search(r'width="([\d.]+)pt"', (tmp_path / "narrow.svg").read_text(encoding="utf-8"))
+    assert float(width.group(1)) == pytest.approx(72 * 7.7 / 2.54, abs=0.01)
+    refused(
+        script("plot_attention", maps, "--head", "encoder_self:0:1", "--width", "3", check=False),
+        "'3' is not column, page or a width of 4 to 100 cm",
+    )
 
 
 def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
