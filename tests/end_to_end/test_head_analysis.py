@@ -99,14 +99,14 @@ def six_heads(corpus, once):
 
 
 def test_head_importance(small, tmp_path):
-    """BLEU of the model without a mask is that of evaluate.py, and the masks are felt."""
+    """Without a mask the BLEU is that of evaluate.py; masks change it. The public name of the split is recorded."""
     train(small, tmp_path, *SIX_HEADS, "--max-update", "100", "--lr", "0.01")
     output = tmp_path / "importance.json"
     where = ["--path", tmp_path / "checkpoint_last.pt", "--corpus", "mine", "--data", small.parent]
     flags = ["--points", "3", "--random-orders", "2", "--bleu", "--beam", "1"]
     done = script("head_importance", *where, *flags, "--subset", "test", "--output", output, anew=True)
     report = json.loads(output.read_text())
-    assert (report["subset"], report["sentences"]) == ("test", 11)
+    assert (report["subset"], report["sentences"]) == ("exam", 11)
     assert len(report["heads"]) == 6
     for row in report["heads"]:
         assert row["importance"] == pytest.approx(row["loss"] - report["loss"], abs=1e-7)

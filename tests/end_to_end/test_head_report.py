@@ -132,7 +132,7 @@ def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
     refused(wrong("report", "--statistics", statistics, "--maps", stock, *html), "holds no attention maps")
     of_valid = [str(statistics), "give --corpus"]
-    refused(wrong("report", "--path", checkpoint, "--subset", "test", *html), "no statistics", *of_valid)
+    refused(wrong("report", "--path", checkpoint, "--subset", "train", *html), "no statistics", *of_valid)
     other = tmp_path / "other.heads.json"
     other.write_text(statistics.read_text().replace('"subset": "valid"', '"subset": "exam"'))
     splits = ["different splits", "toy, valid", "toy, exam", "--subset"]
