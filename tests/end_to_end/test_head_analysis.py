@@ -99,7 +99,7 @@ def six_heads(corpus, once):
 
 
 def test_head_importance(small, tmp_path):
-    """Without a mask the BLEU is that of evaluate.py; masks change it. The public name of the split is recorded."""
+    """Without a mask the BLEU is that of evaluate.py, and masks change it; the split is named in public."""
     train(small, tmp_path, *SIX_HEADS, "--max-update", "100", "--lr", "0.01")
     output = tmp_path / "importance.json"
     where = ["--path", tmp_path / "checkpoint_last.pt", "--corpus", "mine", "--data", small.parent]
