@@ -143,10 +143,11 @@ function alphaHistograms(data) {
     }
     return counts;
   };
+  const types = typesOf(data);
+  const high = Math.max(...types.flatMap((type) => data.models.flatMap((model) => count(model, type))));
   return [
-    panels(typesOf(data), (type) => {
+    panels(types, (type) => {
       const counts = data.models.map((model) => count(model, type));
-      const high = Math.max(...counts.flat());
       const chart = frame({
         label: `Histogram of α, ${type.title}`,
         x: { low: 1, high: 1 + bins * width, label: "α" },
@@ -172,16 +173,18 @@ const modelLegend = (data, mark) =>
   data.models.length > 1 ? legend(data.models.map((model) => model.name), "model", mark) : null;
 
 function densityHistograms(data) {
+  const sharesOfType = (type) => data.models.map((model) => {
+    const total = model.densities[type.key].reduce((sum, value) => sum + value, 0);
+    return model.densities[type.key].map((value) => value / total);
+  });
+  const types = typesOf(data);
+  const high = 1.05 * Math.max(...types.flatMap((type) => sharesOfType(type).flat()));
   return [
-    panels(typesOf(data), (type) => {
-      const shares = data.models.map((model) => {
-        const total = model.densities[type.key].reduce((sum, value) => sum + value, 0);
-        return model.densities[type.key].map((value) => value / total);
-      });
-      const high = 1.05 * Math.max(...shares.flat());
+    panels(types, (type) => {
+      const shares = sharesOfType(type);
       const chart = frame({
         label: `Histogram of density, ${type.title}`,
-        x: { low: 0, high: 1, label: "density (share of the possible pairs)" },
+        x: { low: 0, high: 1, label: "density (share of all possible pairs)" },
         y: { low: 0, high, label: "share of heads × sentences" },
       });
       shares.forEach((row, index) => chart.plot.append(
@@ -231,6 +234,7 @@ function sortedDensities(data) {
 }
 
 function diversity(data) {
+  const high = 1.08 * Math.max(0.05, ...data.models.flatMap((model) => model.layers.map((row) => row.diversity)));
   return [
     panels(typesOf(data), (type) => {
       const values = data.models.map((model) =>
@@ -238,7 +242,7 @@ function diversity(data) {
       const layers = Math.max(...values.map((row) => row.length));
       const chart = frame({
         label: `Jensen–Shannon divergence of the heads of each layer, ${type.title}`,
-        x: layerAxis(layers), y: { low: 0, high: 1.08 * Math.max(0.05, ...values.flat()), label: "JS / log H" },
+        x: layerAxis(layers), y: { low: 0, high, label: "JS / log H" },
       });
       values.forEach((row, index) => {
         const points = row.map((value, layer) => [chart.sx(layer), chart.sy(value)]);
