@@ -10,6 +10,7 @@ from torch.autograd import gradcheck
 
 from user_dir.attention import attention, cpu
 from user_dir.attention.dense import attention_scores
+from user_dir.entmax import attention_weights
 
 INF = float("inf")
 ALPHAS = torch.tensor([1.0, 1.3, 2.0], dtype=torch.float64).view(3, 1, 1)
@@ -231,6 +232,29 @@ def test_padding_may_be_an_integer_or_float_mask():
     expected, _ = attention(q, k, v, 1.5, key_padding_mask=padding.bool())
     for dtype in (torch.uint8, torch.int64, torch.float32):
         assert torch.equal(attention(q, k, v, 1.5, key_padding_mask=padding.to(dtype))[0], expected)
+
+
+NO_MASKS = (torch.int8, torch.int64, torch.uint8, torch.complex64)
+
+
+@pytest.mark.parametrize("dtype", NO_MASKS)
+@pytest.mark.parametrize("shape", ((2, 3), (1, 3), (2, 3, 2, 3)))
+@pytest.mark.parametrize("alpha", (1.0, 1.5, ALPHAS))
+def test_a_mask_of_integers_is_refused(dtype, shape, alpha, backend):
+    """Of int64 torch filled it with −∞ and overflowed; dense attention added it to the scores."""
+    q, k, v = inputs(2, 3)
+    mask = torch.ones(shape).to(dtype)
+    wanted = rf"attn_mask must be boolean.*, or floating.*, not of {dtype}; convert it by \.bool\(\)"
+    for asked in ("auto", backend):
+        with pytest.raises(ValueError, match=wanted):
+            attention(q, k, v, alpha, attn_mask=mask, backend=asked)
+    for given in (attention_scores(q, k), attention_scores(q, k).requires_grad_()):
+        with pytest.raises(ValueError, match=wanted):
+            attention_weights(given, alpha, attn_mask=mask)
+    with pytest.raises(ValueError, match=wanted):
+        attention_scores(q, k, attn_mask=mask)
+    attention(q, k, v, alpha, attn_mask=torch.zeros(2, 3))
+    attention(q, k, v, alpha, attn_mask=torch.zeros(2, 3, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))

@@ -218,6 +218,54 @@ def test_each_head_has_its_alpha():
     assert attention.alpha.a.grad.shape == (HEADS,) and (attention.alpha.a.grad != 0).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept", ((3, 1), (0, 1, 2, 3), (2,)), ids=str)
+def test_pruned_heads_equal_masked_ones(kind, kept):
+    """fairseq's pruning keeps rows of the projections; masking takes the other heads from the output."""
+    attention, pruned = learned(kind), learned(kind)
+    pruned._adaptive_prune_heads([(head * 4, head * 4 + 4) for head in kept])
+    others = [head for head in range(HEADS) if head not in kept]
+    with torch.no_grad():
+        attention.out_proj.weight.view(CHANNELS, HEADS, 4)[:, others] = 0
+    torch.manual_seed(5)
+    query, key, value = inputs(kind)
+    given = {"key_padding_mask": padding_mask("left", key.size(0)), "need_head_weights": True}
+    masked, ours = (with_gradients(each, query, key, value, **given) for each in (attention, pruned))
+    torch.testing.assert_close(ours[0], masked[0], **CLOSE)
+    torch.testing.assert_close(ours[1], masked[1][list(kept)], **CLOSE)
+    assert pruned.alpha.a.param_group == "alpha" and pruned.alpha.num_heads == pruned.num_heads == len(kept)
+    _, _, of_masked = with_gradients(attention, query, key, value, need_weights=False)
+    _, _, of_pruned = with_gradients(pruned, query, key, value, need_weights=False)
+    torch.testing.assert_close(of_pruned["alpha.a"], of_masked["alpha.a"][list(kept)], **CLOSE)
+    assert (of_masked["alpha.a"][others] == 0).all() and (of_pruned["alpha.a"] != 0).all()
+
+
+@pytest.mark.parametrize("alpha", (AlphaConfig(alpha_tying="layer"), AlphaConfig(fixed_alpha=1.5)))
+def test_an_alpha_that_heads_share_is_not_pruned(alpha):
+    attention = module("self", alpha)
+    before = attention.alpha().clone()
+    attention._adaptive_prune_heads(attention._get_reserve_head_index(2))
+    assert torch.equal(attention.alpha(), before)
+    assert attention(*inputs("self"))[0].shape == (5, BATCH, CHANNELS)
+
+
+NO_MASKS = (torch.ones(5, 5, dtype=torch.long), torch.eye(5, dtype=torch.uint8), torch.ones(5, 5) * 1j)
+
+
+@pytest.mark.parametrize("mask", NO_MASKS, ids=lambda mask: str(mask.dtype))
+def test_a_mask_that_is_neither_boolean_nor_floating_is_refused(mask):
+    query, _, _ = inputs("self")
+    attention = learned()
+    for given in ({}, {"need_head_weights": True}, {"before_softmax": True}):
+        with pytest.raises(ValueError, match=rf"attn_mask must be .*, not of {mask.dtype}; .*\.bool\(\)"):
+            attention(query, query, query, attn_mask=mask, **given)
+    with pytest.raises(torch.jit.Error, match="attn_mask must be boolean"):
+        torch.jit.script(attention)(query, query, query, attn_mask=mask)
+    boolean = torch.eye(5, dtype=torch.bool)
+    expected = attention(query, query, query, attn_mask=boolean.double().masked_fill(boolean, -INF))
+    torch.testing.assert_close(attention(query, query, query, attn_mask=boolean), expected, **CLOSE)
+
+
 SETTINGS = ({}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True})
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -252,6 +252,15 @@ class Alpha(nn.Module):
         if self.schedule == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
+
+    def keep_heads(self, heads: List[int]) -> None:
+        """Keep the α's of these heads alone, in this order; an α that heads share stays as it is."""
+        a = self.a
+        if a is not None and a.numel() > 1:
+            kept = nn.Parameter(a.detach()[torch.tensor(heads, device=a.device)], a.requires_grad)
+            kept.param_group = "alpha"  # type: ignore[attr-defined]
+            self.a = kept
+        self.num_heads = len(heads)
 
     def set_num_updates(self, num_updates: int) -> None:
         """Called by fairseq with the number of updates made."""

@@ -1,4 +1,4 @@
-"""Checks of shapes: a kernel would read beyond tensors that do not fit."""
+"""Checks of shapes and masks: a kernel would read beyond tensors that do not fit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import Optional
 
 from torch import Tensor
 
+from ..entmax.masks import check_mask
+
 
 def check_shapes(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]
 ) -> None:
     """Raise ValueError, naming the shapes, unless they are as :func:`.op.attention` documents them.
 
-    A mask may have size 1 where it broadcasts.
+    A mask may have size 1 where it broadcasts. The attn_mask must be boolean or floating.
     """
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")
@@ -27,6 +29,8 @@ def check_shapes(
         raise ValueError(
             f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"
         )
+    if attn_mask is not None:
+        check_mask(attn_mask)
     if attn_mask is not None and not _broadcasts(attn_mask, (batch, heads, queries, keys)):
         raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}")
 

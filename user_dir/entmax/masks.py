@@ -8,8 +8,26 @@ import torch
 from torch import Tensor
 
 
+def check_mask(attn_mask: Tensor) -> None:
+    """Raise ValueError unless a mask is boolean or floating; TorchScript can compile it.
+
+    A mask of integers is usually meant to be boolean, but would be added to the scores.
+    """
+    if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
+        kind = "an integer or complex dtype" if torch.jit.is_scripting() else str(attn_mask.dtype)
+        raise ValueError(
+            f"the attn_mask must be boolean, true where a query must not see a key, or floating, to be added "
+            f"to the scores, not of {kind}; convert it by .bool() or .float()"
+        )
+
+
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as contiguous numbers to add to the scores: −inf where a boolean mask is true."""
+    """A mask as contiguous numbers to add to the scores: −inf where a boolean mask is true.
+
+    Raises:
+        ValueError: as of :func:`check_mask`.
+    """
+    check_mask(attn_mask)
     if attn_mask.dtype == torch.bool:
         return torch.zeros_like(attn_mask, dtype=dtype).masked_fill_(attn_mask, float("-inf")).contiguous()
     return attn_mask.to(dtype).contiguous()
@@ -28,8 +46,12 @@ def hide(
         key_padding_mask: (B, S), true where a key is padding.
         attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
         causal: query t sees keys 0 … t only.
+
+    Raises:
+        ValueError: as of :func:`check_mask`.
     """
     if attn_mask is not None:
+        check_mask(attn_mask)
         if attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(attn_mask, float("-inf"))
         else:

@@ -66,7 +66,7 @@ def attention_weights(
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query all of whose keys are hidden.
 
     Raises:
-        ValueError: as for :func:`entmax`.
+        ValueError: as for :func:`entmax`; or the attn_mask is neither boolean nor floating.
     """
     return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
 

@@ -1,6 +1,6 @@
 """fairseq's multi-head attention with α-entmax instead of softmax."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq.modules import MultiheadAttention
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..attention import Alpha, AlphaConfig, attention, supports_fused
 from ..attention.dense import attention_scores
+from ..entmax.masks import check_mask
 from ..errors import UserError, ending_the_run
 
 
@@ -57,14 +58,20 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             incremental_state: caches projected keys and values between decoding steps.
             need_weights: also return the weights, averaged over heads.
             static_kv: cached keys and values are final (the encoder's output).
-            attn_mask: (T, S), added to the scores; or :func:`causal_mask`.
+            attn_mask: (T, S), floating, added to the scores; or boolean, true where a query must not see a
+                key; or :func:`causal_mask`.
             before_softmax: return the masked scores (B·H, T, S) and the projected values (B·H, S, D).
             need_head_weights: return the weights of each head.
 
         Returns:
             The output (T, B, C), and the weights (B, T, S), or (H, B, T, S) per head, or None.
+
+        Raises:
+            ValueError: the ``attn_mask`` is neither boolean nor floating.
         """
         tgt_len, bsz, _ = query.size()
+        if attn_mask is not None:
+            check_mask(attn_mask)
         if self.discards_weights:
             need_weights = False
             need_head_weights = False
@@ -135,6 +142,11 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                         f"--attention-backend fused: {reason}; --attention-backend auto does without"
                     )
         return super().train(mode)
+
+    def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]):
+        """See fairseq, which keeps the heads of these rows of the projections; their α's are kept as well."""
+        self.alpha.keep_heads([first // self.head_dim for first, _ in reserve_head_index])
+        super()._adaptive_prune_heads(reserve_head_index)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, D), as a view."""
