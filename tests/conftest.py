@@ -38,6 +38,14 @@ def _seed():
     torch.manual_seed(1)
 
 
+@pytest.fixture(autouse=True)
+def _loggers_at_work():
+    """hydra, run in this process, disables every logger that was there before."""
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.split(".")[0] == "user_dir" and isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
 @pytest.fixture
 def stock_in_full_precision(monkeypatch):
     """fairseq rounds attention weights to float32, whatever it is given; as an oracle it must not."""

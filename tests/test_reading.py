@@ -6,7 +6,7 @@ import bz2
 
 import pytest
 
-from user_dir import reading
+from user_dir import io as reading
 from user_dir.analysis.sources import read_statistics
 from user_dir.analysis.trajectories import read_alpha_log
 from user_dir.corpora.readers import read_lines

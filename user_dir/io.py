@@ -150,7 +150,10 @@ def write_packed(path: Path, text: str) -> None:
 def packed_or_plain(path: Path) -> Path:
     """``path``, or where only that is there, the compressed file beside it."""
     packed = path.with_name(path.name + PACKED)
-    return packed if packed.is_file() and not path.is_file() else path
+    try:
+        return packed if packed.is_file() and not path.is_file() else path
+    except OSError:  # a name too long, which reading tells
+        return path
 
 
 def unpack(path: Path) -> bytes:

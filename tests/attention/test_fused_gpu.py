@@ -371,7 +371,7 @@ def train(backend):
     losses = []
     for update in range(UPDATES):
         model.train()
-        model.set_num_updates(update)
+        model.after_update(update)
         optimizer.zero_grad()
         value = loss(model, sample)
         value.backward()

@@ -7,6 +7,7 @@ fairseq and the plugin itself, in its own order. What a program starts in turn a
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -50,16 +51,20 @@ class Forks:
             stdout=subprocess.PIPE,
             bufsize=0,  # else a line could wait here that select does not know of
         )
+        self.pending = False
 
     def start(
         self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None, anew: bool = False
     ) -> None:
         """Start ``python WORDS``; with ``file_size``, no file of it can grow beyond so many bytes."""
+        if self.pending:  # a test failed before it waited for its program
+            self.kill(signal.SIGKILL)
         Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
         asked = [anew, self.words, str(cwd), environment(), self.files, file_size]
         self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
         self.pid = int(self.parent.stdout.readline())
+        self.pending = True
 
     def running(self, timeout: float = 0) -> bool:
         """Whether it runs, and still does after so many seconds."""
@@ -73,7 +78,8 @@ class Forks:
 
     def kill(self, number: int) -> subprocess.CompletedProcess:
         """Send it a signal, and wait for its end."""
-        os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(self.pid, number)
         return self.finish()
 
     def finish(self, timeout: float = 600) -> subprocess.CompletedProcess:
@@ -82,6 +88,7 @@ class Forks:
             self.kill(signal.SIGKILL)
             raise subprocess.TimeoutExpired(self.words, timeout)
         status = int(self.parent.stdout.readline())
+        self.pending = False
         stdout, stderr = (Path(name).read_text(encoding="utf-8") for name in self.files[1:])
         return subprocess.CompletedProcess(self.words, status, stdout, stderr)
 

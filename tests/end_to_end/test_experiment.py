@@ -93,9 +93,9 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, ca
         found = result["evaluation"][split]
         assert found["sentences"] == sentences and found["sentences_per_second"] > 0
         translated, references = (
-            file.read_text().splitlines()
+            read_text(file, "the text").splitlines()
             for file in (
-                job.record / "evaluation" / f"{split}.en",
+                job.record / "evaluation" / f"{split}.en.bz2",
                 job.corpus.text(job.corpus.subsets[split], "en"),
             )
         )

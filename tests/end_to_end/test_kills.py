@@ -38,7 +38,7 @@ def tmpfs(tmp_path):
 def half_written(folder) -> dict:
     """The checkpoints being written, or left so by a kill, and when they were last written to."""
     found = {}
-    for path in folder.glob("*.pt.tmp"):
+    for path in folder.glob("*.pt.*tmp"):
         with contextlib.suppress(FileNotFoundError):
             found[path.name] = path.stat().st_mtime_ns
     return found

@@ -159,7 +159,9 @@ def test_scheduled_alpha_resumes(corpus, tmp_path):
 def test_checkpoint_from_the_midst_of_a_schedule_has_the_alpha_of_then(corpus, tmp_path):
     schedule = ["--alpha-schedule", "linear", "--alpha-schedule-updates", "8"]
     train(corpus, tmp_path, *ENTMAX, *schedule, "--store-ema", "--max-update", "4")
-    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "checkpoint_last.pt")], {"data": str(corpus / "bin")}
+    )
     assert models[0].alphas()["encoder_self"][0].tolist() == [1.25] * 4
 
 

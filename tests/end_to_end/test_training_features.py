@@ -75,7 +75,7 @@ def test_alphas_of_dropped_layers_stay(runs):
     assert torch.equal(moved[:, 1], moved[:, 2]), "both attentions of a decoder layer are dropped together"
 
 
-def test_the_moving_average_is_that_of_a_and_can_be_used(runs, tmp_path):
+def test_the_moving_average_is_that_of_a_and_can_be_used(runs, corpus, tmp_path):
     """α of the averaged model is α of the averaged a, whose averages are reckoned here from the α log."""
     alphas = alphas_by_update(runs[0])
     average, *others = torch.logit(alphas[1:] - 1)  # fairseq's average begins with the first update's
@@ -83,7 +83,7 @@ def test_the_moving_average_is_that_of_a_and_can_be_used(runs, tmp_path):
         average = 0.5 * average + 0.5 * a
     path = tmp_path / "ema.pt"
     script("average_checkpoints", runs[0] / "checkpoint_last.pt", "--ema", "--output", path)
-    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(corpus / "bin")})
     averaged = torch.stack([torch.stack(model.alphas()[name]) for name in ATTENTION_TYPES]).double()
     torch.testing.assert_close(averaged, 1 + torch.sigmoid(average), rtol=0, atol=1e-5)
     assert (averaged - alphas[-1]).abs().max() > 1e-4

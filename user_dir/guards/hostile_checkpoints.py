@@ -118,6 +118,10 @@ FILES = {
 }
 NO_DATA = "(no data folder was given)"  # in the place of a checkpoint's own, which fairseq would open
 
+# What fairseq puts into a checkpoint besides plain data.
+torch.serialization.add_safe_globals([argparse.Namespace])
+allow_numpy()
+
 LONGEST = 10_000  # of a literal, and of what it stands for
 MOST_LAYERS = 1_000
 
@@ -338,12 +342,10 @@ class _TorchThatChecks:
 
 
 def install() -> None:
-    """Let torch load what fairseq puts into a checkpoint, and fairseq load nothing that is not checked.
+    """Let fairseq load nothing that is not checked.
 
     All of fairseq's commands, and ``from_pretrained``, read checkpoints by functions of ``checkpoint_utils``.
     """
-    torch.serialization.add_safe_globals([argparse.Namespace])
-    allow_numpy()
     checkpoint_utils.torch = _TorchThatChecks()
     load = checkpoint_utils.load_checkpoint_to_cpu
 

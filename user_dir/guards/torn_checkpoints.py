@@ -52,6 +52,15 @@ def install() -> None:
             with ending_the_run(_remedy(Path(path))):
                 raise
 
+    begin = checkpoint_utils.verify_checkpoint_directory
+
+    @functools.wraps(begin)
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):  # of runs that were killed
+            torn.unlink(missing_ok=True)
+        begin(save_dir)
+
+    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
     checkpoint_utils.torch_persistent_save = save
     PathManager.copy = staticmethod(copy)
     checkpoint_utils.load_checkpoint_to_cpu = load
