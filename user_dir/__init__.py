@@ -17,8 +17,8 @@ class _Path(list):
     before, it only asks whether the package that is there has this path.
     """
 
-    def __contains__(self, path) -> bool:
-        found = os.path.realpath(path) in map(os.path.realpath, self)
+    def __contains__(self, path: object) -> bool:
+        found = os.path.realpath(str(path)) in map(os.path.realpath, self)
         if found:
             importlib.import_module(f"{__name__}.models")
         return found
