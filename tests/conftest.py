@@ -40,7 +40,8 @@ def _seed():
 
 @pytest.fixture(autouse=True)
 def _loggers_at_work():
-    """hydra, run in this process, disables every logger that was there before."""
+    """hydra, run in this process, disables every logger that was there before; ``strain`` all warnings."""
+    logging.disable(logging.NOTSET)
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.split(".")[0] == "user_dir" and isinstance(logger, logging.Logger):
             logger.disabled = False

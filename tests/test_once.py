@@ -44,7 +44,8 @@ def fill(folder):
         file.write("x")
 
 
-def test_workers_at_the_same_time_wait_for_each_other(tmp_path):
+def test_workers_at_the_same_time_wait_for_each_other(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     fork = multiprocessing.get_context("fork")
     workers = [fork.Process(target=Once(tmp_path), args=("data", fill)) for _ in range(4)]
     for worker in workers:
