@@ -1,7 +1,7 @@
-"""Adaptively sparse attention: the mathematics, and a plugin for fairseq (``--user-dir``).
+"""Adaptively sparse attention: the mathematics and a plugin for fairseq (``--user-dir``).
 
-Importing this package imports nothing else. fairseq, given it as ``--user-dir``, imports :mod:`.models`,
-which registers the model and installs the :mod:`.guards`.
+Importing this package imports nothing else. When fairseq is given it as ``--user-dir``, it imports
+:mod:`.models`, which registers the model and installs the :mod:`.guards`.
 """
 
 import importlib
@@ -11,10 +11,10 @@ __version__ = "0.1.0"
 
 
 class _Path(list):
-    """The package's ``__path__``, which imports the models as fairseq finds its ``--user-dir`` in it.
+    """The package's ``__path__``; a lookup of the package's own folder in it imports the models.
 
-    fairseq imports the models of a package that is new to it. Where :mod:`.entmax`, say, was imported
-    before, it only asks whether the package that is there has this path.
+    fairseq imports the models of a ``--user-dir`` only if its package is not imported yet. If it is, for
+    instance because :mod:`.entmax` was imported first, fairseq only looks up the folder in ``__path__``.
     """
 
     def __contains__(self, path: object) -> bool:

@@ -244,7 +244,7 @@ def test_a_mask_of_integers_is_refused(dtype, shape, alpha, backend):
     """Of int64 torch filled it with −∞ and overflowed; dense attention added it to the scores."""
     q, k, v = inputs(2, 3)
     mask = torch.ones(shape).to(dtype)
-    wanted = rf"attn_mask must be boolean.*, or floating.*, not of {dtype}; convert it by \.bool\(\)"
+    wanted = rf"attn_mask must be boolean .* or floating .*, not {dtype}; convert it with \.bool\(\)"
     for asked in ("auto", backend):
         with pytest.raises(ValueError, match=wanted):
             attention(q, k, v, alpha, attn_mask=mask, backend=asked)

@@ -1,4 +1,4 @@
-"""α-entmax: one public function over interchangeable implementations; needs torch alone."""
+"""α-entmax: one public function with interchangeable implementations; depends on torch only."""
 
 from .op import attention_weights, entmax, has_native
 

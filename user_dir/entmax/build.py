@@ -1,4 +1,4 @@
-"""Compiles native kernels, once for each type of processor and version of PyTorch, and keeps them."""
+"""Compile and cache native kernels, once per processor type and PyTorch version."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 SHARED = Path(__file__).with_name("lanes.h")
-# By what PyTorch found the processor to support; never -march=native: other processors may not run it.
+# By the instruction set that PyTorch detected. -march=native would give code that other processors sharing
+# the cache may not run.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
     "AVX2": ["-mavx2", "-mfma"],
 }
 FLAGS = ["-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
-FLAGS += ["-fwrapv"]  # exponents of lanes whose value is thrown away may overflow
+FLAGS += ["-fwrapv"]  # exponents in lanes whose value is discarded may overflow
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +34,14 @@ DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
 def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
-    """The functions of a C++ file, which is compiled at its first use on a machine.
+    """Load the functions of a C++ file, compiling it at its first use on a machine.
 
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
-        signatures: for each name, what the function returns and the list of what it takes, as ctypes types.
+        signatures: for each name, the return type and the list of argument types, as ctypes types.
 
     Returns:
-        The functions by (name, dtype); None, after a warning, if the file cannot be compiled here.
+        The functions by (name, dtype); None, after a warning, if the file cannot be compiled.
     """
     flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
     try:
@@ -49,8 +50,8 @@ def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
         lines = str(error).strip().split("\n")
         reason = next((line for line in lines if "error:" in line), lines[0])
         logger.warning(
-            "the native kernel of %s cannot be built (%s), so a slower one takes its place; "
-            "install a C++ compiler, or set ENTMAX_BACKEND=reference to do without",
+            "cannot build the native kernel of %s (%s); using a slower implementation. Install a C++ "
+            "compiler, or set ENTMAX_BACKEND=reference to turn native kernels off",
             source.parent.name,
             reason,
         )
@@ -65,18 +66,18 @@ def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
 
 
 def address(tensor: Optional[Tensor]) -> Optional[int]:
-    """The address of a tensor's data; None, a null pointer, for None."""
+    """The address of a tensor's data; None (a null pointer) for None."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def _cache() -> Path:
-    """The folder of compiled kernels; TORCH_EXTENSIONS_DIR, PyTorch's own variable, moves it."""
+    """The folder of compiled kernels; PyTorch's TORCH_EXTENSIONS_DIR overrides it."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "adaptively_sparse_transformer"
 
 
 def _name(source: Path, flags: list[str]) -> str:
-    """A file name that differs for each source, instruction set and version of PyTorch."""
+    """A file name that is unique to the source, instruction set and PyTorch version."""
     system = (platform.system(), platform.machine(), *platform.libc_ver())
     parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
     digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes() + "\n".join(parts).encode()).hexdigest()
@@ -84,12 +85,12 @@ def _name(source: Path, flags: list[str]) -> str:
 
 
 def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
-    """Open the library, compiling it if needed. Several first users may each compile the same one."""
+    """Open the library, compiling it if needed. Concurrent first users may each compile it."""
     try:
         if _is_ours(library.parent) and _is_ours(library):
             return ctypes.CDLL(str(library))
     except OSError:
-        logger.info("building the native kernel of %s, once, in %s", source.parent.name, library.parent)
+        logger.info("building the native kernel of %s in %s (only once)", source.parent.name, library.parent)
     try:
         library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_ours(library.parent):
@@ -98,32 +99,32 @@ def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
                 built.chmod(0o755)
                 os.replace(built, library)
                 return ctypes.CDLL(str(library))
-        logger.warning("others can write to %s: its kernels are not used; chmod 700 it", library.parent)
-    except OSError:  # a home that cannot be written to
+        logger.warning("not using kernels of %s: other users can write to it; chmod 700 it", library.parent)
+    except OSError:  # the cache folder is not writable
         pass
-    with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process alone
+    with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process only
         return ctypes.CDLL(str(_build(source, Path(folder), flags)))
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file or folder belongs to the user (or root), and nobody else can write to it.
+    """Whether a file or folder belongs to the user (or root) and nobody else can write to it.
 
-    A library in the cache is run, so nobody else must have put it there.
+    Libraries in the cache are executed, so nobody else may be able to place one there.
     """
-    if not hasattr(os, "getuid"):  # Windows, where a home is private
+    if not hasattr(os, "getuid"):  # Windows, where home folders are private
         return path.exists()
     found = path.stat()
     return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
 
 
 def _build(source: Path, folder: Path, flags: list[str]) -> Path:
-    """Compile into a folder. Raises RuntimeError if that fails."""
-    from torch.utils.cpp_extension import include_paths, library_paths  # only here: it is slow to import
+    """Compile into a folder. Raises RuntimeError on failure."""
+    from torch.utils.cpp_extension import include_paths, library_paths  # imported here because it is slow
 
-    # Not by its load(), which cannot link if PyTorch's path has a space in it.
+    # cpp_extension.load() cannot link if PyTorch's path contains a space.
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if shutil.which(compiler[0]) is None:
-        raise RuntimeError(f"there is no {compiler[0]}")
+        raise RuntimeError(f"{compiler[0]} not found")
     library = folder / f"{source.parent.name}_{source.stem}.so"
     command = [*compiler, "-std=c++20", "-shared", "-fPIC", *flags, str(source), "-o", str(library)]
     command += [word for path in include_paths() for word in ("-isystem", path)]

@@ -1,4 +1,4 @@
-"""Checks of α."""
+"""Validation of α."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
-    """Raise ValueError unless α broadcasts against the scores, with size 1 at ``dim``."""
+    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``."""
     if not -scores.dim() <= dim < max(scores.dim(), 1):
         raise ValueError(f"dim {dim} is out of range for scores of shape {tuple(scores.shape)}")
     padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)

@@ -1,4 +1,4 @@
-"""The native kernel for the CPU, ``cpu.cpp``, behind the interface of ``reference``."""
+"""The native CPU kernel, ``cpu.cpp``, with the interface of ``reference``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
 
 @functools.cache
 def kernel() -> Optional[dict]:
-    """The compiled functions by (name, dtype); None where they cannot be built."""
+    """The compiled functions by (name, dtype); None if they cannot be built."""
     source = Path(__file__).with_suffix(".cpp")
     return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
 
@@ -35,16 +35,16 @@ def entmax_forward(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """Weights, as of :func:`reference.entmax_forward`, of scores that masks hide without being applied.
+    """As :func:`reference.entmax_forward`, with masks that the kernel reads without copying the scores.
 
     Args:
-        scores: any shape; (B, H, T, S) if there is a mask.
+        scores: any shape; (B, H, T, S) if a mask is given.
         alpha: broadcasts against ``scores``, size 1 at ``dim``.
-        dim: the last if there is a mask.
-        key_padding_mask: see :func:`masks.hide`, as for the other two.
+        dim: must be the last one if a mask is given.
+        key_padding_mask, attn_mask, causal: as for :func:`masks.hide`.
 
     Raises:
-        ValueError: some α is below 1, infinite or NaN.
+        ValueError: an α is below 1, infinite or NaN.
     """
     if scores.numel() == 0:
         check_range(alpha.detach())
@@ -74,7 +74,7 @@ def entmax_forward(
     if found == _OUT_OF_RANGE:
         check_range(alpha.detach())
     weights = from_rows(weights, scores, dim)
-    if found == _SOME_AT_ONE:  # torch's softmax to the bit
+    if found == _SOME_AT_ONE:  # bitwise equal to torch.softmax
         hidden = hide(scores, key_padding_mask, attn_mask, causal).to(dtype)
         weights = torch.where(alpha == 1, torch.softmax(hidden, dim), weights)
         weights = weights.masked_fill(hidden.isneginf().all(dim, keepdim=True), 0.0)
@@ -84,7 +84,7 @@ def entmax_forward(
 def entmax_backward(
     weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Gradients of scores and α from the weights alone; see :func:`reference.entmax_backward`."""
+    """Gradients of the scores and of α from the weights; see :func:`reference.entmax_backward`."""
     if weights.numel() == 0:
         return torch.zeros_like(weights), torch.zeros_like(alpha) if need_alpha else None
     dtype = working_dtype(weights.dtype)
@@ -107,12 +107,12 @@ def entmax_backward(
 
 
 def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
-    """α in float64, for its digits near 1, as the kernel takes it."""
+    """α and repeat of :func:`alpha_per_row`, α in float64 to keep its digits near 1."""
     vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
     return vector.to(torch.float64).contiguous(), repeat
 
 
 def _compiled() -> dict:
     found = kernel()
-    assert found is not None, "this implementation was picked without a kernel"
+    assert found is not None, "this implementation was selected without a kernel"
     return found

@@ -1,9 +1,9 @@
-// α-entmax of as many rows as a vector has lanes, each in a lane of its own: elementary functions, the solver of the
-// forward, and what the backward needs of each weight.
+// α-entmax of as many rows as a vector has lanes, one row per lane: elementary functions, the solver of the
+// forward pass, and the terms of the backward pass.
 //
 // Notation as in reference.py: ε = α − 1, u = 1 + ε (z − λ), p = u^(1/ε) where u > 0, w = p^(1−ε) = p / u.
 //
-// The vectors are GCC's and Clang's vector extension: arithmetic that the compiler turns into what the target has.
+// The vector types are the vector extension of GCC and Clang, which compiles to the target's instructions.
 
 #pragma once
 
@@ -30,12 +30,12 @@ template <>
 struct Simd<float> {
   static constexpr int lanes = 16;
   static constexpr int mantissa_bits = 23;
-  static constexpr int log_terms = 4;        // of atanh's series: |s| ≤ 0.172 leaves 2e-9
-  static constexpr int exp_terms = 7;        // of exp's: |r| ≤ 0.347 leaves 5e-9
-  static constexpr int phi_terms = 10;       // of φ's below: s ≤ 1 leaves 2e-9
+  static constexpr int log_terms = 4;        // of the atanh series; the error is 2e-9 for |s| ≤ 0.172
+  static constexpr int exp_terms = 7;        // of the exp series; the error is 5e-9 for |r| ≤ 0.347
+  static constexpr int phi_terms = 10;       // of the phi2 series; the error is 2e-9 for s ≤ 1
   static constexpr float least_log2 = -126;  // of a normal number
-  static constexpr float close = 1e-4;       // λ is near enough to be made good: for ε ≤ ½,
-  static constexpr float close_beyond = 3e-7;  // and for more
+  static constexpr float close = 1e-4;       // error of λ that the last correction can remove, for ε ≤ ½
+  static constexpr float close_beyond = 3e-7;  // the same for ε > ½
   typedef int32_t Int;
   typedef float Vec __attribute__((vector_size(64)));
   typedef int32_t IntVec __attribute__((vector_size(64)));
@@ -68,7 +68,7 @@ inline Vec<T> load(const T* from) {
   return v;
 }
 
-// The first count of a vector's entries, the rest as given; or all.
+// Load `count` entries and fill the others with `rest`; all entries if `count` is large enough.
 template <typename T>
 inline Vec<T> load(const T* from, int64_t count, T rest = 0) {
   if (count >= Simd<T>::lanes) return load(from);
@@ -121,7 +121,7 @@ inline bool any(IntVec<T> mask) {
 
 // ---------------------------------------------------------------------------------- elementary functions
 
-// u = 2^k m with m in [√½, √2), for normal u > 0: k, and 2^−k.
+// For normal u > 0 with u = 2^k m and m in [√½, √2): k and 2^−k.
 template <typename T>
 inline void split(Vec<T> u, Vec<T>& k, Vec<T>& scale) {
   constexpr int bits = Simd<T>::mantissa_bits;
@@ -151,7 +151,7 @@ inline Vec<T> log2(Vec<T> u) {
   return log2_from<T>(f / (f + 2), k);
 }
 
-// log2(1 + x) without losing the digits of a small x, and 1 / (1 + x), at the price of one division.
+// log2(1 + x), accurate for small x, and 1 / (1 + x), with a single division.
 template <typename T>
 inline Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
   const Vec<T> u = x + 1;
@@ -167,11 +167,11 @@ inline Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
 // ln(2)^n / n!, the coefficients of 2^x.
 constexpr double exp2_coefficient(int n) { return n == 0 ? 1.0 : exp2_coefficient(n - 1) * M_LN2 / n; }
 
-// 2^x for x from Simd<T>::least_log2, below which it would be subnormal; anything for less.
+// 2^x for x ≥ Simd<T>::least_log2; unspecified below, where the result would be subnormal.
 template <typename T>
 inline Vec<T> exp2(Vec<T> x) {
   constexpr int bits = Simd<T>::mantissa_bits;
-  // adding 1.5 · 2^bits rounds to whole numbers, which then stand in the low bits
+  // adding 1.5 · 2^bits rounds to an integer, which is then in the low bits
   constexpr T rounding = static_cast<T>(3) * (typename Simd<T>::Int(1) << (bits - 1));
   const Vec<T> shifted = x + rounding;
   const Vec<T> r = x - (shifted - rounding);
@@ -180,7 +180,7 @@ inline Vec<T> exp2(Vec<T> x) {
   return (Vec<T>)((IntVec<T>)series + ((IntVec<T>)shifted << bits));
 }
 
-// 1 − e^−t without losing the digits of a small t.
+// 1 − e^−t, accurate for small t.
 template <typename T>
 inline Vec<T> one_minus_exp(Vec<T> t) {
   const Vec<T> near = t * (1 - t * (T(0.5) - t * (T(1.0 / 6) - t * T(1.0 / 24))));
@@ -190,7 +190,7 @@ inline Vec<T> one_minus_exp(Vec<T> t) {
 
 // --------------------------------------------------------------------------------------------------- forward
 
-// What the caller is told of the α's.
+// Result of checking the α's, returned to the caller.
 enum Alphas : int64_t { out_of_range = -1, all_above_one = 0, some_at_one = 1 };
 
 inline Alphas check(const double* alpha, int64_t alphas) {
@@ -202,13 +202,13 @@ inline Alphas check(const double* alpha, int64_t alphas) {
   return found;
 }
 
-// ε to compute with: ε = 0 is met to the last bit by so small a value, and this can be divided by.
+// ε as a divisor: 0 is replaced by a value so small that results equal those of the limit ε → 0.
 template <typename T>
 inline T never_zero(double eps) {
   return static_cast<T>(std::max(eps, 1e-20));
 }
 
-// p and w at u; ε is 1 or ½ in all lanes, or any.
+// p and w at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any.
 template <typename T>
 struct Sparsemax {
   void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
@@ -241,7 +241,7 @@ struct AnyAlpha {
   }
 };
 
-// A row of scores to a lane, all less the greatest of its row; anything below −1/ε, also −inf, gets no weight.
+// One row of scores per lane, shifted so that its maximum is 0; scores below −1/ε, including −inf, get no weight.
 template <typename T>
 class Lanes {
  public:
@@ -249,7 +249,7 @@ class Lanes {
 
   explicit Lanes(int64_t n) : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]) {}
 
-  // Weights p of the first scores z of each row; a lane without a row is set to have 0 for its first score.
+  // Compute the weights p of the first `columns` scores z of each row; a lane without a row must have z[0] = 0.
   void solve(Vec<T> eps, int64_t columns) {
     eps_ = eps;
     columns_ = columns;
@@ -265,7 +265,7 @@ class Lanes {
   template <typename Power>
   void evaluate(const Power& power, Vec<T> lambda, Vec<T>& mass, Vec<T>& slope) {
     mass = slope = Vec<T>{};
-    for (int64_t start = 0; start < columns_; start += 64) {  // sums of sums: rounding grows with their lengths
+    for (int64_t start = 0; start < columns_; start += 64) {  // pairwise sums limit rounding errors
       const int64_t end = std::min<int64_t>(start + 64, columns_);
       Vec<T> some_mass = {}, some_slope = {};
       for (int64_t j = start; j < end; ++j) {
@@ -278,8 +278,8 @@ class Lanes {
     }
   }
 
-  // Newton on ‖u‖ = 1 from λ = max z, as in reference.py, but the last step is not taken: a λ off by δ is made
-  // good by p − w δ, off by no more than δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) beyond.
+  // Newton on ‖u‖ = 1 from λ = max z, as in reference.py. The last step δ is not taken: p − w δ corrects for it,
+  // with an error of at most δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) for larger ε.
   template <typename Power>
   void newton(const Power& power) {
     const Vec<T> none = {};
@@ -288,7 +288,7 @@ class Lanes {
     for (int step = 0;; ++step) {
       evaluate(power, lambda, mass, slope);
       delta = (mass - 1) / slope;
-      // 2 to 5 steps do; the bound only stops rows that jump between neighbouring floats
+      // 2 to 5 steps suffice; the bound stops rows that alternate between neighbouring floats
       if (step == 40 || !any<T>(maximum(delta, -delta) > close)) break;
       lambda += newton_step(mass, slope);
     }
@@ -301,7 +301,7 @@ class Lanes {
     return mass * one_minus_exp<T>(eps_ * log_mass) / (eps_ * slope);
   }
 
-  // For ε > 1, where ‖u‖ is no norm: λ from its bracket [0, (1 − n^−ε) / ε].
+  // For ε > 1, where ‖u‖ is no norm: bisection of [0, (1 − n^−ε) / ε].
   void bisect(const AnyAlpha<T>& power) {
     Vec<T> low = {}, mass, slope;
     Vec<T> width = one_minus_exp<T>(eps_ * std::log(static_cast<T>(columns_))) * power.reciprocal_eps;
@@ -323,7 +323,7 @@ class Lanes {
 
 constexpr double inverse_factorial(int n) { return n < 2 ? 1.0 : inverse_factorial(n - 1) / n; }
 
-// (e^s − 1 − s) / s² for 0 ≤ s ≤ 1, by its series of positive terms.
+// (e^s − 1 − s) / s² for 0 ≤ s ≤ 1 by its power series, all of whose terms are positive.
 template <typename T>
 inline Vec<T> phi2(Vec<T> s) {
   Vec<T> series = static_cast<T>(inverse_factorial(Simd<T>::phi_terms + 2)) + Vec<T>{};
@@ -331,8 +331,8 @@ inline Vec<T> phi2(Vec<T> s) {
   return series;
 }
 
-// What the gradients need of weights p: w, and −p r of entmax_backward in reference.py, if α is to have a gradient.
-// Of a p that is not above 0 they are p itself: 0, or a NaN, which stays.
+// Terms of the gradients for weights p: w and, if need_alpha, −p r of entmax_backward in reference.py. Where p is
+// not positive (0 or NaN), both are p itself, so that NaN propagates.
 template <typename T, bool need_alpha>
 inline void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>& term) {
   const Vec<T> tiny = std::numeric_limits<T>::min() + Vec<T>{};

@@ -1,4 +1,4 @@
-"""Masks of attention: which keys a query must not see."""
+"""Attention masks: which keys a query must not attend to."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 def check_mask(attn_mask: Tensor) -> None:
     """Raise ValueError unless a mask is boolean or floating; TorchScript can compile it.
 
-    A mask of integers is usually meant to be boolean, but would be added to the scores.
+    An integer mask is usually meant to be boolean, but would be added to the scores.
     """
     if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
         kind = "an integer or complex dtype" if torch.jit.is_scripting() else str(attn_mask.dtype)
         raise ValueError(
-            f"the attn_mask must be boolean, true where a query must not see a key, or floating, to be added "
-            f"to the scores, not of {kind}; convert it by .bool() or .float()"
+            f"the attn_mask must be boolean (true where a query must not attend to a key) or floating (added "
+            f"to the scores), not {kind}; convert it with .bool() or .float()"
         )
 
 
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as contiguous numbers to add to the scores: −inf where a boolean mask is true.
+    """Convert a mask to a contiguous additive mask, with −inf where a boolean mask is true.
 
     Raises:
-        ValueError: as of :func:`check_mask`.
+        ValueError: see :func:`check_mask`.
     """
     check_mask(attn_mask)
     if attn_mask.dtype == torch.bool:
@@ -39,16 +39,16 @@ def hide(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """Attention scores with −inf where a query must not see a key; TorchScript can compile it.
+    """Set attention scores to −inf where a query must not attend to a key; TorchScript can compile it.
 
     Args:
         scores: (B, H, T, S).
         key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
-        causal: query t sees keys 0 … t only.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
+        causal: query t attends to keys 0 … t only.
 
     Raises:
-        ValueError: as of :func:`check_mask`.
+        ValueError: see :func:`check_mask`.
     """
     if attn_mask is not None:
         check_mask(attn_mask)

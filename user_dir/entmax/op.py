@@ -1,4 +1,4 @@
-"""The public function: checks its arguments, then picks an implementation."""
+"""The public function: checks its arguments and selects an implementation."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from .reference import working_dtype
 
 
 def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor:
-    """α-entmax of ``scores`` along ``dim``: softmax at α = 1, sparsemax at α = 2, sparse in between.
+    """Compute α-entmax of ``scores`` along ``dim``: softmax at α = 1, sparsemax at α = 2.
 
     Args:
-        scores: any shape, of any floating dtype. A score of −inf gets a weight of exactly 0. Half precision
-            is computed in float32.
-        alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``: for one α
-            per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1; above 2 a slower solver is used.
+        scores: any shape and any floating dtype; half precision is computed in float32. A score of −inf gets
+            a weight of exactly 0.
+        alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``; for one α
+            per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1; above 2 the solver is slower.
         dim: the dimension along which the weights sum to 1.
 
     Returns:
         Weights of the shape and dtype of ``scores``; zeros for a row that is all −inf. Differentiable in
-        ``scores`` and, where it is a tensor, in ``alpha``. At α = 1 exactly torch's softmax.
+        ``scores`` and in an ``alpha`` tensor. At α = 1 the result is exactly torch's softmax.
 
     Raises:
         ValueError: α is below 1, infinite or NaN (the message names the value), its shape does not fit,
-            ``dim`` is out of range, or ``scores`` are not floating. On a GPU, an α tensor out of range gives
-            NaN weights instead: checking its values would make the host wait for the device. Also if
-            ENTMAX_BACKEND has an unknown value, or asks for what this machine does not have.
+            ``dim`` is out of range, or ``scores`` are not floating. On a GPU, an invalid value in an α tensor
+            gives NaN weights instead, because checking it would synchronise with the device. Also raised if
+            ENTMAX_BACKEND has an unknown value or names a backend that is not available.
 
-    The environment variable ENTMAX_BACKEND picks the implementation: ``native``, compiled for the device, or
-    ``reference``, plain torch. By default it is the native one where there is one.
+    The environment variable ENTMAX_BACKEND selects the implementation: ``native``, compiled for the device,
+    or ``reference``, plain torch. The default is the native one where it is available.
 
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
@@ -53,17 +53,17 @@ def attention_weights(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """α-entmax of attention scores over the keys that no mask hides; the native kernel reads masks in place.
+    """α-entmax of attention scores over the keys that are not masked; the CPU kernel reads masks in place.
 
     Args:
         scores: (B, H, T, S), of any floating dtype.
         alpha: as for :func:`entmax`.
         key_padding_mask: (B, S), true where a key is padding.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
-        causal: query t sees keys 0 … t only.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
+        causal: query t attends to keys 0 … t only.
 
     Returns:
-        Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query all of whose keys are hidden.
+        Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
 
     Raises:
         ValueError: as for :func:`entmax`; or the attn_mask is neither boolean nor floating.
@@ -97,29 +97,29 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
 def _kernel_cannot_read(
     scores: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], causal: bool
 ) -> bool:
-    """Whether a mask needs a gradient, or broadcasts in some other way than a mask of the usual shape."""
+    """Whether a mask needs a gradient or does not have the usual shape, which the kernel does not support."""
     if attn_mask is not None and (attn_mask.requires_grad or attn_mask.shape != scores.shape[-2:]):
         return True
     return key_padding_mask is not None and key_padding_mask.shape != (scores.size(0), scores.size(-1))
 
 
 def _implementation(device: str) -> ModuleType:
-    """The module that computes on a type of device. Raises ValueError if ENTMAX_BACKEND cannot be met."""
+    """The module that computes on a device type. Raises ValueError if ENTMAX_BACKEND is not available."""
     asked = os.environ.get("ENTMAX_BACKEND", "")
     if asked not in ("", "native", "reference"):
-        raise ValueError(f"ENTMAX_BACKEND={asked} must be native or reference, or not be set")
+        raise ValueError(f"ENTMAX_BACKEND={asked} is not valid: use native or reference, or unset it")
     native = None if asked == "reference" else _native(device)
     if native is None and asked == "native":
-        raise ValueError(f"ENTMAX_BACKEND=native: there is no native α-entmax for {device} here; unset it")
+        raise ValueError(f"ENTMAX_BACKEND=native: no native α-entmax is available for {device}; unset it")
     return native or reference
 
 
 def has_native(device: str) -> bool:
-    """Whether compiled code computes α-entmax on a type of device, ``cpu`` or ``cuda``.
+    """Whether compiled code computes α-entmax on a device type, ``cpu`` or ``cuda``.
 
     Raises:
-        ValueError: the environment variable ENTMAX_BACKEND has an unknown value, or is ``native`` where there
-            is no native implementation.
+        ValueError: the environment variable ENTMAX_BACKEND has an unknown value, or is ``native`` where no
+            native implementation is available.
     """
     return _implementation(device) is not reference
 
@@ -134,7 +134,7 @@ def _native(device: str) -> Optional[ModuleType]:
 
 
 class Entmax(torch.autograd.Function):
-    """Autograd around an implementation; saves the output and α, nothing else.
+    """Autograd function around an implementation; saves only the output and α.
 
     An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``; the
     forward of ``cpu`` takes masks as well.
@@ -160,12 +160,12 @@ class Entmax(torch.autograd.Function):
 
 
 def _softmax(scores: Tensor, dim: int) -> Tensor:
-    """Torch's own softmax, but zeros (and zero gradients) for rows that are all −inf."""
+    """torch.softmax, except that rows that are all −inf give zeros (and zero gradients)."""
     if scores.numel() == 0:
         return torch.softmax(scores, dim)
     dtype = working_dtype(scores.dtype)
     weights = torch.softmax(scores, dim, dtype=dtype)
-    # Such a row is all NaN, so its first entry tells; a NaN that came with the scores stays.
+    # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN propagate.
     if weights.select(dim, 0).isnan().any():
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)

@@ -1,11 +1,12 @@
-"""α-entmax in plain torch: the readable truth, for any floating dtype and device.
+"""Reference implementation of α-entmax in plain torch, for any floating dtype and device.
 
-Notation: z a row of scores, ε = α − 1, and p = α-entmax(z), that is
+Notation: z is a row of scores, ε = α − 1 and p = α-entmax(z), that is
 
-    p_i = [1 + ε (z_i − λ)]₊^(1/ε),  with the one λ for which Σ p_i = 1
+    p_i = [1 + ε (z_i − λ)]₊^(1/ε),  where λ is the unique threshold with Σ p_i = 1
 
-(Peters et al. 2019, https://arxiv.org/abs/1905.05702). With this λ the limit ε → 0 is regular: it is
-softmax, and λ its logsumexp. α is a tensor that broadcasts against the scores, with size 1 at ``dim``.
+(Peters et al. 2019, https://arxiv.org/abs/1905.05702). In this parametrisation the limit ε → 0 is regular:
+p becomes softmax and λ the logsumexp. α is a tensor that broadcasts against the scores with size 1 at
+``dim``.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from torch import Tensor
 
 
 def _never_zero(eps: Tensor) -> Tensor:
-    """ε to divide by: where it is 0, a value so small that the limit ε → 0 is met to the last bit."""
-    return eps.clamp_min(1e-20)  # a normal float32, and far below 1.2e-7, the least other ε = α − 1
+    """ε as a divisor: 0 is replaced by a value so small that results equal those of the limit ε → 0."""
+    return eps.clamp_min(1e-20)  # a normal float32, far below 1.2e-7, the smallest nonzero α − 1
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype to compute in: float64 for float64, float32 for every other."""
+    """The dtype to compute in: float64 for float64, float32 for every other dtype."""
     if dtype == torch.float64:
         return torch.float64
     return torch.float32
 
 
 def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
-    """The weights α-entmax(scores) along ``dim``, without autograd; TorchScript can compile it.
+    """Compute the weights α-entmax(scores) along ``dim``, without autograd; TorchScript can compile it.
 
     Args:
-        scores: any shape; −inf is a score of weight exactly 0.
+        scores: any shape; a score of −inf gets weight 0.
         alpha: ≥ 1, broadcasts against ``scores``, size 1 at ``dim``.
 
     Returns:
@@ -39,7 +40,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
     if scores.numel() == 0:
         return torch.zeros_like(scores)
     dtype = working_dtype(scores.dtype)
-    # 1 is taken off before any rounding to a narrower dtype: near α = 1 all the digits are in ε.
+    # Subtract 1 before rounding to a narrower dtype: near α = 1 the significant digits are those of ε.
     eps = (alpha - 1).to(dtype)
     z = scores.to(dtype)
     top = z.amax(dim, keepdim=True)
@@ -67,21 +68,21 @@ def _threshold(z: Tensor, eps: Tensor, dim: int) -> Tensor:
 
 
 def _threshold_by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
-    """λ by Newton's method on ‖u‖ = 1, u = [1 + ε(z − λ)]₊, for 0 ≤ ε ≤ 1.
+    """λ by Newton's method on ‖u‖ = 1 with u = [1 + ε(z − λ)]₊, for 0 ≤ ε ≤ 1.
 
-    ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing: from λ = max z = 0, where it is at
-    least 1, every step stays left of the root. No bracket is needed.
+    ‖u‖ = (Σ u^(1/ε))^ε is a norm, hence convex in λ, and decreasing. Starting from λ = max z = 0, where it is
+    at least 1, no step overshoots the root, so no bracket is needed.
     """
     eps = _never_zero(eps)
     resolution = 1e-15 if z.dtype == torch.float64 else 5e-7
     lam = torch.zeros_like(z.amax(dim, keepdim=True))
-    # 3 to 8 steps do on attention scores; the bound only stops rows that jump between neighbouring floats.
+    # Attention scores need 3 to 8 steps; the bound stops rows that alternate between neighbouring floats.
     for _ in range(40):
         u = (eps * (z - lam)).add_(1.0)
         p = _weights_at(z, lam, eps)
         mass = p.sum(dim, keepdim=True)
         slope = p.div_(u.clamp_min_(1e-37)).sum(dim, keepdim=True)
-        # (S − S^(1−ε)) / (εD), written so that it is log S for ε → 0
+        # (S − S^(1−ε)) / (εD), in a form that tends to log S for ε → 0
         step = -mass * torch.expm1(-eps * torch.log(mass)) / (eps * slope)
         lam = lam + step
         if not bool((step > resolution * (1 + lam)).any()):
@@ -90,7 +91,7 @@ def _threshold_by_newton(z: Tensor, eps: Tensor, dim: int) -> Tensor:
 
 
 def _threshold_by_bisection(z: Tensor, eps: Tensor, dim: int) -> Tensor:
-    """λ for any ε ≥ 0, from its bracket [0, (1 − n^−ε)/ε]; slower, but sure where ‖u‖ is no norm (ε > 1)."""
+    """λ for any ε ≥ 0 by bisection of [0, (1 − n^−ε)/ε]; slow, but valid for ε > 1, where ‖u‖ is no norm."""
     eps = _never_zero(eps)
     log_n = torch.log(torch.full_like(z.amax(dim, keepdim=True), z.size(dim)))
     low = torch.zeros_like(log_n)
@@ -112,30 +113,30 @@ def _weights_at(z: Tensor, lam: Tensor, eps: Tensor) -> Tensor:
 def entmax_backward(
     weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients of α-entmax from its output alone.
+    """Compute the gradients of α-entmax from its output.
 
-    With w = p^(1−ε) on the support and ḡ = Σgw / Σw, dz = w (g − ḡ). For α (Correia et al. 2019,
-    https://arxiv.org/abs/1909.00015, Proposition 1), in a form that does not cancel as ε → 0,
-    dα = Σ p r (g − ḡ) with r = −(e^s − 1 − s)/ε² and s = −ε log p ≥ 0.
+    With w = p^(1−ε) on the support and ḡ = Σgw / Σw, dz = w (g − ḡ). The gradient of α (Correia et al. 2019,
+    https://arxiv.org/abs/1909.00015, Proposition 1) is written as dα = Σ p r (g − ḡ) with
+    r = −(e^s − 1 − s)/ε² and s = −ε log p ≥ 0, which avoids cancellation as ε → 0.
 
     Args:
-        weights: what the forward gave, any shape.
-        alpha: as in the forward.
+        weights: output of the forward pass, any shape.
+        alpha: as in the forward pass.
         grad: gradient of the loss with respect to ``weights``.
 
     Returns:
-        The gradient of the scores, in the dtype of ``weights``, and that of α, in α's shape and dtype
+        The gradient of the scores, in the dtype of ``weights``, and the gradient of α, in α's shape and dtype
         (None unless ``need_alpha``).
     """
     dtype = working_dtype(weights.dtype)
     eps = (alpha - 1).to(dtype)
     p = weights.to(dtype)
     g = grad.to(dtype)
-    support = p != 0  # a NaN counts, so that it stays
+    support = p != 0  # true for NaN too, so that NaN propagates
     log_p = torch.log(p.clamp_min(torch.finfo(dtype).tiny))
 
     w = torch.where(support, torch.exp((1 - eps) * log_p), 0.0)
-    total = w.sum(dim, keepdim=True).clamp_min(torch.finfo(dtype).tiny)  # 0 for a fully masked row
+    total = w.sum(dim, keepdim=True).clamp_min(torch.finfo(dtype).tiny)  # a fully masked row sums to 0
     centred = g - (g * w).sum(dim, keepdim=True) / total
     grad_scores = (w * centred).to(weights.dtype)
     if not need_alpha:
@@ -150,7 +151,7 @@ def entmax_backward(
 
 
 def _phi2(s: Tensor) -> Tensor:
-    """(e^s − 1 − s)/s² for 0 ≤ s ≤ 1 by its power series, whose terms are all positive."""
+    """(e^s − 1 − s)/s² for 0 ≤ s ≤ 1 by its power series, all of whose terms are positive."""
     terms = 20 if s.dtype == torch.float64 else 11
     phi = torch.ones_like(s)
     for k in range(terms, 2, -1):

@@ -1,4 +1,4 @@
-"""Scores of any shape as rows, for kernels that work on rows."""
+"""Views of score tensors as matrices of rows, for kernels that work on rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def as_rows(tensor: Tensor, dim: int) -> Tensor:
-    """``tensor`` with ``dim`` last, contiguous, as (rows, n); a copy only where it must be."""
+    """``tensor`` with ``dim`` moved last, contiguous, as (rows, n); copies only if needed."""
     tensor = tensor.movedim(dim, -1) if tensor.dim() > 0 else tensor.reshape(1)
     return tensor.contiguous().view(-1, tensor.size(-1))
 
@@ -20,11 +20,11 @@ def from_rows(rows: Tensor, like: Tensor, dim: int) -> Tensor:
 
 
 def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
-    """α as a contiguous vector, and how many neighbouring rows share an entry of it.
+    """α as a contiguous vector, and how many consecutive rows share each of its entries.
 
-    Row r of :func:`as_rows` has α ``vector[(r // repeat) % len(vector)]``: for one α per head of scores
-    (B, H, T, S), the vector is (H,) and T rows share an entry. Only where α varies along dimensions that
-    are not neighbours is the vector as long as there are rows.
+    Row r of :func:`as_rows` has α ``vector[(r // repeat) % len(vector)]``: with one α per head and scores
+    (B, H, T, S), the vector is (H,) and T rows share an entry. The vector has an entry per row only if α
+    varies along dimensions that are not adjacent.
     """
     if alpha.numel() == 1:
         return alpha.reshape(1), 1
@@ -40,7 +40,7 @@ def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]
 
 
 def gradient_of_alpha(per_row: Tensor, alpha: Tensor, like: Tensor, dim: int) -> Tensor:
-    """What each row adds to the gradient of α, (rows,), summed to α's shape and dtype."""
+    """Sum per-row gradients of α, (rows,), to α's shape and dtype."""
     if like.dim() > 0:
         per_row = per_row.view(like.movedim(dim, -1).shape[:-1]).unsqueeze(dim)
     return per_row.sum_to_size(alpha.shape).to(alpha.dtype)

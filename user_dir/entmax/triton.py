@@ -1,10 +1,10 @@
-"""α-entmax as Triton row kernels: the mathematics of ``reference`` with one read and one write of memory.
+"""α-entmax as Triton row kernels: the method of ``reference`` with one read and one write of memory.
 
-A program holds one row in registers (several if rows are short) and takes all its Newton steps there.
-Rows longer than ``RESIDENT`` are read again, tile by tile, at each step: their scores stay in the L2 cache.
-Kernels are compiled for the bucket of a row's length, the next power of two; the length itself, α and the
-batch are run-time values without specialisation, so training compiles a kernel once per bucket. Results are
-deterministic: there are no atomics, and a row's weights do not depend on its neighbours.
+A program holds one row in registers (several if rows are short) and runs all its Newton steps there. Rows
+longer than ``RESIDENT`` are read again tile by tile at each step, from the L2 cache. Kernels are compiled per
+bucket of row lengths (the next power of two); the length itself, α and the batch size are run-time values
+without specialisation, so training compiles one kernel per bucket. Results are deterministic: there are no
+atomics, and a row's weights do not depend on other rows in the batch.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from triton.language.extra import libdevice
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
-SHORTEST = 16  # elements of the least bucket
+SHORTEST = 16  # elements of the smallest bucket
 RESIDENT = 4096  # elements of the longest row kept in registers
-TILE = 2048  # elements of a tile of a longer row
-PER_WARP = 256  # elements of a row that a warp takes: eight per lane
-SHORT_ROWS = 128  # elements of the short rows that a warp takes together
+TILE = 2048  # elements per tile of a longer row
+PER_WARP = 256  # elements per warp: eight per lane
+SHORT_ROWS = 128  # elements of short rows handled by one warp
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-# The GPU's own logarithm is off by 2^-22, and a weight by that over ε: nothing from here on, for 16 bits.
+# The GPU's fast logarithm has an error of 2^-22, which becomes 2^-22/ε in a weight. From this ε on, that is
+# below 16-bit precision.
 LEAST_COARSE = tl.constexpr(0.0625)
 
-# A kernel is compiled for its constexprs and dtypes alone: not for an integer that is 1 or a multiple of 16,
-# nor for an aligned address, which gains nothing where a row begins at any multiple of n.
+# Kernels are compiled per constexprs and dtypes only. Specialising on integers that are 1 or multiples of 16,
+# or on aligned addresses, gains nothing, because rows begin at arbitrary multiples of n.
 _RUN_TIME = ["scores", "weights", "grad", "grad_scores", "per_row", "alpha", "n", "repeat", "alphas"]
 _kernel = triton.jit(do_not_specialize=_RUN_TIME)
 
@@ -40,7 +41,7 @@ _kernel = triton.jit(do_not_specialize=_RUN_TIME)
 def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
     """The weights α-entmax(scores) along ``dim``; see :func:`reference.entmax_forward`.
 
-    An α below 1, infinite or NaN gives NaN weights: to raise an error, the host would have to wait.
+    An α below 1, infinite or NaN gives NaN weights: raising an error would need a synchronisation.
     """
     if scores.numel() == 0:
         return torch.zeros_like(scores)
@@ -53,7 +54,7 @@ def entmax_forward(scores: Tensor, alpha: Tensor, dim: int = -1) -> Tensor:
 def entmax_backward(
     weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients of α-entmax from its output alone; see :func:`reference.entmax_backward`."""
+    """Gradients of α-entmax from its output; see :func:`reference.entmax_backward`."""
     if weights.numel() == 0:
         return torch.zeros_like(weights), torch.zeros_like(alpha) if need_alpha else None
     p, g = as_rows(weights, dim), as_rows(grad, dim)
@@ -67,19 +68,19 @@ def entmax_backward(
 
 
 def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat: int, **constants) -> None:
-    """Run the kernel that suits the rows (count, n) of ``tensors``; α as of :func:`rows.alpha_per_row`."""
+    """Run the kernel that suits rows (count, n); α and repeat are those of :func:`rows.alpha_per_row`."""
     count, n = tensors[0].shape
     if alpha.numel() == 1:
         repeat = count
     arguments = (*tensors, alpha.to(tensors[0].device), n, repeat, alpha.numel())
     constants["DTYPE"] = tl.float64 if tensors[0].dtype == torch.float64 else tl.float32
-    constants["enable_fp_fusion"] = True  # its default differs between versions of Triton
+    constants["enable_fp_fusion"] = True  # the default differs between Triton versions
     with torch.cuda.device_of(tensors[0]):
         if n > RESIDENT:
             tiled[(count,)](*arguments, TILE=TILE, num_warps=8, **constants)
             return
         bucket = max(SHORTEST, triton.next_power_of_2(n))
-        # Rows that share an entry of α: a program branches on its α.
+        # Only rows that share an entry of α: a program branches on α.
         together = max(1, SHORT_ROWS // bucket) if repeat > 1 else 1
         programs = count // repeat * triton.cdiv(repeat, together)
         warps = min(8, max(1, bucket // PER_WARP))
@@ -93,7 +94,7 @@ def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat:
 def _forward_resident(
     scores, weights, alpha, n, repeat, alphas, ROWS: tl.constexpr, BUCKET: tl.constexpr, DTYPE: tl.constexpr
 ):
-    """Rows of at most BUCKET scores, ROWS of them per program."""
+    """Rows of at most BUCKET scores, ROWS per program."""
     at, mask, _, _, run = _tile(n, repeat, ROWS, BUCKET)
     eps = epsilon_of(alpha, run % alphas, DTYPE)
     z = tl.load(scores + at, mask=mask, other=float("-inf")).to(DTYPE)
@@ -103,7 +104,7 @@ def _forward_resident(
 
 @_kernel
 def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr, DTYPE: tl.constexpr):
-    """One row of any length per program, read anew for each step."""
+    """One row of any length per program, read again at each step."""
     row = tl.program_id(0)
     eps = epsilon_of(alpha, row // repeat % alphas, DTYPE)
     scores += row.to(tl.int64) * n
@@ -152,8 +153,8 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
 
 @triton.jit
 def _tile(n, repeat, ROWS: tl.constexpr, BUCKET: tl.constexpr):
-    """Offsets and mask of a program's elements, its rows, which of them there are, and its run of α."""
-    programs = tl.cdiv(repeat, ROWS)  # for the rows that share an entry of α
+    """Offsets and mask of a program's elements, its rows, a mask of valid rows, and its index into α."""
+    programs = tl.cdiv(repeat, ROWS)  # per group of rows that share an entry of α
     run = tl.program_id(0) // programs
     place = tl.program_id(0) % programs * ROWS + tl.arange(0, ROWS)
     rows = run.to(tl.int64) * repeat + place
@@ -164,7 +165,7 @@ def _tile(n, repeat, ROWS: tl.constexpr, BUCKET: tl.constexpr):
 
 @triton.jit
 def epsilon_of(alpha, index, DTYPE: tl.constexpr):
-    """ε = α − 1, taken before any rounding: near α = 1 all the digits are in ε. NaN for an α out of range."""
+    """ε = α − 1, subtracted before rounding to keep the digits of α near 1. NaN if α is out of range."""
     eps = tl.load(alpha + index).to(tl.float64) - 1.0
     return tl.where((eps >= 0) & (eps < float("inf")), eps, float("nan")).to(DTYPE)
 
@@ -189,12 +190,12 @@ def _weights_at(z, lam, eps):
 
 @triton.jit
 def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constexpr):
-    """α-entmax of whole rows z (ROWS, any) of n scores each: the weights, and each row's λ.
+    """α-entmax of whole rows z (ROWS, any) of n scores each: the weights and each row's λ.
 
     Args:
-        z: scores, −∞ where there is none.
-        HASTY: leave out the last evaluation of the weights where :func:`worth` tells that it changes little.
-        COARSE: as accurate as inputs of 16 bits are, with half the instructions; implies HASTY.
+        z: scores, −∞ for missing columns.
+        HASTY: skip the last evaluation of the weights where :func:`worth` says that it changes little.
+        COARSE: accurate to 16-bit precision with half the instructions; implies HASTY.
     """
     top = tl.max(z, 1)
     top = tl.where(top == float("-inf"), 0.0, top)
@@ -226,7 +227,7 @@ def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constex
             lam = low
             p, slope = power(z, lam, eps, COARSE)
         else:
-            # The last step is so short that p is linear along it; another evaluation would cost as much.
+            # The last step is so short that p is linear along it, which saves another evaluation.
             lam += step
             p -= step[:, None] * slope
             p = tl.where(p < 0, 0.0, p)
@@ -236,9 +237,9 @@ def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constex
 
 @triton.jit
 def worth(step, eps, COARSE: tl.constexpr):
-    """Whether a step of Newton's method must be followed by another evaluation of the weights.
+    """Whether a Newton step must be followed by another evaluation of the weights.
 
-    For ε ≤ ½ a weight has a second derivative in λ, so a step as short as this leaves an error of its square.
+    For ε ≤ ½ a weight has a second derivative in λ, so the error of a step this short is its square.
     """
     least = 1e-4 if COARSE else tl.where(eps > 0.5, 0.0, 1e-4)
     return tl.abs(step) > least
@@ -246,7 +247,7 @@ def worth(step, eps, COARSE: tl.constexpr):
 
 @triton.jit
 def power(z, lam, eps, COARSE: tl.constexpr):
-    """p = u^(1/ε) and w = p/u = −∂p/∂λ, for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
+    """p = u^(1/ε) and w = p/u = −∂p/∂λ for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
     if COARSE:
         if (eps >= LEAST_COARSE) & (eps < 1.0) & (eps != 0.5):
             log_u = coarse_log(z, lam, eps)
@@ -262,16 +263,16 @@ def power(z, lam, eps, COARSE: tl.constexpr):
 
 @triton.jit
 def coarse_log(z, lam, eps):
-    """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's own instruction."""
-    u = eps * (z - lam[:, None]) + 1.0  # in this order: z and λ may be so large that ε z swallows the 1
-    u = tl.where(u < 0, 0.0, u)  # unlike a maximum, lets a NaN through
+    """log₂ of u = [1 + ε (z − λ)]₊ by the GPU's fast instruction."""
+    u = eps * (z - lam[:, None]) + 1.0  # in this order: 1 + ε z would round the 1 away for large z
+    u = tl.where(u < 0, 0.0, u)  # unlike maximum, propagates NaN
     return tl.log2(u) if INTERPRETED else libdevice.fast_log2f(u)
 
 
 @triton.jit
 def exact_power(x, eps):
     """p = u^(1/ε) and p/u = −∂p/∂λ for u = [1 + x]₊, x ≤ 0 and ε > 0; p/u is 0 outside the support."""
-    x = tl.where(x < -1.0, -1.0, x)  # unlike a maximum, lets a NaN through on every device
+    x = tl.where(x < -1.0, -1.0, x)  # unlike maximum, propagates NaN on every device
     u = 1.0 + x
     if eps == 0.5:
         p = u * u
@@ -280,7 +281,7 @@ def exact_power(x, eps):
         p = u
         slope = tl.where(u > 0, 1.0, p)
     else:
-        # log1p(x): to log u is added what rounding took from u
+        # log1p(x): add to log u what was lost by rounding 1 + x
         inverse = 1.0 / u
         log_u = tl.log(u) + tl.where(x > -0.5, (x - (u - 1.0)) * inverse, 0.0)
         p = tl.exp2(log_u * (LOG2_E / eps))
@@ -290,22 +291,22 @@ def exact_power(x, eps):
 
 @triton.jit
 def first_width(n, eps):
-    """For ε > 1 half the bracket [0, (1 − n^−ε)/ε] of λ; else 0, where Newton's method starts."""
+    """For ε > 1, half the bracket [0, (1 − n^−ε)/ε] of λ; else 0, the starting point of Newton's method."""
     half = (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / (2.0 * eps)
     return tl.where(eps > 1, half, 0.0)
 
 
 @triton.jit
 def next_step(mass, slope, lam, width, eps):
-    """The step of λ, whether it calls for another one, and the width of the bracket after it.
+    """The step of λ, whether another step is needed, and the next width of the bracket.
 
-    For ε ≤ 1 this is Newton's method on ‖u‖ = 1, which needs no bracket; else bisection.
+    Newton's method on ‖u‖ = 1 for ε ≤ 1, which needs no bracket; else bisection.
     """
     if eps > 1:
         width = width * 0.5
         step = tl.where(mass >= 1.0, width, -width)
     else:
-        # (S − S^(1−ε)) / (εD), written so that it is log S for ε → 0; how exact only changes the pace
+        # (S − S^(1−ε)) / (εD), which tends to log S for ε → 0; its accuracy only affects the convergence rate
         y = -eps * tl.log(mass)
         expm1 = tl.where(y > -0.1, y * (1.0 + y * (0.5 + y * (1 / 6))), tl.exp(y) - 1.0)
         step = tl.where(mass > 0, -mass * expm1 / (eps * slope), 0.0)
@@ -316,7 +317,7 @@ def next_step(mass, slope, lam, width, eps):
 
 @triton.jit
 def or_one(total):
-    """The total to divide by; 1 for a fully masked row, which sums to 0 and stays zeros."""
+    """The total as a divisor; 1 for a fully masked row, whose weights sum to 0 and stay 0."""
     return tl.where(total == 0, 1.0, total)
 
 
@@ -338,7 +339,7 @@ def _backward_resident(
     NEED_ALPHA: tl.constexpr,
     DTYPE: tl.constexpr,
 ):
-    """dz of ROWS rows, and what each adds to the gradient of α."""
+    """dz of ROWS rows, and their contributions to the gradient of α."""
     at, mask, rows, there, run = _tile(n, repeat, ROWS, BUCKET)
     eps = epsilon_of(alpha, run % alphas, DTYPE)
     p = tl.load(weights + at, mask=mask, other=0.0).to(DTYPE)
@@ -400,14 +401,14 @@ def _backward_tiled(
 
 @triton.jit
 def _log(p):
-    """log p, finite also where p is 0 or flushed to it."""
+    """log p, finite also where p is 0 or subnormal."""
     tiny: tl.constexpr = 2.2250738585072014e-308 if p.dtype == tl.float64 else 1.1754943508222875e-38
     return tl.log(tl.where(p < tiny, tiny, p))
 
 
 @triton.jit
 def _skewed(p, log_p, eps):
-    """w = p^(1−ε) on the support, 0 elsewhere; a NaN stays."""
+    """w = p^(1−ε) on the support and 0 elsewhere; NaN propagates."""
     w = tl.exp2((1.0 - eps) * log_p * LOG2_E)
     return tl.where(p == 0, 0.0, tl.where(eps == 0, p, w))
 
@@ -417,14 +418,14 @@ def alpha_terms(p, log_p, w, eps):
     """p r, with r = −(e^s − 1 − s)/ε² and s = −ε log p ≥ 0."""
     s = -eps * log_p
     near = p * log_p * log_p * _phi2(tl.where(s > 1.0, 1.0, s))
-    floor = tl.where(eps < 1e-3, 1e-3, eps)  # s ≥ 1 takes an ε above it
+    floor = tl.where(eps < 1e-3, 1e-3, eps)  # s ≥ 1 implies a larger ε
     far = (w - p - p * s) / (floor * floor)
     return tl.where(p == 0, 0.0, -tl.where(s > 1.0, far, near))
 
 
 @triton.jit
 def _phi2(s):
-    """(e^s − 1 − s)/s² for 0 ≤ s ≤ 1 by its power series, whose terms are all positive."""
+    """(e^s − 1 − s)/s² for 0 ≤ s ≤ 1 by its power series, all of whose terms are positive."""
     terms: tl.constexpr = 20 if s.dtype == tl.float64 else 11
     phi = s * 0.0 + 1.0
     for k in tl.static_range(terms - 2):
