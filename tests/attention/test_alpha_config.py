@@ -71,8 +71,8 @@ def wrong_types():
     """As YAML gives them: a number in quotes, yes/no, a list, a mapping, nothing after the colon."""
     for names, kind, values in (
         (NUMBERS, "a number", ("1.5", True, [1.5], {"value": 1.5})),
-        (WHOLE_NUMBERS, "a whole number", ("5", False, 2.5, [3], None)),
-        (WORDS, "a word", (1.5, True, ["layer"], None)),
+        (WHOLE_NUMBERS, "an integer", ("5", False, 2.5, [3], None)),
+        (WORDS, "a string", (1.5, True, ["layer"], None)),
     ):
         for name in names:
             for value in values:

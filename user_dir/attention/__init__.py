@@ -1,4 +1,4 @@
-"""Attention with α-entmax on tensors, and the α of its heads; needs torch alone."""
+"""Attention with α-entmax on tensors, and the α of its heads; depends on torch only."""
 
 from ..attention_types import ATTENTION_TYPES
 from .alpha import Alpha, AlphaConfig

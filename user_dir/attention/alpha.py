@@ -1,4 +1,4 @@
-"""The α of the attention heads of a layer: learned, fixed or on a schedule."""
+"""The α of a layer's attention heads: learned, fixed or scheduled."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -9,70 +9,70 @@ from torch import Tensor, nn
 
 from .normalizers import NORMALIZERS
 
-GREATEST = 1000  # of any setting of α: far more than is useful, and far from the bounds of float32
+GREATEST = 1000  # of any setting of α: far more than is useful, and small enough for float32
 
 
 @dataclass
 class AlphaConfig:
-    """How the α's of one attention type are made; each field's ``help`` says what it means.
+    """How the α's of one attention type are set; each field is described by its ``help``.
 
     Raises:
-        ValueError: a value is out of range or of the wrong type, or values do not go together. The message
+        ValueError: a value is out of range or of the wrong type, or values contradict each other. The message
             names the fields.
     """
 
     attention_normalizer: str = field(
         default="entmax",
         metadata={
-            "help": "what turns attention scores into weights: " + ", ".join(NORMALIZERS) + "; "
-            "entmax learns one α per head unless α is fixed or on a schedule"
+            "help": "function that turns attention scores into weights: " + ", ".join(NORMALIZERS) + "; "
+            "entmax learns one α per head unless α is fixed or scheduled"
         },
     )
     fixed_alpha: Optional[float] = field(
-        default=None, metadata={"help": "entmax with this α (at least 1) in every head, not learned"}
+        default=None, metadata={"help": "use entmax with this constant α (at least 1) in every head"}
     )
     alpha_init: Optional[float] = field(
         default=None,
-        metadata={"help": "learned α's all start here, instead of from a ~ N(mean, std); within the bounds"},
+        metadata={"help": "initial value of all learned α's, within the bounds, instead of a ~ N(mean, std)"},
     )
-    alpha_init_mean: float = field(
-        default=0.0, metadata={"help": "mean of the a that a learned α starts from"}
+    alpha_init_mean: float = field(default=0.0, metadata={"help": "mean of the initial a of a learned α"})
+    alpha_init_std: float = field(
+        default=1.0, metadata={"help": "standard deviation of the initial a of a learned α"}
     )
-    alpha_init_std: float = field(default=1.0, metadata={"help": "its standard deviation"})
     alpha_min: float = field(default=1.0, metadata={"help": "lower bound of learned α's"})
     alpha_max: float = field(default=2.0, metadata={"help": "upper bound of learned α's"})
     alpha_tying: str = field(
         default="none",
         metadata={
-            "help": "which heads share one learned α: none; those of a layer's attention (layer); "
-            "those of an attention type (type); all of the model (model)"
+            "help": "heads that share one learned α: none, layer (the heads of a layer's attention), "
+            "type (those of an attention type) or model (all)"
         },
     )
     alpha_freeze_updates: int = field(
         default=0,
-        metadata={"help": "learned α's get no gradient for this many updates (weight decay reaches them)"},
+        metadata={"help": "number of first updates without a gradient for α (weight decay still applies)"},
     )
     alpha_schedule: str = field(
         default="none",
-        metadata={"help": "α moves from start to end over the first updates: none, linear, cosine"},
+        metadata={"help": "move α from start to end over the first updates: none, linear or cosine"},
     )
-    alpha_schedule_start: float = field(default=1.0, metadata={"help": "α of the schedule at update 0"})
+    alpha_schedule_start: float = field(default=1.0, metadata={"help": "α at the start of the schedule"})
     alpha_schedule_end: float = field(default=1.5, metadata={"help": "α at the end of the schedule"})
     alpha_schedule_updates: int = field(default=0, metadata={"help": "length of the schedule in updates"})
     alpha_schedule_then: str = field(
-        default="fixed", metadata={"help": "what α does after the schedule: fixed (stays), learned"}
+        default="fixed", metadata={"help": "α after the schedule: fixed (keeps its value) or learned"}
     )
     alpha_lr_multiplier: float = field(
         default=1.0,
         metadata={
-            "help": "multiplies α's learning rate under Adam and other optimizers whose steps do not depend "
-            "on the scale of a gradient (and that scale itself, which gradient clipping sees); part of the "
+            "help": "factor of α's learning rate under Adam and other optimizers whose steps do not depend "
+            "on the scale of the gradient (it also scales the gradient that clipping sees); part of the "
             "model, like the bounds: keep it when training on from a checkpoint"
         },
     )
 
     def __post_init__(self) -> None:
-        """Check each value and how they go together; raises ValueError."""
+        """Validate the values and their combinations; raises ValueError."""
         for entry in fields(AlphaConfig):
             self._check_type(entry.name, entry.default)
         self._check_choice("attention_normalizer", tuple(NORMALIZERS))
@@ -87,7 +87,7 @@ class AlphaConfig:
         if self.fixed_alpha is not None:
             if self.attention_normalizer != "entmax":
                 raise ValueError(
-                    f"fixed_alpha {self.fixed_alpha:g} goes with attention_normalizer entmax, "
+                    f"fixed_alpha {self.fixed_alpha:g} requires attention_normalizer entmax,  "
                     f"not {self.attention_normalizer}"
                 )
             self._check_alpha("fixed_alpha")
@@ -102,7 +102,7 @@ class AlphaConfig:
         if not 1 / GREATEST <= self.alpha_lr_multiplier <= GREATEST:
             raise ValueError(
                 f"alpha_lr_multiplier must be from {1 / GREATEST:g} to {GREATEST}, not "
-                f"{self.alpha_lr_multiplier:g}; to keep α as it is, give fixed_alpha"
+                f"{self.alpha_lr_multiplier:g}; for a constant α, use fixed_alpha"
             )
         if self.alpha_freeze_updates < 0:
             raise ValueError(f"alpha_freeze_updates must not be negative: {self.alpha_freeze_updates}")
@@ -111,7 +111,7 @@ class AlphaConfig:
 
     @property
     def constant(self) -> Optional[float]:
-        """The α of a head that neither learns nor moves; None for every other."""
+        """α if it is constant, else None."""
         if self.fixed_alpha is not None:
             return self.fixed_alpha
         return NORMALIZERS[self.attention_normalizer]
@@ -123,16 +123,16 @@ class AlphaConfig:
 
     @property
     def learned(self) -> bool:
-        """Whether α has a parameter that the optimizer moves, now or after the schedule."""
+        """Whether α has a trained parameter, now or after the schedule."""
         return self.constant is None and not (self.scheduled and self.alpha_schedule_then == "fixed")
 
     def _check_type(self, name: str, default: object) -> None:
-        """Values from a YAML file come unchecked; a field whose default is None is an optional number."""
+        """Values from YAML are not type-checked; a field whose default is None is an optional number."""
         value = getattr(self, name)
         if isinstance(default, str):
-            fits, kind = isinstance(value, str), "a word"
+            fits, kind = isinstance(value, str), "a string"
         elif isinstance(default, int):
-            fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+            fits, kind = isinstance(value, int) and not isinstance(value, bool), "an integer"
         else:
             fits = value is default or (isinstance(value, (int, float)) and not isinstance(value, bool))
             kind = "a number"
@@ -155,24 +155,24 @@ class AlphaConfig:
             raise ValueError(
                 f"{name} {value:g} must lie strictly between the bounds of a learned α, "
                 f"alpha_min {self.alpha_min:g} and alpha_max {self.alpha_max:g}; "
-                "a bound itself can only be had with fixed_alpha"
+                "for a constant α at a bound, use fixed_alpha"
             )
 
     def _check_schedule(self) -> None:
         if self.constant is not None:
             raise ValueError(
-                f"alpha_schedule {self.alpha_schedule} needs an α that can move: "
-                "attention_normalizer entmax without fixed_alpha"
+                f"alpha_schedule {self.alpha_schedule} requires attention_normalizer entmax "
+                "without fixed_alpha"
             )
         if self.alpha_init is not None:
             raise ValueError(
-                f"alpha_init {self.alpha_init:g} does not go with alpha_schedule {self.alpha_schedule}: "
-                "α starts from alpha_schedule_start"
+                f"alpha_init {self.alpha_init:g} cannot be combined with alpha_schedule "
+                f"{self.alpha_schedule}: α starts from alpha_schedule_start"
             )
         if self.alpha_schedule_updates <= 0:
             raise ValueError(
-                f"alpha_schedule {self.alpha_schedule} needs alpha_schedule_updates, its length in "
-                f"updates, to be positive, not {self.alpha_schedule_updates}"
+                f"alpha_schedule {self.alpha_schedule} requires a positive alpha_schedule_updates (its "
+                f"length in updates), not {self.alpha_schedule_updates}"
             )
         self._check_alpha("alpha_schedule_start")
         self._check_alpha("alpha_schedule_end")
@@ -181,16 +181,16 @@ class AlphaConfig:
 
 
 class Alpha(nn.Module):
-    """α of the H heads of one attention module, or of several that share it.
+    """α of the H heads of one attention module, or of several modules that share it.
 
-    A learned α is ``min + (max − min) · sigmoid(m·a)``, with the parameter a ~ N(mean, std)/m and m the
-    learning-rate multiplier: an optimizer whose steps do not depend on the scale of the gradient thus moves
-    α m times as fast, with one learning rate for the whole model. At the defaults this is
-    α = 1 + sigmoid(a), as in Correia et al. 2019 (https://arxiv.org/abs/1909.00015), section 3.2.
+    A learned α is ``min + (max − min) · sigmoid(m·a)``, with the parameter a ~ N(mean, std)/m and the
+    learning-rate multiplier m: optimizers whose steps do not depend on the gradient's scale thus move α m
+    times as fast, while the model has a single learning rate. With the defaults this is α = 1 + sigmoid(a),
+    as in Correia et al. 2019 (https://arxiv.org/abs/1909.00015), section 3.2.
 
     Args:
         num_heads: H.
-        config: how α is made.
+        config: how α is set.
     """
 
     def __init__(self, num_heads: int, config: AlphaConfig):
@@ -205,12 +205,12 @@ class Alpha(nn.Module):
         self.schedule_start = config.alpha_schedule_start
         self.schedule_end = config.alpha_schedule_end
         self.schedule_updates = config.alpha_schedule_updates if config.scheduled else 0
-        # fairseq sets it before each update and when it loads a checkpoint, to train or to translate.
+        # fairseq sets it before each update and when it loads a checkpoint for training or inference.
         self.updates = 0
         a: Optional[nn.Parameter] = None
         if config.learned:
             a = nn.Parameter(self._initial_a(config))
-            # its group in fairseq's composite optimizer
+            # the parameter's group in fairseq's composite optimizer
             a.param_group = "alpha"  # type: ignore[attr-defined]
         self.a = a
 
@@ -225,15 +225,15 @@ class Alpha(nn.Module):
         return a / self.multiplier
 
     def forward(self) -> Tensor:
-        """α as a tensor that broadcasts over scores (B, H, T, S): (H, 1, 1), or (1, 1, 1) where tied."""
+        """α as a tensor that broadcasts over scores (B, H, T, S): (H, 1, 1), or (1, 1, 1) if tied."""
         if self.constant is not None:
             return torch.full((1, 1, 1), self.constant, dtype=torch.float32)
         a = self.a
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
         alpha = self.low + (self.high - self.low) * torch.sigmoid(self.multiplier * a.float())
-        alpha = alpha.clamp(self.low, self.high)  # rounding may take the sum beyond its bound
-        # Not just detached: with several workers, every parameter must get a gradient, if only 0.
+        alpha = alpha.clamp(self.low, self.high)  # rounding may exceed a bound
+        # Not only detached: in distributed training every parameter must get a gradient, even if it is 0.
         if self.updates < self.schedule_updates:
             alpha = self.scheduled_alpha() + 0.0 * alpha
         elif self.updates < self.freeze_updates:
@@ -241,20 +241,20 @@ class Alpha(nn.Module):
         return alpha.view(-1, 1, 1)
 
     def value(self) -> Union[float, Tensor]:
-        """α as entmax takes it: a number if all heads have the same given one, else the tensor of forward."""
+        """α as an argument of entmax: a number if it is not learned, else the tensor of forward."""
         if self.constant is not None:
             return self.constant
         return self.scheduled_alpha() if self.a is None else self()
 
     def scheduled_alpha(self) -> float:
-        """α of the schedule at the current update."""
+        """The scheduled α at the current update."""
         progress = min(1.0, self.updates / self.schedule_updates)
         if self.schedule == "cosine":
             progress = (1 - math.cos(math.pi * progress)) / 2
         return self.schedule_start + progress * (self.schedule_end - self.schedule_start)
 
     def keep_heads(self, heads: List[int]) -> None:
-        """Keep the α's of these heads alone, in this order; an α that heads share stays as it is."""
+        """Keep only the α's of these heads, in this order; an α shared by all heads is unchanged."""
         a = self.a
         if a is not None and a.numel() > 1:
             kept = nn.Parameter(a.detach()[torch.tensor(heads, device=a.device)], a.requires_grad)
@@ -263,16 +263,16 @@ class Alpha(nn.Module):
         self.num_heads = len(heads)
 
     def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq with the number of updates made."""
+        """Set the number of updates made; called by fairseq."""
         self.updates = num_updates
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Any], name: str) -> None:
-        """Called by fairseq before loading: with a checkpoint of the stock model, α stays as it was built."""
+        """Called by fairseq before loading: α keeps its initial value if the checkpoint has none."""
         for key, value in self.state_dict().items():
             state_dict.setdefault(f"{name}.{key}", value)
 
     def extra_repr(self) -> str:
-        """What α is, for print(model)."""
+        """Describe α for print(model)."""
         if self.constant is not None:
             return f"{self.num_heads} heads, alpha={self.constant:g}"
         kind = "learned" if self.a is not None else "scheduled"

@@ -1,4 +1,4 @@
-"""Checks of shapes and masks: a kernel would read beyond tensors that do not fit."""
+"""Validation of shapes and masks; a kernel would read out of bounds if they did not fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..entmax.masks import check_mask
 def check_shapes(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]
 ) -> None:
-    """Raise ValueError, naming the shapes, unless they are as :func:`.op.attention` documents them.
+    """Raise ValueError, naming the shapes, unless they are those documented for :func:`.op.attention`.
 
     A mask may have size 1 where it broadcasts. The attn_mask must be boolean or floating.
     """
@@ -22,7 +22,7 @@ def check_shapes(
     keys = key.size(2)
     if key.shape != (batch, heads, keys, head_dim) or value.shape[:3] != key.shape[:3]:
         raise ValueError(
-            "keys and values must be (B, H, S, D) beside queries (B, H, T, D), but these have "
+            "keys and values must be (B, H, S, D) for queries (B, H, T, D), but these have "
             + _shapes(query, key, value)
         )
     if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):

@@ -1,4 +1,4 @@
-"""Attention with its weights in memory: takes all arguments, on any device; TorchScript can compile it."""
+"""Attention that materialises its weights: takes all arguments, on any device; TorchScript can compile it."""
 
 from __future__ import annotations
 

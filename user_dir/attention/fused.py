@@ -1,12 +1,12 @@
-"""Attention by Triton kernels for the GPU: weights are never in memory, α is learned, only λ is kept.
+"""Attention by Triton kernels for the GPU: weights are never stored, α may be learned, λ is saved per row.
 
-Kernels are compiled once for each bucket of lengths (the next power of two), not for each length, batch or α.
-Short rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip those
-without weights. Everything is deterministic.
+Kernels are compiled per bucket of lengths (the next power of two), not per length, batch size or α. Short
+rows, up to ``RESIDENT`` keys, are solved on chip; longer ones loop over tiles of keys and skip tiles without
+weights. Results are deterministic.
 
-The design is that of FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135), which AdaSplash
-(Gonçalves et al. 2025, https://arxiv.org/abs/2502.12082) took to α-entmax; here α is a tensor with a
-gradient, and a row leaves one λ instead of a second output.
+The design follows FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135) and its extension to
+α-entmax, AdaSplash (Gonçalves et al. 2025, https://arxiv.org/abs/2502.12082). Here α is a tensor with a
+gradient, and one λ is saved per row instead of a second output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Triton kernels of the backward of fused attention; what launches them is in ``fused``.
+"""Triton kernels of the backward pass of fused attention; ``fused`` launches them.
 
 Weights are recomputed from queries, keys and λ. With g = ∂L/∂p, w = p^(1−ε) on the support and
-ḡ = Σ g w / Σ w, the gradient of the scores is dz = w (g − ḡ), as in ``entmax.reference``. Every sum has a
-fixed order: no atomics.
+ḡ = Σ g w / Σ w, the gradient of the scores is dz = w (g − ḡ), as in ``entmax.reference``. Sums have a fixed
+order; there are no atomics.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def backward_short(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """All gradients of a head with at most N keys, one tile; M queries at a time.
+    """All gradients of a head with at most N keys, in one tile, M queries at a time.
 
-    ``partial`` (heads of all batches,): the head's share of the gradient of its α; None if α needs none.
+    ``partial`` (batch × heads,): the head's contribution to the gradient of α; None if α needs no gradient.
     """
     batch, head, both = head_of(heads)
     eps = epsilon(alpha, head, alphas)
@@ -106,10 +106,10 @@ def backward_queries(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of M queries over tiles of N keys, and their share of the gradient of α.
+    """Gradient of M queries over tiles of N keys, and their contribution to the gradient of α.
 
-    For :func:`backward_keys` it stores each query's ḡ in ``mean`` (heads of all batches, queries), and in
-    ``alive`` (…, query tiles, key tiles) which tiles have weights. ``partial``: (…, query tiles).
+    Also stores, for :func:`backward_keys`, each query's ḡ in ``mean`` (batch × heads, queries) and, in
+    ``alive`` (…, query tiles, key tiles), which tiles have weights. ``partial``: (…, query tiles).
     """
     batch, head, both = head_of(heads)
     tile = tl.program_id(1)
@@ -149,7 +149,7 @@ def backward_queries(
             weighted += tl.sum(g * w, 1)
     row_mean = weighted / or_one(total)
     tl.store(mean + both * queries + rows, row_mean, mask=rows < queries)
-    tl.debug_barrier()  # all see which tiles have weights
+    tl.debug_barrier()  # make `alive` visible
 
     grad_q = tl.zeros([M, D], tl.float32)
     grad_alpha = tl.zeros([M], tl.float32)
@@ -188,7 +188,7 @@ def backward_keys(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of N keys and values over tiles of M queries, from what :func:`backward_queries` stored."""
+    """Gradients of N keys and values over tiles of M queries, after :func:`backward_queries`."""
     batch, head, both = head_of(heads)
     tile = tl.program_id(1)
     start = tile * N

@@ -1,7 +1,7 @@
-"""Triton kernels of the forward of fused attention; what launches them is in ``fused``.
+"""Triton kernels of the forward pass of fused attention; ``fused`` launches them.
 
-Each tensor comes with its strides over batch, heads and rows, in units of UNIT elements: this tells the
-compiler that rows begin at multiples of UNIT, while the strides themselves stay run-time values.
+Each tensor is passed with its strides over batch, heads and rows, in units of UNIT elements. This tells the
+compiler that rows begin at multiples of UNIT, while the strides remain run-time values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .fused_tiles import (
     weights_at,
 )
 
-# A kernel is compiled for its constexprs, its dtypes and whether its large tensors are aligned.
+# Kernels are compiled per constexprs, dtypes and alignment of the large tensors.
 RUN_TIME = ["alpha", "padding", "heads", "alphas", "queries", "keys", "head_dim", "scale", "seed"]
 RUN_TIME += ["threshold", "inverse_share", "padding_stride", "key_tiles"]
 STRIDES = [f"{name}_{over}" for name in ("q", "k", "v", "o") for over in ("batch", "head", "row")]
@@ -39,7 +39,7 @@ def forward_short(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """M queries of a head with at most N keys, one tile: the output, and λ of each query."""
+    """M queries of a head with at most N keys, in one tile: the output, and λ of each query."""
     batch, head, both = head_of(heads)
     first = tl.program_id(1) * M
     eps = epsilon(alpha, head, alphas)
@@ -76,10 +76,10 @@ def forward_long(
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """The same for any number of keys, tile by tile: scores are recomputed at each step.
+    """The same for any number of keys, tile by tile, with scores recomputed at each step.
 
-    λ only grows: a tile without weights at one step has none at the next and is skipped from then on, as
-    noted in ``alive`` (heads of all batches, query tiles, key tiles).
+    λ only increases, so a tile without weights at one step is skipped at all later ones. ``alive``
+    (batch × heads, query tiles, key tiles) records which tiles still have weights.
     """
     batch, head, both = head_of(heads)
     tile = tl.program_id(1)
@@ -97,7 +97,7 @@ def forward_long(
     if CAUSAL:
         visible = tl.minimum(keys, first + M)
 
-    # the greatest score of each row and, for softmax, the sum of exponentials relative to it
+    # the maximum score of each row and, for softmax, the sum of exponentials relative to it
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
     for start in range(0, visible, N):
@@ -122,7 +122,7 @@ def forward_long(
         steps = 0
         moving = keys > 0
         while moving:
-            tl.debug_barrier()  # all see what was stored at the step before
+            tl.debug_barrier()  # make the stores of the previous step visible
             mass = tl.zeros([M], tl.float32)
             slope = tl.zeros([M], tl.float32)
             for start in range(0, visible, N):
@@ -132,8 +132,8 @@ def forward_long(
                     p, p_slope = power(z, top + row_lam, eps, COARSE)
                     mass += tl.sum(p, 1)
                     slope += tl.sum(p_slope, 1)
-                    if eps <= 1:  # beyond, λ comes down again
-                        # not p == 0: a NaN is not nothing
+                    if eps <= 1:  # for larger ε, λ can decrease again
+                        # p != 0 is true for NaN
                         some = tl.max(tl.max((p != 0).to(tl.int32), 1), 0)
                         tl.debug_barrier()
                         tl.store(alive + start // N, some)
@@ -141,7 +141,7 @@ def forward_long(
             step, far, width = next_step(mass, slope, row_lam, width, eps)
             row_lam += step
             steps += 1
-            # There is no output here that a last step could correct: its square must vanish beside 1.
+            # No weights are kept for a last correction, so the square of the step must be negligible.
             far = far & worth(step, eps, COARSE)
             moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
         if eps > 1:
@@ -178,9 +178,9 @@ def forward_step(
     heads, alphas, keys, head_dim, scale,
     N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """The one query of a decoding step, as sums of products: a matrix product would need 16 queries.
+    """One query per head, as in a decoding step, by sums of products: a matrix product needs 16 queries.
 
-    ``weights`` (heads of all batches, keys) are written if they are asked for.
+    ``weights`` (batch × heads, keys) are written unless None.
     """
     batch, head, both = head_of(heads)
     eps = epsilon(alpha, head, alphas)

@@ -1,6 +1,6 @@
-"""What the Triton kernels of fused attention share: tiles of rows and of scores, their weights, dropout.
+"""Functions shared by the Triton kernels of fused attention: loading tiles, scores, weights and dropout.
 
-A tile of scores has a row for each of M queries and a column for each of N keys, in float32.
+A tile of scores has M rows (queries) and N columns (keys), in float32.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import triton.language as tl
 
 from ..entmax.triton import INTERPRETED, LEAST_COARSE, LOG2_E, alpha_terms, coarse_log, epsilon_of, power
 
-LEAST_LOG = tl.constexpr(-87.33654)  # of a normal float32
-PHILOX_ROUNDS = tl.constexpr(7)  # as few as pass TestU01's BigCrush (Salmon et al. 2011)
+LEAST_LOG = tl.constexpr(-87.33654)  # log of the smallest normal float32
+PHILOX_ROUNDS = tl.constexpr(7)  # the fewest rounds that pass TestU01's BigCrush (Salmon et al. 2011)
 
 
 @triton.jit
 def head_of(heads):
-    """Batch index, head, and both in one, of a program whose axis 0 counts heads."""
+    """Batch index, head index and combined index of a program whose axis 0 enumerates batch × heads."""
     both = tl.program_id(0)
     return (both // heads).to(tl.int64), (both % heads).to(tl.int64), both.to(tl.int64)
 
 
 @triton.jit
 def row_offsets(first, stride, ROWS: tl.constexpr, D: tl.constexpr):
-    """Offsets of a tile (ROWS, D) of rows from ``first`` on; the far part in 64 bits, the near one in 32."""
+    """Offsets of a tile (ROWS, D) that starts at row ``first``; 64 bits to the tile, 32 bits within it."""
     near = tl.arange(0, ROWS)[:, None] * stride + tl.arange(0, D)[None, :]
     return stride.to(tl.int64) * first + near
 
 
 @triton.jit
 def row_mask(first, count, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
-    """Which entries of such a tile exist; all columns if D is the head dimension itself."""
+    """Mask of the existing entries of such a tile; WHOLE if D is the head dimension itself."""
     mask = (first + tl.arange(0, ROWS) < count)[:, None]
     if not WHOLE:
         mask = mask & (tl.arange(0, D) < head_dim)[None, :]
@@ -39,7 +39,7 @@ def row_mask(first, count, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE:
 
 @triton.jit
 def load_rows(base, first, count, stride, head_dim, ROWS: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr):
-    """Rows from ``first`` on as a tile (ROWS, D), zeros where there are none."""
+    """Load rows from ``first`` on as a tile (ROWS, D), with zeros outside the tensor."""
     mask = row_mask(first, count, head_dim, ROWS, D, WHOLE)
     return tl.load(base + row_offsets(first, stride, ROWS, D), mask=mask, other=0.0)
 
@@ -56,7 +56,7 @@ def store_rows(
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
     """Matrix product in float32."""
-    if INTERPRETED:  # the interpreter multiplies the bits of bfloat16 as if they were whole numbers
+    if INTERPRETED:  # the interpreter multiplies bfloat16 as if its bits were integers
         c = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision=PRECISION)
     else:
         c = tl.dot(a, b, input_precision=PRECISION)
@@ -77,7 +77,7 @@ def scores_of(
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Scaled products of q (M, D) and k (N, D), −∞ where a query must not see a key."""
+    """Scaled scores of q (M, D) and k (N, D), −∞ where a query must not attend to a key."""
     z = product(q, tl.trans(k), PRECISION) * scale
     at = first_key + tl.arange(0, N)
     there = at < keys
@@ -91,13 +91,13 @@ def scores_of(
 
 @triton.jit
 def epsilon(alpha, head, alphas):
-    """ε = α − 1 of a head; NaN for an α out of range, which makes its outputs NaN."""
+    """ε = α − 1 of a head; NaN if α is out of range, which makes the head's outputs NaN."""
     return epsilon_of(alpha, head % alphas, tl.float32)
 
 
 @triton.jit
 def weights_at(z, lam, eps, COARSE: tl.constexpr):
-    """The weights p at a known λ (M), and w = p^(1−ε) on the support; softmax among them."""
+    """The weights p for a known λ (M) and w = p^(1−ε) on the support; includes softmax (ε = 0)."""
     if eps == 0:
         p = tl.exp2((z - lam[:, None]) * LOG2_E)
         w = p
@@ -108,7 +108,7 @@ def weights_at(z, lam, eps, COARSE: tl.constexpr):
 
 @triton.jit
 def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
-    """The same, and what each weight adds to the gradient of α, but for the factor g − ḡ."""
+    """As :func:`weights_at`, and each weight's factor of (g − ḡ) in the gradient of α."""
     if eps == 0:
         log_p = z - lam[:, None]
         p = tl.exp2(log_p * LOG2_E)
@@ -137,7 +137,7 @@ def power_and_log(z, lam, eps, COARSE: tl.constexpr):
 
 @triton.jit
 def exact_power_and_log(z, lam, eps):
-    """The same without the GPU's own logarithm, as in ``exact_power`` of the row kernels."""
+    """As :func:`power_and_log`, without the GPU's fast logarithm; see ``exact_power`` of the row kernels."""
     x = eps * (z - lam[:, None])
     x = tl.where(x < -1.0, -1.0, x)
     u = 1.0 + x
@@ -150,9 +150,9 @@ def exact_power_and_log(z, lam, eps):
 
 @triton.jit
 def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
-    """Which weights of a tile dropout keeps: a function of seed, row and key alone, not of the tile.
+    """Mask of the weights that dropout keeps: a function of seed, row and key, independent of the tiling.
 
-    ``row``: index of the first query among those of all heads. Four neighbouring keys share a draw.
+    ``row`` is the index of the first query among the queries of all heads. Four adjacent keys share a draw.
     """
     rows = row + tl.arange(0, M)
     group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
