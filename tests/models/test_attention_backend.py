@@ -68,7 +68,7 @@ def test_fused_is_refused_where_its_kernel_does_not_take_the_training():
     with pytest.raises(SystemExit, match=r"--attention-backend fused: on the CPU it has no dropout .* auto"):
         model.train()
     outputs(model.eval())  # which is no training
-    with pytest.raises(SystemExit, match=r"fused: .* not torch\.bfloat16; --attention-backend auto"):
+    with pytest.raises(SystemExit, match=r"fused: .* not torch\.bfloat16; use --attention-backend auto"):
         build("--attention-backend fused").bfloat16().train()
     build("--attention-backend fused").train()
 

@@ -105,7 +105,7 @@ def test_what_the_command_line_leaves_open_stays_open():
         ("--fixed-alpha 0.5", "--fixed-alpha must be from 1 to 1000, not 0.5"),
         ("--attention-normalizer relu", "'relu'"),
         ("--decoder-self-alpha-init 2.5", "decoder_self: --alpha-init 2.5"),
-        ("--alpha-log-interval 0", "--alpha-log-interval must be a positive whole number, not 0"),
+        ("--alpha-log-interval 0", "--alpha-log-interval must be a positive integer, not 0"),
         ("--alpha-log-interval -3", "not -3"),
     ],
 )
@@ -176,9 +176,9 @@ def test_own_flag_voids_what_contradicts_it():
 
 
 def test_flags_without_effect_are_refused():
-    with pytest.raises(UserError, match=r"--alpha-schedule-updates .*needs --alpha-schedule"):
+    with pytest.raises(UserError, match=r"--alpha-schedule-updates .*requires --alpha-schedule"):
         configs("--alpha-schedule-updates 9")
-    with pytest.raises(UserError, match=r"--alpha-init 1\.2 does not go with --alpha-schedule linear"):
+    with pytest.raises(UserError, match=r"--alpha-init 1\.2 cannot be combined with --alpha-schedule linear"):
         configs("--alpha-schedule linear --alpha-schedule-updates 9 --alpha-init 1.2")
 
 

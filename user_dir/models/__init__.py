@@ -1,6 +1,6 @@
-"""The registered model and its architectures; importing this installs the guards.
+"""The registered model and its architectures. Importing this package installs the guards.
 
-fairseq imports every module of this folder for what it registers.
+fairseq imports every module of this folder to find what it registers.
 """
 
 import sys
@@ -10,7 +10,7 @@ from fairseq.models import MODEL_REGISTRY
 from ..guards import install
 
 if "adaptively_sparse_transformer" in MODEL_REGISTRY:
-    # The package has two names, as a folder and installed. What is loaded under the first serves the second.
+    # The package can be loaded under two names, as a folder and as the installed package. Share the modules.
     _here = __package__.removesuffix(".models")
     _first = MODEL_REGISTRY["adaptively_sparse_transformer"].__module__.partition(".models.")[0]
     for _name, _module in list(sys.modules.items()):

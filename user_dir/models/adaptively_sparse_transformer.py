@@ -35,19 +35,19 @@ logger = logging.getLogger(__name__)
 
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Activation checkpointing and sharding, as fairseq's own encoder and decoder do it."""
+    """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do."""
     if cfg.offload_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=True)
     elif cfg.checkpoint_activations:
-        # Not fairseq's, which runs a backward within the backward: torch's DistributedDataParallel refuses
-        # that for an α that layers share, and with --find-unused-parameters.
+        # fairseq's own wrapper runs a backward within the backward, which DistributedDataParallel rejects if
+        # layers share an α, and with --find-unused-parameters.
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     # A checkpointed layer is always wrapped, whatever its size.
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
 
 class AdaptivelySparseEncoder(TransformerEncoderBase):
-    """fairseq's Transformer encoder over our layers."""
+    """fairseq's Transformer encoder with α-entmax layers."""
 
     def build_encoder_layer(self, cfg):
         """See fairseq."""
@@ -55,15 +55,15 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
 
 
 class AdaptivelySparseDecoder(TransformerDecoderBase):
-    """fairseq's Transformer decoder over our layers."""
+    """fairseq's Transformer decoder with α-entmax layers."""
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
-        """The causal mask for decoder states (T, B, C), in the form that our attention need not read."""
-        if self.cross_self_attention:  # fairseq puts the keys of the source in front of it
+        """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
+        if self.cross_self_attention:  # fairseq prepends the source's keys to the mask
             length = tensor.size(0)
             return torch.full((length, length), float("-inf")).triu(1).to(tensor)
         return causal_mask(tensor)
@@ -71,22 +71,22 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
 
 @register_model("adaptively_sparse_transformer")
 class AdaptivelySparseTransformerModel(TransformerModel):
-    """fairseq's Transformer whose attention heads learn how sparse to be.
+    """fairseq's Transformer with α-entmax attention, whose heads learn how sparse to be.
 
-    Takes every flag of fairseq's ``transformer``, and those of :class:`~user_dir.attention.AlphaConfig`;
-    without any of the latter it is the model of the paper. Parameters are named as in the stock model, whose
-    checkpoints load; each attention has an ``alpha`` besides.
+    Takes all flags of fairseq's ``transformer`` and those of :class:`~user_dir.attention.AlphaConfig`;
+    without any of the latter it is the model of the paper. Parameters have the names of the stock model, so
+    its checkpoints load; each attention additionally has an ``alpha``.
     """
 
     def __init__(self, args, encoder, decoder):
         super().__init__(args, encoder, decoder)
         self.alpha_log: AlphaLog | None = None
-        self.reported: int | None = None  # the last update that was recorded
+        self.reported: int | None = None  # the last update reported
         self.trains_alignment = False
 
     @classmethod
     def hub_models(cls):
-        """No model of this kind is published."""
+        """No pretrained models are published."""
         return {}
 
     @classmethod
@@ -97,7 +97,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build the model for ``task``; raises UserError where flags do not go together."""
+        """Build the model for ``task``; raises UserError for invalid combinations of flags."""
         configs, backend = alpha_configs(args), attention_backend(args)
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
@@ -105,7 +105,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         for attentions in model.attentions().values():
             for attention in attentions:
                 attention.backend = backend
-        # Alignments among the data are there to be learned.
+        # A dataset with alignments is used to train alignment.
         model.trains_alignment = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
         if getattr(args, "alpha_log", None):
             interval = getattr(args, "alpha_log_interval", None)
@@ -125,7 +125,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
         """The attention modules of each type, by layer."""
-        # By index: iterating over the layers would drop some under LayerDrop.
+        # By index, because iterating over the layers would drop some under LayerDrop.
         encoder_layers = [self.encoder.layers[i] for i in range(len(self.encoder.layers))]
         decoder_layers = [self.decoder.layers[i] for i in range(len(self.decoder.layers))]
         return {
@@ -137,10 +137,10 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         }
 
     def set_alphas(self, configs: dict[str, AlphaConfig]) -> None:
-        """Give every attention its α.
+        """Set the α of every attention.
 
-        This comes after all else is built and initialised, so that models that differ only in their α
-        start from the same weights under the same seed.
+        This happens after everything else is initialised, so that models that differ only in α start from
+        the same weights given the same seed.
         """
         shared: dict[str, Alpha] = {}
         for attention_type, attentions in self.attentions().items():
@@ -153,7 +153,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
                 attention.alpha = alpha
 
     def alphas(self) -> dict[str, list[Tensor]]:
-        """For each attention type, by layer, the α of each head, (H,), detached."""
+        """The α's of each attention type and layer, detached tensors (H,)."""
         return {
             attention_type: [
                 attention.alpha().detach().flatten().expand(attention.num_heads) for attention in attentions
@@ -162,11 +162,11 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         }
 
     def alpha_values(self) -> dict[str, list[list[float]]]:
-        """:meth:`alphas` as numbers, without the attention types that this model does not have."""
+        """:meth:`alphas` as numbers, without attention types that this model does not have."""
         alphas = self.alphas()
         device = next(self.parameters()).device
         tensors = [alpha.to(device) for layers in alphas.values() for alpha in layers]
-        numbers = iter(torch.cat(tensors).tolist())  # one wait for the device, not one for each layer
+        numbers = iter(torch.cat(tensors).tolist())  # a single synchronisation
         values = {
             attention_type: [[next(numbers) for _ in alpha] for alpha in layers]
             for attention_type, layers in alphas.items()
@@ -174,12 +174,12 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         return {attention_type: layers for attention_type, layers in values.items() if layers}
 
     def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
-        """See fairseq; a checkpoint of another model ends the command with a sentence."""
+        """See fairseq; a checkpoint of another model ends the command with an error message."""
         learns = any(name.endswith(".alpha.a") for name in self.state_dict())
         if learns and not any(name.endswith(".alpha.a") for name in state_dict):
             logger.warning(
-                "the checkpoint has no α's: they stay as this model begins. To train on from it, give "
-                "--reset-optimizer, or --finetune-from-model in the place of --restore-file"
+                "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
+                "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
             )
         with ending_the_run():
             require_finite(state_dict, "the checkpoint")
@@ -188,12 +188,12 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         except RuntimeError as error:
             reason = " ".join(str(error).split(":", 1)[-1].split())
             raise SystemExit(
-                "error: the checkpoint does not fit this model: it was trained with other settings, which "
-                f"must be given here too. {reason[:300]}"
+                "error: the checkpoint does not fit this model: it was trained with different settings; "
+                f"give them here too. {reason[:300]}"
             ) from None
 
     def after_update(self, num_updates: int) -> None:
-        """Move schedules on and record α; called before the first update of a training and after each.
+        """Advance schedules and record α; called before the first update and after each update.
 
         See :mod:`..guards.update_reports`.
         """
@@ -222,7 +222,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
 
 
 def log_summary(attention_type: str, layers: list[list[float]]) -> None:
-    """Mean, least and greatest α of an attention type to fairseq's log line and TensorBoard."""
+    """Log mean, minimum and maximum α of an attention type to fairseq's log line and TensorBoard."""
     values = [alpha for layer in layers for alpha in layer]
     summary = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
     for name, value in summary.items():

@@ -1,4 +1,4 @@
-"""The α log: every head's α over training, in JSON lines."""
+"""The α log: every head's α over training, as JSON lines."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ logger = logging.getLogger(__name__)
 
 
 class AlphaLog:
-    """Appends a line ``{"update": u, "encoder_self": [[α of layer 0, head 0, …], …], …}`` every so often.
+    """Appends a line ``{"update": u, "encoder_self": [[α of layer 0, head 0, …], …], …}`` at an interval.
 
-    The file is opened at the first line that is due. Training that begins anew sets an earlier file aside;
-    training that resumes from update u drops the lines beyond u, which it is about to write again.
+    The file is opened when the first line is due. A new training run renames an earlier file; a run that
+    resumes from update u removes the lines beyond u, which it will write again.
     """
 
     def __init__(self, path: str, interval: int):
         self.path = Path(path)
         self.interval = interval
-        self.last: int | None = None  # update of the last line; None until the file was opened
+        self.last: int | None = None  # update of the last line; None before the file is opened
 
     def __deepcopy__(self, memo) -> None:
-        """The copy of a model, as fairseq keeps one of moving averages, has no log."""
+        """Copies of the model, such as fairseq's moving average, have no log."""
 
     def record(self, update: int, alphas: dict[str, list[list[float]]]) -> None:
-        """Write the line of ``update`` if it is due and not there yet.
+        """Write the line of ``update`` if it is due and not yet written.
 
-        ``alphas``: by attention type, α of each layer and head.
+        ``alphas``: for each attention type, α by layer and head.
         """
         if self.last is None:
             self.last = self._open(update, _shapes(alphas))
@@ -49,7 +49,7 @@ class AlphaLog:
         self.last = update
 
     def _open(self, update: int, shapes: dict) -> int:
-        """Make the file ready for training that goes on from ``update``; returns the last update it holds."""
+        """Prepare the file for training that continues from ``update``; returns the last update in it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.is_dir():
@@ -80,12 +80,12 @@ class AlphaLog:
                 line_update = int(alphas.pop("update"))
                 shapes = _shapes(alphas)
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-                continue  # cut short when the run was killed
+                continue  # truncated when the run was killed
             if line_update <= update:
                 lines.append((line_update, line, shapes))
         return lines
 
 
 def _shapes(alphas: dict[str, list[list[float]]]) -> dict[str, list[int]]:
-    """Of each attention type, the number of heads of every layer."""
+    """The number of heads of every layer, by attention type."""
     return {attention_type: [len(layer) for layer in layers] for attention_type, layers in alphas.items()}

@@ -1,4 +1,4 @@
-"""Named sizes of the model. Each is a function that fills in what the command line leaves open."""
+"""Model architectures. Each is a function that sets the sizes not given on the command line."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> 
         decoder_layers=layers,
         decoder_attention_heads=heads,
     )
-    # As in stock fairseq: a width given for the encoder alone is the decoder's too.
+    # As in stock fairseq, the decoder's widths default to the encoder's.
     _default(args, decoder_embed_dim=args.encoder_embed_dim, decoder_ffn_embed_dim=args.encoder_ffn_embed_dim)
     _check(args)
     stock_base_architecture(args)
 
 
 def _check(args) -> None:
-    """Say what is wrong with the flags while the command line is still being read."""
+    """Validate the flags while the command line is being parsed."""
     alpha_configs(args)
     attention_backend(args)
     adaptive_cutoffs(args)
@@ -45,7 +45,7 @@ def _check(args) -> None:
             value = getattr(args, f"{side}_{name}")
             if not isinstance(value, int) or value <= 0:
                 raise UserError(
-                    f"--{side}-{name.replace('_', '-')} must be a positive whole number, not {value!r}"
+                    f"--{side}-{name.replace('_', '-')} must be a positive integer, not {value!r}"
                 )
         if embed_dim < 4:  # fairseq's sinusoids divide by embed_dim // 2 - 1
             raise UserError(f"--{side}-embed-dim must be at least 4, not {embed_dim}")
@@ -56,7 +56,7 @@ def _check(args) -> None:
             )
         if getattr(args, f"{side}_xformers_att_config", None) is not None:
             raise UserError(
-                f"--{side}-xformers-att-config replaces the attention that this model is about; leave it out"
+                f"--{side}-xformers-att-config replaces this model's attention; omit it"
             )
 
 
@@ -69,7 +69,7 @@ def base(args):
 
 @register_model_architecture(MODEL, MODEL + "_tiny")
 def tiny(args):
-    """4+4 small layers, for small corpora and a CPU (Wu et al. 2021, Transformer-Tiny)."""
+    """A small model of 4+4 layers, for small corpora and CPUs (Wu et al. 2021, Transformer-Tiny)."""
     _size(args, embed_dim=128, ffn_embed_dim=256, layers=4, heads=4)
 
 

@@ -1,4 +1,4 @@
-"""The model's flags: from :class:`~user_dir.attention.AlphaConfig` to the command line and back."""
+"""The model's flags, derived from :class:`~user_dir.attention.AlphaConfig`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..errors import UserError
 from ..guards.hostile_checkpoints import is_literal
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
-_FIELD = re.compile(rf"(?<!['\w])({'|'.join(ALPHA_FIELDS)})(?!['\w])")  # in a message, but no quoted value
-# A flag for one attention type → what its flags for all would contradict there, and is void.
+_FIELD = re.compile(rf"(?<!['\w])({'|'.join(ALPHA_FIELDS)})(?!['\w])")  # a field, but not a quoted value
+# A flag of one attention type → the general flags that contradict it and do not apply to that type.
 _VOIDS = {
     "attention_normalizer": ("fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
     "fixed_alpha": ("attention_normalizer", "alpha_schedule", "alpha_schedule_updates"),
@@ -28,11 +28,11 @@ _VOIDS = {
 
 @dataclass
 class _AlphaFlags(FairseqDataclass, AlphaConfig):
-    """AlphaConfig in the shape fairseq makes flags from."""
+    """AlphaConfig as a dataclass from which fairseq generates flags."""
 
 
 def add_alpha_flags(parser) -> None:
-    """Add a flag for each field of AlphaConfig, and the same for each attention type.
+    """Add a flag for each field of AlphaConfig, in general and for each attention type.
 
     For instance ``--alpha-init`` and ``--encoder-self-alpha-init``.
     """
@@ -40,25 +40,25 @@ def add_alpha_flags(parser) -> None:
     for attention_type in ATTENTION_TYPES:
         prefix = "--" + attention_type.replace("_", "-")
         gen_parser_from_dataclass(parser, _AlphaFlags(), delete_default=True, with_prefix=prefix)
-    parser.add_argument("--alpha-log", metavar="FILE", help="append every α to this file, in JSON lines")
+    parser.add_argument("--alpha-log", metavar="FILE", help="append every α to this JSON lines file")
     parser.add_argument(
-        "--alpha-log-interval", type=int, metavar="N", help="updates between two lines of it (default: 100)"
+        "--alpha-log-interval", type=int, metavar="N", help="updates between lines of it (default: 100)"
     )
     parser.add_argument(
         "--attention-backend",
         metavar="NAME",
-        help="what computes attention: fused, the kernel for the device, without the weights in memory "
-        "(refuses to run where there is none, and to train what it does not take: on a CPU "
-        "--attention-dropout and half precision; where weights are asked for, as for alignments, dense may "
-        "take its place); dense, with the weights in memory; auto (default), the faster one that can",
+        help="implementation of attention: fused, a kernel for the device that does not store the weights "
+        "(refuses to run if there is none, or if it does not support the training settings: on a CPU "
+        "--attention-dropout and half precision; dense is used where weights are requested, as for "
+        "alignments); dense, which stores the weights; auto (default), the faster one that is supported",
     )
 
 
 def attention_backend(args) -> str:
-    """``--attention-backend``.
+    """The value of ``--attention-backend``.
 
     Raises:
-        UserError: it is unknown, or ``fused`` where there are no fused kernels, or ENTMAX_BACKEND is wrong.
+        UserError: it is unknown, or ``fused`` without fused kernels, or ENTMAX_BACKEND is invalid.
     """
     backend = getattr(args, "attention_backend", None)
     backend = "auto" if backend is None else backend
@@ -66,17 +66,17 @@ def attention_backend(args) -> str:
         raise UserError(f"unknown --attention-backend {backend!r}: choose from {', '.join(BACKENDS)}")
     device = "cuda" if torch.cuda.is_available() and not getattr(args, "cpu", False) else "cpu"
     try:
-        has_native(device)  # looks at ENTMAX_BACKEND
+        has_native(device)  # validates ENTMAX_BACKEND
     except ValueError as error:
         raise UserError(str(error)) from None
     missing = no_fused_kernels(device) if backend == "fused" else None
     if missing is not None:
-        raise UserError(f"--attention-backend fused: {missing}; --attention-backend auto does without")
+        raise UserError(f"--attention-backend fused: {missing}; use --attention-backend auto")
     return backend
 
 
 def adaptive_cutoffs(args) -> list[int]:
-    """``--adaptive-softmax-cutoff``, [] without one; raises UserError for what is no rising list of sizes."""
+    """``--adaptive-softmax-cutoff``, [] if not given; raises UserError if it is not increasing."""
     given = getattr(args, "adaptive_softmax_cutoff", None)
     try:
         # fairseq evaluates it as Python
@@ -85,42 +85,43 @@ def adaptive_cutoffs(args) -> list[int]:
         cutoffs = [0]
     if given is not None and (not cutoffs or cutoffs[0] < 1 or sorted(set(cutoffs)) != cutoffs):
         raise UserError(
-            f"--adaptive-softmax-cutoff must be rising numbers above 0 parted by commas, not {given!r}"
+            "--adaptive-softmax-cutoff must be increasing positive integers separated by commas, "
+            f"not {given!r}"
         )
     return cutoffs or []
 
 
 def check_cutoffs(args, symbols: int) -> None:
-    """Raise UserError where ``--adaptive-softmax-cutoff`` does not fit the target symbols or the decoder."""
+    """Raise UserError if ``--adaptive-softmax-cutoff`` does not fit the vocabulary or the decoder."""
     cutoffs = adaptive_cutoffs(args)
     if cutoffs and cutoffs[-1] >= symbols:
         raise UserError(f"--adaptive-softmax-cutoff {cutoffs[-1]} must be below the {symbols} target symbols")
     width, factor = getattr(args, "decoder_output_dim", 0), getattr(args, "adaptive_softmax_factor", 4)
     if cutoffs and width // factor ** len(cutoffs) < 1:
         raise UserError(
-            f"--adaptive-softmax-cutoff has {len(cutoffs)} sizes, each 1/{factor:g} as wide as the last: "
-            f"the rarest words are left nothing of the {width} of --decoder-output-dim"
+            f"--adaptive-softmax-cutoff has {len(cutoffs)} sizes, each 1/{factor:g} as wide as the previous "
+            f"one, so the last has no dimension left of --decoder-output-dim {width}"
         )
 
 
 def alpha_configs(args) -> dict[str, AlphaConfig]:
-    """The settings of each attention type: its own flag where given, else the flag for all, else the default.
+    """The settings of each attention type: its own flag if given, else the general flag, else the default.
 
     Raises:
-        UserError: a value is wrong, or values do not go together.
+        UserError: a value is invalid, or values contradict each other.
     """
     interval = getattr(args, "alpha_log_interval", None)
     if interval is not None and (not isinstance(interval, int) or interval <= 0):
-        raise UserError(f"--alpha-log-interval must be a positive whole number, not {interval!r}")
+        raise UserError(f"--alpha-log-interval must be a positive integer, not {interval!r}")
     configs = {attention_type: _alpha_config(args, attention_type) for attention_type in ATTENTION_TYPES}
     updates = getattr(args, "alpha_schedule_updates", None)
     if updates and not any(config.scheduled for config in configs.values()):
-        raise UserError(f"--alpha-schedule-updates {updates} needs --alpha-schedule, linear or cosine")
+        raise UserError(f"--alpha-schedule-updates {updates} requires --alpha-schedule linear or cosine")
     first, *others = configs.values()
     if any(each.alpha_tying == "model" for each in configs.values()) and any(
         each != first for each in others
     ):
-        raise UserError("--alpha-tying model shares one α: no attention type can have settings of its own")
+        raise UserError("--alpha-tying model shares one α, so attention types cannot have different settings")
     return configs
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint's settings say of its model, without building it: its α's, and stock models as ours."""
+"""Read α from a checkpoint, or convert a stock checkpoint, without building the model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .flags import alpha_configs
 
 
 def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
-    """α of each layer and head of a checkpoint of ours, by attention type, without building the model.
+    """The α of each layer and head of one of our checkpoints, by attention type, without building the model.
 
     Raises:
-        UserError: the checkpoint is of another model, whose heads have no α.
+        UserError: the checkpoint is of a model without α.
     """
     name = model_name(state)
     if not name.startswith("adaptively_sparse_transformer"):
-        raise UserError(f"it is of a {name}, whose heads have no α; convert_checkpoint.py gives it one")
+        raise UserError(f"it is of a {name}, whose heads have no α; use convert_checkpoint.py")
     with blaming("it"):
         return _alphas(state, name)
 
@@ -48,7 +48,7 @@ def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
 
 
 def from_stock(state: dict, alpha: float) -> dict:
-    """A stock ``transformer`` checkpoint as one of this plugin's model, with α fixed in every head."""
+    """Convert a stock ``transformer`` checkpoint to this plugin's model with α fixed in every head."""
     if not 1 <= alpha < math.inf:
         raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
     name = model_name(state)
@@ -56,7 +56,7 @@ def from_stock(state: dict, alpha: float) -> dict:
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
     with blaming("the checkpoint"):
         settings = argparse.Namespace(**model_settings(state))
-        ARCH_CONFIG_REGISTRY[name](settings)  # sizes that its architecture implied are spelled out
+        ARCH_CONFIG_REGISTRY[name](settings)  # make the sizes that its architecture implies explicit
         ours = "adaptively_sparse_transformer"
         settings._name = settings.arch = ours
         settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha

@@ -1,4 +1,4 @@
-"""fairseq's attention and Transformer layers, with α-entmax inside."""
+"""fairseq's attention and Transformer layers with α-entmax."""
 
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer

@@ -13,23 +13,23 @@ from ..errors import UserError, ending_the_run
 
 
 def causal_mask(tensor: Tensor) -> Tensor:
-    """The causal mask as an ``attn_mask`` of :class:`EntmaxMultiheadAttention`: a tensor without entries.
+    """The causal mask as an ``attn_mask`` of :class:`EntmaxMultiheadAttention`: an empty tensor.
 
-    It says where the mask is made that it is the causal one: no T × T mask is stored, read or compared.
+    The empty tensor marks the mask as causal, so that no T × T mask is stored, read or compared.
     """
     return tensor.new_empty([0, 0])
 
 
 class EntmaxMultiheadAttention(MultiheadAttention):
-    """Drop-in for :class:`fairseq.modules.MultiheadAttention`: same arguments, parameters and state.
+    """Drop-in replacement for :class:`fairseq.modules.MultiheadAttention` with the same parameters and state.
 
-    ``alpha`` is an :class:`~user_dir.attention.Alpha`, softmax until the model gives another: a checkpoint
-    of the stock model loads, and at α = 1 this computes what the stock module computes. One path serves
-    training, validation and incremental decoding.
+    ``alpha`` is an :class:`~user_dir.attention.Alpha`; it is softmax until the model sets another, so a
+    checkpoint of the stock model loads, and at α = 1 the results equal those of the stock module. Training,
+    validation and incremental decoding share one code path.
 
-    ``backend`` is that of :func:`~user_dir.attention.attention`; ``fused`` gives way to ``auto`` when weights
-    are asked for, which some kernels do not give, and in TorchScript. With ``discards_weights``, no weights
-    are returned even if they are asked for: fairseq's decoder always asks, also when nothing uses them.
+    ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` in
+    TorchScript and when weights are requested, which some kernels do not return. If ``discards_weights``, no
+    weights are returned even if requested: fairseq's decoder always requests them, even if they are not used.
     """
 
     def __init__(self, *args, **kwargs):
@@ -57,14 +57,14 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             key_padding_mask: (B, S), true where a key is padding.
             incremental_state: caches projected keys and values between decoding steps.
             need_weights: also return the weights, averaged over heads.
-            static_kv: cached keys and values are final (the encoder's output).
-            attn_mask: (T, S), floating, added to the scores; or boolean, true where a query must not see a
-                key; or :func:`causal_mask`.
+            static_kv: the cached keys and values are final (the encoder's output).
+            attn_mask: (T, S), floating, added to the scores; or boolean, true where a query must not attend
+                to a key; or :func:`causal_mask`.
             before_softmax: return the masked scores (B·H, T, S) and the projected values (B·H, S, D).
-            need_head_weights: return the weights of each head.
+            need_head_weights: return the weights per head.
 
         Returns:
-            The output (T, B, C), and the weights (B, T, S), or (H, B, T, S) per head, or None.
+            The output (T, B, C), and the weights (B, T, S), or (H, B, T, S) if per head, or None.
 
         Raises:
             ValueError: the ``attn_mask`` is neither boolean nor floating.
@@ -81,7 +81,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 key = value = None
 
         causal = attn_mask is not None and attn_mask.numel() == 0
-        if causal and (self.bias_k is not None or self.add_zero_attn):  # which add keys that every query sees
+        if causal and (self.bias_k is not None or self.add_zero_attn):  # keys visible to every query
             causal = False
             attn_mask = torch.full((tgt_len, tgt_len), float("-inf")).triu(1).to(query)
         elif causal:
@@ -94,8 +94,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
             )
 
-        # With beam folding there are keys for each sentence but queries for each hypothesis: those of one
-        # sentence become more queries of that sentence.
+        # With beam folding, keys are stored per sentence but queries per hypothesis: treat the hypotheses of
+        # a sentence as additional queries of that sentence.
         kv_bsz = k.size(0)
         if kv_bsz != bsz:
             q = q.view(kv_bsz, -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
@@ -132,28 +132,28 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         return output, weights
 
     def train(self, mode: bool = True):
-        """See torch. Ends the run if the backend is ``fused`` and no fused kernel takes this training."""
+        """Set training mode. Ends the run if the backend is ``fused`` but no kernel supports training."""
         if mode and self.backend == "fused":
             x = self.out_proj.weight.new_empty(1, self.num_heads, 1, self.head_dim)
             reason = supports_fused(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
             if reason is not None:
                 with ending_the_run():
                     raise UserError(
-                        f"--attention-backend fused: {reason}; --attention-backend auto does without"
+                        f"--attention-backend fused: {reason}; use --attention-backend auto"
                     )
         return super().train(mode)
 
     def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]):
-        """See fairseq, which keeps the heads of these rows of the projections; their α's are kept as well."""
+        """Keep these heads' rows of the projections, as fairseq does, and their α's."""
         self.alpha.keep_heads([first // self.head_dim for first, _ in reserve_head_index])
         super()._adaptive_prune_heads(reserve_head_index)
 
     def _split_heads(self, x: Tensor) -> Tensor:
-        """(T, B, C) to (B, H, T, D), as a view."""
+        """(T, B, C) to (B, H, T, D), without a copy."""
         return x.view(x.size(0), x.size(1), self.num_heads, self.head_dim).permute(1, 2, 0, 3)
 
     def _unfold_beam(self, x: Tensor, bsz: int, tgt_len: int) -> Tensor:
-        """(B, H, T, …) from (sentences, H, hypotheses·T, …); unchanged if no beam was folded."""
+        """Reshape (sentences, H, hypotheses·T, …) to (B, H, T, …); no change if no beam was folded."""
         if x.size(0) == bsz:
             return x
         x = x.view(x.size(0), self.num_heads, -1, tgt_len, x.size(3)).transpose(1, 2)
@@ -167,7 +167,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
     ) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]:
-        """Keys and values (B, H, S, D) and their masks; None for keys and values that the cache has."""
+        """Keys and values (B, H, S, D) and their masks; keys and values are None if they are cached."""
         if self.self_attention:
             key = value = query
         elif self.encoder_decoder_attention:
@@ -196,7 +196,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
         static_kv: bool,
     ) -> Tuple[Tensor, Tensor, Optional[Tensor]]:
-        """Keys, values and key padding mask with those of earlier decoding steps; saves them."""
+        """Append to the cached keys, values and key padding mask, and update the cache."""
         if incremental_state is not None:
             saved = self._get_input_buffer(incremental_state)
             prev_key_padding_mask: Optional[Tensor] = None

@@ -6,7 +6,7 @@ from .multihead_attention import EntmaxMultiheadAttention
 
 
 class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
-    """Encoder layer whose self-attention is α-entmax."""
+    """Encoder layer with α-entmax self-attention."""
 
     def build_self_attention(self, embed_dim, cfg):
         """See fairseq."""
@@ -21,9 +21,9 @@ class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
 
 
 class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
-    """Decoder layer whose self- and context attention are α-entmax.
+    """Decoder layer with α-entmax self-attention and context attention.
 
-    Returns the weights of its context attention only if they are asked for, not in every evaluation.
+    Context attention weights are only computed when requested, not in every evaluation.
     """
 
     def __init__(self, *args, **kwargs):
@@ -31,10 +31,10 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
         self.need_attn = False
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
-        """Keeps ``need_attn`` as it is, unlike fairseq.
+        """Leave ``need_attn`` unchanged, unlike fairseq.
 
-        There, every layer computes weights once those of one are needed; and what fairseq passes may be None
-        or a string, which TorchScript cannot take as a condition.
+        In fairseq every layer then computes weights if one layer's are needed. Also, fairseq may pass None or
+        a string, which TorchScript cannot use as a condition.
         """
 
     def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
