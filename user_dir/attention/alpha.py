@@ -87,7 +87,7 @@ class AlphaConfig:
         if self.fixed_alpha is not None:
             if self.attention_normalizer != "entmax":
                 raise ValueError(
-                    f"fixed_alpha {self.fixed_alpha:g} requires attention_normalizer entmax,  "
+                    f"fixed_alpha {self.fixed_alpha:g} requires attention_normalizer entmax, "
                     f"not {self.attention_normalizer}"
                 )
             self._check_alpha("fixed_alpha")
