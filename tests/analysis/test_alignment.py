@@ -96,7 +96,7 @@ def test_gold_files(tmp_path):
 def test_gold_lines_that_hold_no_links_are_named(tmp_path, word):
     path = tmp_path / "gold"
     path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"gold, line 2: .* is no link") as caught:
+    with pytest.raises(UserError, match=r"gold, line 2: .* is not a link") as caught:
         Gold(path)
     assert repr(word) in str(caught.value)
 

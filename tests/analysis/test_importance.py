@@ -74,7 +74,7 @@ def test_importance_is_the_loss_added():
 
     figure = importance_figure(report)
     labels = [axes.get_ylabel() for axes in figure.axes]
-    assert labels == ["loss (nats per token)", "loss added without it (nats per token)"]
+    assert labels == ["loss (nats per token)", "importance (nats per token)"]
     lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].get_lines()}
     assert len(lines) == 4
     assert lines["densest first"].tolist() == list(

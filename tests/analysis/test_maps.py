@@ -46,7 +46,7 @@ def test_maps_say_which_split_they_are_of_and_the_alphas(tmp_path):
     assert (Maps(path).corpus, Maps(path).subset, Maps(path).alphas) == (None, None, {})
     with maps_writer(path, alphas={"encoder_self": [[0.5]]}) as writer:
         writer.write(sentence())
-    with pytest.raises(UserError, match=r"maps\.npz is broken: its α's are not numbers of at least 1"):
+    with pytest.raises(UserError, match=r"maps\.npz is corrupt: its α.s are not an array of numbers >= 1"):
         Maps(path)
 
 
@@ -128,13 +128,13 @@ def test_what_is_no_map_file_is_refused(tmp_path):
         with pytest.raises(UserError, match=f"{re.escape(name)} is not an NPZ"):
             Maps(tmp_path / name)
     np.savez(tmp_path / "other.npz", weights=np.zeros(2))
-    with pytest.raises(UserError, match=r"other\.npz holds no attention maps"):
+    with pytest.raises(UserError, match=r"other\.npz has no attention maps"):
         Maps(tmp_path / "other.npz")
 
 
 def test_a_pickle_inside_is_not_run(tmp_path):
     np.savez(tmp_path / "objects.npz", **{"0/source": np.array([{}], dtype=object)})
-    with pytest.raises(UserError, match=r"objects\.npz is broken at sentence 0"):
+    with pytest.raises(UserError, match=r"objects\.npz is corrupt at sentence 0"):
         Maps(tmp_path / "objects.npz")[0]
 
 

@@ -71,7 +71,7 @@ def test_characters_that_no_font_has_are_told_of_once(tmp_path, caplog):
     figure = head_maps([("$x_1", np.eye(2), [private, "$"], ["a_$b$", private])])
     with caplog.at_level(logging.WARNING):
         plots.save(figure, tmp_path / "maps.png")
-    assert caplog.text.count("in no installed font") == 1
+    assert caplog.text.count("missing from the installed fonts") == 1
     caplog.clear()
     plots.save(figure, tmp_path / "maps.svg")
     assert not caplog.text

@@ -395,8 +395,8 @@ def test_scales_of_alpha_are_alike_and_what_is_after_the_checkpoint_is_marked(br
         middle = float(page.locator(".beyond line").nth(0).get_attribute("x1"))
         assert middle == pytest.approx((46 + 400 - 12) / 2)
         assert page.locator("#trajectories .note").all_text_contents() == [
-            "The checkpoint was saved at update 200. Later α's of the log are pale: everything else on this "
-            "page describes the checkpoint."
+            "The checkpoint was saved at update 200. Later values of α are faded: the rest of this page "
+            "describes the checkpoint."
         ]
         charts.nth(0).focus()
         page.keyboard.press("ArrowUp")

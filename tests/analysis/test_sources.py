@@ -101,8 +101,8 @@ def changed(change) -> dict:
         (lambda report: report["heads"][0].update(layer=-1), "layer -1"),
         (lambda report: report["heads"][0].update(layer=True), "layer True"),
         (lambda report: report["heads"][0].update(attention="self"), "no attention type 'self'"),
-        (lambda report: report["heads"].append(report["heads"][0]), "a head is there twice"),
-        (lambda report: report["heads"][0]["density_histogram"].append(1), "unlike lengths"),
+        (lambda report: report["heads"].append(report["heads"][0]), "a head occurs twice"),
+        (lambda report: report["heads"][0]["density_histogram"].append(1), "unequal lengths"),
         (lambda report: report["layers"][0].update(union_density=None), "union_density None"),
         (lambda report: report.update(roles=[]), "list"),
     ],
@@ -112,8 +112,6 @@ def test_what_is_wrong_with_statistics_is_named(tmp_path, change, word):
     path.write_text(json.dumps(statistics()))
     assert read_statistics(path) == json.loads(path.read_text())
     path.write_text(json.dumps(changed(change)))
-    with pytest.raises(
-        UserError, match=r"a\.heads\.json is not the statistics of a model's heads \("
-    ) as caught:
+    with pytest.raises(UserError, match=r"a\.heads\.json is not a file of head statistics \(") as caught:
         read_statistics(path)
     assert word in str(caught.value)

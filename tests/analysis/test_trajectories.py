@@ -80,7 +80,7 @@ def test_a_last_line_cut_short_is_left_out_and_named(tmp_path, caplog):
     log.write_text("\n".join(lines)[:-9], encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         assert read_trajectories(log).updates == [0, 100, 200, 300]
-    assert f"{log}, line 5 is cut short" in caplog.text
+    assert f"{log}, line 5 is truncated" in caplog.text
     log.write_text("\n".join(lines), encoding="utf-8")  # whole, though its newline is missing
     assert len(read_trajectories(log).updates) == 5
 
@@ -88,10 +88,13 @@ def test_a_last_line_cut_short_is_left_out_and_named(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"update": 100', "line 2 is not of an α log: it is not JSON"),
-        ("[1]", 'line 2 .* no whole number "update"'),
+        ('{"update": 100', "line 2 is not a line of an α log: it is not JSON"),
+        ("[1]", 'line 2 .* no integer "update"'),
         ('{"update": 100, "loss": 2}', "line 2 .* none of encoder_self"),
-        ('{"update": 100, "encoder_self": [[1.5, 1.2], [1.5]]}', "line 2 .* not α's by layer and head"),
+        (
+            '{"update": 100, "encoder_self": [[1.5, 1.2], [1.5]]}',
+            "line 2 .* not an array of α by layer and head",
+        ),
         ('{"update": 100, "encoder_self": [[0.5]]}', "line 2 .* an α of 0.5"),
         ('{"update": 100, "encoder_self": [[NaN]]}', "line 2 .* an α of nan"),
         ('{"update": 100, "encoder_self": [[1.5]]}', r"line 2: layers and heads are .*\(1, 1\)"),

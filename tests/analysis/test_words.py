@@ -126,7 +126,7 @@ def test_interrogatives_of_a_file(tmp_path):
     with pytest.raises(UserError, match=r"words\.txt, line 2: 'est ce que' is several words"):
         read_interrogatives(file)
     file.write_text("# none\n")
-    with pytest.raises(UserError, match=r"words\.txt holds no interrogative word"):
+    with pytest.raises(UserError, match=r"words\.txt has no interrogative words"):
         read_interrogatives(file)
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match=r"words\.txt: it is not text"):

@@ -130,7 +130,7 @@ def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
     refused(wrong("report", "--path", "a.pt", "--path", "b.pt"), "--output")
     refused(wrong("report", "--path", "a.pt", "--output", "page.pdf"), "page.pdf must end in .html")
     refused(wrong("report", "--path", stock, *html), "no statistics", "--corpus")
-    refused(wrong("report", "--statistics", statistics, "--maps", stock, *html), "holds no attention maps")
+    refused(wrong("report", "--statistics", statistics, "--maps", stock, *html), "has no attention maps")
     of_valid = [str(statistics), "give --corpus"]
     refused(wrong("report", "--path", checkpoint, "--subset", "train", *html), "no statistics", *of_valid)
     other = tmp_path / "other.heads.json"

@@ -1,1 +1,1 @@
-"""What the heads do: attention captured from a model, and statistics over it."""
+"""Analysis of attention heads: captured attention, statistics, figures and reports."""

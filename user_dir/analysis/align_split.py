@@ -1,4 +1,4 @@
-"""Align a whole data split: one Pharaoh file for each head, layer, and the mean of all, in one pass."""
+"""Word alignment of a whole split in one pass: a Pharaoh file per head and layer, and for their mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .capture import captured_attention
 from .words import Pieces
 
 QUERIES = {"output": "target", "input": "prev_output_tokens"}
-"""Which step's attention aligns a target word: that which predicts it, or that which reads it (Chen et al.
-2020). By name, where its words are in a batch."""
+"""The step whose attention aligns a target word: the one that predicts it, or the one that reads it (Chen et
+al. 2020). The value is where a batch has the words of these steps."""
 
 
 @torch.no_grad()
@@ -29,27 +29,27 @@ def align_split(
     gold: Gold | None = None,
     query: str = "output",
 ) -> dict:
-    """Write ``NAME.pharaoh`` into ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
+    """Write ``NAME.pharaoh`` to ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
-        samples: batches in fairseq's form, in the order of the corpus.
+        model: from :func:`~.capture.load_model`.
+        samples: batches in fairseq's form, in corpus order.
         source: the pieces of the source language.
-        target: those of the target language.
-        folder: where to.
-        gold: to score against.
-        query: of :data:`QUERIES`.
+        target: the pieces of the target language.
+        folder: destination.
+        gold: gold alignment to score against.
+        query: a key of :data:`QUERIES`.
 
     Returns:
-        ``sentences``, and ``candidates``: for each its ``name``, ``layer``, ``head``, number of ``links``,
-        share of the target words that have one, ``aligned``, and, if there is ``gold``, ``aer``,
-        ``precision`` and ``recall``.
+        ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
+        ``links``, share of target words with a link, ``aligned``, and, with ``gold``, ``aer``, ``precision``
+        and ``recall``.
 
     Raises:
         UserError: the model has no context attention, or the gold links do not fit.
     """
     if not model.attentions()["decoder_context"]:
-        raise UserError("the model has no context attention to align by")
+        raise UserError("the model has no context attention to align with")
     files, rates, rows, words = {}, {}, {}, 0
     sentences = 0
     with captured_attention(model) as captured, contextlib.ExitStack() as stack:
@@ -101,12 +101,12 @@ def _gold_of(gold: Gold | None, number: int, lengths: list[list[int]], row: int)
     if gold is None:
         return frozenset(), frozenset()
     if number >= len(gold):
-        raise UserError(f"{gold.path} has {len(gold)} lines, fewer than there are sentences")
+        raise UserError(f"{gold.path} has {len(gold)} lines, fewer than the sentences of the split")
     return gold.sentence(number, lengths[0][row], lengths[1][row])
 
 
 def best(rows: list[dict], heads_only: bool) -> dict | None:
-    """The row of the least ``aer``, of the heads alone or of all candidates; None without gold."""
+    """The row with the lowest ``aer``, among heads or among all candidates; None without gold."""
     scored = [
         row for row in rows if row.get("aer") is not None and (row["head"] is not None or not heads_only)
     ]

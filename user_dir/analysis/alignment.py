@@ -14,20 +14,20 @@ from ..errors import UserError
 from ..io import read_text
 
 Link = tuple[int, int]
-"""Source word and target word, both from 0."""
+"""Source word and target word, both counted from 0."""
 
 _LINK = re.compile(r"(\d+)([-?p])(\d+)")
 
 
 def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tensor:
-    """Attention between words, from that between their pieces.
+    """Attention weights between words, from those between subword pieces.
 
-    A source word gets what its pieces get together, a target word gives the mean of what its pieces give.
+    The weights on the pieces of a source word are summed; those of the pieces of a target word are averaged.
 
     Args:
         weights: (B, H, T, S).
-        query_word: number of the target word of each query, −1 for none, (B, T).
-        key_word: number of the source word of each key, −1 for none, (B, S).
+        query_word: index of the target word of each query, −1 for none, (B, T).
+        key_word: index of the source word of each key, −1 for none, (B, S).
 
     Returns:
         (B, H, target words, source words); 0 where a sentence has fewer words.
@@ -39,15 +39,15 @@ def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tenso
 
 
 def _membership(word: Tensor) -> Tensor:
-    """(B, words, T): true where a token is a piece of a word."""
+    """Mask (B, words, T): true where a token is a piece of a word."""
     return word[:, None, :] == torch.arange(int(word.max()) + 1, device=word.device)[None, :, None]
 
 
 def links(weights: Tensor) -> list[Link]:
-    """The links of one sentence: each target word to the source word it attends to most.
+    """The links of one sentence: each target word to the source word with the largest weight.
 
-    A target word that attends to no source word at all, which sparse attention allows, has none. Of equal
-    weights the first counts.
+    A target word without weight on any source word, which is possible in sparse attention, has no link. Ties
+    go to the first source word.
 
     Args:
         weights: (target words, source words).
@@ -63,23 +63,23 @@ def links(weights: Tensor) -> list[Link]:
 
 
 def pharaoh(found: list[Link]) -> str:
-    """Links as ``source-target``, by target word, parted by spaces."""
+    """Links as ``source-target`` separated by spaces, ordered by target word."""
     return " ".join(f"{source}-{target}" for source, target in found)
 
 
 class Gold:
-    """A file of gold links, a line per sentence: ``i-j`` is sure; ``i?j`` or ``ipj`` is possible.
+    """A file of gold links, one line per sentence: ``i-j`` is sure; ``i?j`` or ``ipj`` is possible.
 
-    ``i`` is a word of the source and ``j`` one of the target, as spaces part them in the text, from 0.
+    ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0.
 
     Args:
         path: the file.
-        sentences: take only the first so many lines; None for all.
+        sentences: read only the first N lines; None for all.
         one_based: words are counted from 1 instead.
         reversed_sides: target words come first instead.
 
     Raises:
-        UserError: the file cannot be read, or holds what is no link.
+        UserError: the file cannot be read or has an invalid link.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class Gold:
             match = _LINK.fullmatch(word)
             if not match:
                 raise UserError(
-                    f"{self.path}, line {number}: {word!r} is no link; give i-j for a sure and i?j for a "
-                    "possible one"
+                    f"{self.path}, line {number}: {word!r} is not a link; write i-j for a sure and i?j for a "
+                    "possible link"
                 )
             link = int(match.group(1)) - self._first, int(match.group(3)) - self._first
             if min(link) < 0:
@@ -120,18 +120,18 @@ class Gold:
         return frozenset(sure), frozenset(possible)
 
     def sentence(self, number: int, source: int, target: int) -> tuple[frozenset[Link], frozenset[Link]]:
-        """Sure links, and all links, of a sentence, counted from 0, of so many source and target words.
+        """Sure links and all links of sentence ``number`` (from 0) with the given numbers of words.
 
         Raises:
-            UserError: a link leaves the sentence.
+            UserError: a link is outside the sentence.
         """
         sure, possible = self._lines[number]
         for i, j in sorted(possible):
             if i >= source or j >= target:
                 raise UserError(
                     f"{self.path}, line {number + 1}: the link of source word {i} and target word {j}, "
-                    f"counted from 0, leaves the sentence, which has {source} and {target} words as spaces "
-                    "part them; see --gold-from-1, --gold-reversed and --subset"
+                    f"counted from 0, is outside the sentence of {source} and {target} words "
+                    "(separated by spaces); see --gold-from-1, --gold-reversed and --subset"
                 )
         return sure, possible
 
@@ -146,7 +146,7 @@ class ErrorRate:
     links_in_possible: int = 0
 
     def add(self, found: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
-        """Take in a sentence: links found, sure ones, and possible ones, of which the sure are part."""
+        """Add a sentence: links found, sure links, and possible links, which include the sure ones."""
         self.links += len(found)
         self.sure += len(sure)
         self.links_in_sure += len(sure.intersection(found))
@@ -170,14 +170,14 @@ class ErrorRate:
 
 
 def candidates(context: list[Tensor]) -> Iterator[tuple[dict, Tensor]]:
-    """What can align: each head, the mean of each layer's heads, and the mean of all.
+    """The candidate alignments: each head, the mean of each layer's heads, and the mean of all.
 
     Args:
         context: word weights of each layer, (B, H, target words, source words).
 
     Yields:
-        ``{"layer": l, "head": h}``, either of them None where it is averaged over, and the weights
-        (B, target words, source words).
+        ``{"layer": l, "head": h}``, with None for what is averaged over, and the weights (B, target words,
+        source words).
     """
     for layer, weights in enumerate(context):
         for head in range(weights.size(1)):
@@ -187,7 +187,7 @@ def candidates(context: list[Tensor]) -> Iterator[tuple[dict, Tensor]]:
 
 
 def candidate_name(candidate: dict) -> str:
-    """For instance ``layer1-head0``, ``layer1`` (the mean of its heads), ``all`` (the mean of the layers)."""
+    """Such as ``layer1-head0``, ``layer1`` (the mean of its heads) or ``all`` (the mean of the layers)."""
     if candidate["layer"] is None:
         return "all"
     name = f"layer{candidate['layer']}"

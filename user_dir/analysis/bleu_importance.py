@@ -1,4 +1,4 @@
-"""BLEU of a model with each of its heads masked in turn."""
+"""BLEU of a model with each of its heads masked."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def bleu_without_each_head(
     max_tokens: int = 4096,
     sentences: int | None = None,
 ) -> dict:
-    """Give each row of ``rows`` its ``bleu``: that of the model without the row's head.
+    """Add to each row of ``rows`` the ``bleu`` of the model without the row's head.
 
-    BLEU is that of evaluate.py: of text restored and scored as the corpus has it.
+    BLEU is computed as by evaluate.py, on detokenised text as the corpus specifies.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
-        task: its task.
-        split: what is translated, and how it is scored.
-        rows: of the heads.
+        model: from :func:`~.capture.load_model`.
+        task: the model's task.
+        split: what to translate, and how it is scored.
+        rows: one per head.
         beam: beam size.
         max_tokens: batch size in tokens.
-        sentences: only the first so many of the split; None for all.
+        sentences: only the first N sentences of the split; None for all.
 
     Returns:
-        ``bleu`` of the whole model, and ``bleu_signature``, sacrebleu's.
+        ``bleu`` of the unmasked model, and ``bleu_signature``, sacrebleu's signature.
     """
 
     def bleu(description: str) -> float:

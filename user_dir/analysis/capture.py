@@ -1,4 +1,4 @@
-"""The seam between models and analysis: loading a model, capturing its attention, masking its heads."""
+"""The interface between models and analysis: load a model, capture its attention, mask its heads."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..models.from_settings import from_stock
 from ..translation import loading
 
 Head = tuple[str, int, int]
-"""A head: attention type, layer and head, both from 0."""
+"""A head: attention type, layer and head, the latter two counted from 0."""
 
 
 def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
-    """The model of a checkpoint, in eval mode, and its task over ``corpus``.
+    """Load the model of a checkpoint, in evaluation mode, and its task over ``corpus``.
 
-    It is on a GPU if there is one and not ``cpu``. A stock ``transformer`` comes as the same model with
-    α = 1 in every head, which is softmax.
+    The model is on a GPU if there is one, unless ``cpu``. A stock ``transformer`` is converted to our model
+    with α = 1, which is softmax.
 
     Raises:
-        UserError: no such checkpoint, or one of another model or corpus.
+        UserError: the checkpoint is missing, or is of another model or corpus.
     """
     state = load_checkpoint(checkpoint)
     direction = loading.translation_direction(state, Path(checkpoint), corpus)
@@ -60,16 +60,16 @@ def batches(
     in_order: bool = False,
     description: str | None = None,
 ) -> Iterator[dict]:
-    """The batches of a data subset in fairseq's form, on the model's device; shows a progress bar.
+    """The batches of a split in fairseq's form, on the model's device, with a progress bar.
 
     Args:
-        model: what they are for.
-        task: its task.
+        model: determines the device and the maximum length.
+        task: the model's task.
         subset: fairseq's name of the split.
-        max_tokens: greatest size of a batch, in tokens of one side, padding included.
-        sentences: only the first so many of the split; None for all.
-        in_order: in the order of the corpus, not by length, which wastes less on padding.
-        description: what the progress bar says; None for the subset's name.
+        max_tokens: maximum batch size in tokens of one side, including padding.
+        sentences: only the first N sentences of the split; None for all.
+        in_order: keep corpus order instead of sorting by length, which needs less padding.
+        description: label of the progress bar; None for the name of the split.
 
     Raises:
         UserError: a sentence is longer than the model or ``max_tokens`` allows.
@@ -86,7 +86,7 @@ def batches(
 
 
 def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
-    """Runs of ``order`` of at most ``max_tokens`` once each is padded to its longest."""
+    """Split ``order`` into batches of at most ``max_tokens`` when padded to their longest sentence."""
     members, longest = [], 0
     for i in order:
         longest = max(longest, int(lengths[i]))
@@ -99,9 +99,9 @@ def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
 
 @contextmanager
 def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
-    """While open, each forward of ``model`` leaves its attention weights in the dict that this yields.
+    """While open, each forward pass of ``model`` stores its attention weights in the yielded dict.
 
-    By attention type, a list over layers of (B, H, T, S); rows and columns of padding are there too.
+    By attention type, a list over layers of (B, H, T, S), including rows and columns of padding.
     """
     captured: dict[str, list[Tensor]] = {}
     handles = []
@@ -129,9 +129,9 @@ def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
 
 @contextmanager
 def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
-    """While open, the output of each of ``heads`` is zero where it enters the output projection.
+    """While open, the outputs of ``heads`` are set to zero before the output projection.
 
-    The projection's bias stays. Nothing of the model is changed.
+    The projection's bias still applies. The model's parameters do not change.
 
     Raises:
         UserError: the model has no such head.
@@ -164,7 +164,7 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
 
 
 def all_heads(model) -> list[Head]:
-    """Every head of ``model``, by attention type, layer and head."""
+    """All heads of ``model``, by attention type, layer and head."""
     return [
         (attention_type, layer, head)
         for attention_type, attentions in model.attentions().items()
@@ -174,10 +174,9 @@ def all_heads(model) -> list[Head]:
 
 
 def output_norms(model) -> dict[str, list[Tensor]]:
-    """By attention type and layer, (H,): the L2 norm of each head's slice of the output projection.
+    """The L2 norm of each head's slice of the output projection: by attention type and layer, (H,).
 
-    The norm over all entries of the D columns of W^O that read the head (Frobenius). Correia et al. 2019,
-    section 5; point 3 of the statistics.
+    This is the Frobenius norm of the D columns of W^O that read the head (Correia et al. 2019, section 5).
     """
     return {
         attention_type: [
@@ -194,7 +193,7 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:
-    """The summed −log p of the target tokens of a batch, ``</s>`` included, in nats, and their number."""
+    """The summed −log p of a batch's target tokens, including ``</s>``, in nats, and their number."""
     output = model(**sample["net_input"])
     log_p = model.get_normalized_probs(output, log_probs=True, sample=sample)  # (B, T, V)
     target = sample["target"]
@@ -204,9 +203,9 @@ def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, i
 
 
 def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:
-    """For each attention type, which pairs of query and key there are: (B, T, S), true if neither is padding.
+    """Masks of existing query-key pairs by attention type, (B, T, S): true if neither is padding.
 
-    In decoder self-attention a query sees itself and what precedes it.
+    In decoder self-attention a query attends to itself and to previous positions only.
     """
     source = sample["net_input"]["src_tokens"].ne(padding)  # (B, S)
     target = sample["net_input"]["prev_output_tokens"].ne(padding)  # (B, T)

@@ -1,4 +1,4 @@
-"""From batches with captured attention to the maps of single sentences."""
+"""Splits batches of captured attention into the maps of single sentences."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .maps import MapsWriter, SentenceMaps
 
 
 class MapsDump:
-    """Writes the maps of the first sentences of a split while its batches go by, in the order of the corpus.
+    """Writes the maps of the first sentences of a split while its batches are processed in corpus order.
 
     Args:
-        writer: where to.
-        task: fairseq's, for its dictionaries.
-        sentences: how many, from the first.
-        texts: of these, the source before it was cut in pieces.
+        writer: destination.
+        task: fairseq's task, for its dictionaries.
+        sentences: number of sentences, from the first.
+        texts: their source sentences before segmentation.
     """
 
     def __init__(self, writer: MapsWriter, task, sentences: int, texts: list[str]):
         self._writer, self._task, self._sentences, self._texts = writer, task, sentences, texts
 
     def __call__(self, sample: dict, captured: dict[str, list[Tensor]]) -> None:
-        """Write what a batch has of them; batches come in the order of the corpus."""
+        """Write the sentences of a batch; batches must come in corpus order."""
         for number, maps in sorted(sentence_maps(self._task, sample, captured, self._sentences)):
             maps = SentenceMaps(**{**vars(maps), "text": self._texts[number]})
             self._writer.write(maps)
@@ -33,7 +33,7 @@ class MapsDump:
 def sentence_maps(
     task, sample: dict, captured: dict[str, list[Tensor]], below: int
 ) -> Iterator[tuple[int, SentenceMaps]]:
-    """Number and maps, without padding, of each sentence of a batch whose number is less than ``below``."""
+    """Index and unpadded maps of each sentence of a batch whose index is less than ``below``."""
     inputs = {"source": sample["net_input"]["src_tokens"], "target_input": None, "target": sample["target"]}
     inputs["target_input"] = sample["net_input"]["prev_output_tokens"]
     for row, number in enumerate(sample["id"].tolist()):

@@ -1,4 +1,4 @@
-"""The rows of the statistics, an object per head: grouped, summed up, named, and as text for a terminal."""
+"""Rows of head statistics: grouped, summarised, named and formatted as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def by_attention(rows: list[dict]) -> dict[str, list[dict]]:
-    """The rows of each attention type, in their order; of heads or of layers."""
+    """Group rows of heads or layers by attention type, keeping their order."""
     groups: dict[str, list[dict]] = {}
     for row in rows:
         groups.setdefault(row["attention"], []).append(row)
@@ -15,7 +15,7 @@ def by_attention(rows: list[dict]) -> dict[str, list[dict]]:
 
 
 def by_layer(rows: list[dict], measure: str) -> dict[int, list[float]]:
-    """A measure of the heads of each layer; the rows are of one attention type."""
+    """A measure of the heads of each layer, from rows of one attention type."""
     layers: dict[int, list[float]] = {}
     for row in rows:
         layers.setdefault(row["layer"], []).append(row[measure])
@@ -23,7 +23,7 @@ def by_layer(rows: list[dict], measure: str) -> dict[int, list[float]]:
 
 
 def alpha_and_density(rows: list[dict]) -> dict[str, float]:
-    """Mean, least and greatest α of some heads, and their mean density."""
+    """Mean, minimum and maximum α and mean density of some heads."""
     alphas = [row["alpha"] for row in rows]
     return {
         "alpha_mean": statistics.fmean(alphas),
@@ -34,12 +34,12 @@ def alpha_and_density(rows: list[dict]) -> dict[str, float]:
 
 
 def head_name(row: dict) -> str:
-    """A head in words, for instance ``encoder_self layer 0 head 2``; both count from 0."""
+    """The name of a head, such as ``encoder_self layer 0 head 2``; both count from 0."""
     return f"{row['attention']} layer {row['layer']} head {row['head']}"
 
 
 def head_table(rows: list[dict]) -> str:
-    """α and density of every head: for each attention type a line per layer and a column per head."""
+    """α and density of every head as text: a line per layer and a column per head, per attention type."""
     lines = []
     for attention_type, mine in by_attention(rows).items():
         means = alpha_and_density(mine)
@@ -53,10 +53,10 @@ def head_table(rows: list[dict]) -> str:
 
 
 def layer_table(measures: dict[str, dict[int, Iterable[float]]]) -> str:
-    """Measures by layer and head, side by side: for each of them a line per layer and a column per head.
+    """Format measures side by side as text, with a line per layer and a column per head.
 
     Args:
-        measures: by title, by layer, the values of its heads; of the same layers.
+        measures: by title, by layer, the values of the layer's heads; all have the same layers.
     """
     width = max(len(list(values)) for layers in measures.values() for values in layers.values())
     heads = "".join(f"  head {head:<2}" for head in range(width))

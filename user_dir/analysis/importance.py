@@ -1,7 +1,7 @@
-"""How much each head matters: the loss without it, and without ever more heads at once.
+"""Importance of heads: the increase in loss when a head, or a growing set of heads, is masked.
 
-Beyond Correia et al. 2019: masking of single heads is that of Michel, Levy and Neubig 2019 (section 3), here
-to ask whether sparse heads are the ones that matter.
+Not in Correia et al. 2019: single heads are masked as by Michel, Levy and Neubig 2019 (section 3), to test
+whether sparse heads are more important.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .correlation import constant, rank_correlation
 from .heads import by_attention
 
 MEASURES = ("density", "alpha", "entropy")
-"""What is held against importance."""
+"""The measures that importance is correlated with."""
 
 
 @torch.no_grad()
 def losses(model, samples: Iterable[dict], padding: int, masks: list[list[Head]]) -> list[float]:
-    """The loss of ``model`` under each of ``masks``, a list of heads whose output is zero.
+    """The loss of ``model`` under each of ``masks``, lists of heads whose output is set to zero.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
-        samples: batches in fairseq's form, each of which goes through all masks.
+        model: from :func:`~.capture.load_model`.
+        samples: batches in fairseq's form, each evaluated under all masks.
         padding: the padding symbol.
-        masks: sets of heads.
+        masks: lists of heads.
 
     Returns:
-        For each mask, −log p of the target with teacher forcing, in nats per token, ``</s>`` included and
+        For each mask, −log p of the target with teacher forcing, in nats per token, including ``</s>``,
         without label smoothing.
     """
     totals, tokens = [0.0] * len(masks), 0
@@ -45,14 +45,13 @@ def losses(model, samples: Iterable[dict], padding: int, masks: list[list[Head]]
 
 
 def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
-    """In which orders to prune the heads: by name, one order, or ``seeds`` of them for ``random``.
+    """Orders in which to prune the heads, by name: one order each, ``seeds`` orders for ``random``.
 
-    ``importance``: that whose masking costs least goes first. ``density``: the densest first, so that sparse
-    heads stay. ``alpha``: the smallest α first, for the same reason. The last two are not there where all
-    heads are the same in it.
+    ``importance``: least important first. ``density``: densest first, which keeps sparse heads. ``alpha``:
+    smallest α first, for the same reason. The last two are omitted if all heads are equal.
 
     Args:
-        rows: of the heads, with ``importance``, ``density`` and ``alpha``.
+        rows: one per head, with ``importance``, ``density`` and ``alpha``.
         seeds: number of random orders.
     """
     heads = [head_of(row) for row in rows]
@@ -70,7 +69,7 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
 
 
 def pruned_counts(heads: int, points: int) -> list[int]:
-    """Numbers of heads to prune: from 1 to all, ``points`` of them, evenly."""
+    """At most ``points`` evenly spaced numbers of heads to prune, from 1 to all."""
     points = min(points, heads)
     return sorted({round(heads * i / points) for i in range(1, points + 1)})
 
@@ -78,8 +77,8 @@ def pruned_counts(heads: int, points: int) -> list[int]:
 def correlations(rows: list[dict]) -> list[dict]:
     """Spearman's rank correlation of importance with each of :data:`MEASURES`.
 
-    Over all heads, and over those of each attention type: ``spearman`` and ``p_value`` as
-    :func:`.rank_correlation` gives them.
+    Over all heads and over the heads of each attention type; ``spearman`` and ``p_value`` are from
+    :func:`.rank_correlation`.
     """
     found = []
     for attention, chosen in {"all": rows, **by_attention(rows)}.items():
@@ -100,27 +99,27 @@ def correlations(rows: list[dict]) -> list[dict]:
 
 
 def head_of(row: dict) -> Head:
-    """The head that a row of the statistics is of."""
+    """The head that a row of the statistics describes."""
     return row["attention"], row["layer"], row["head"]
 
 
 def head_importance(
     model, samples: Callable[[str], Iterable[dict]], padding: int, rows: list[dict], points: int, seeds: int
 ) -> dict:
-    """Importance of every head, curves of pruning, and rank correlations.
+    """Importance of every head, pruning curves, and rank correlations.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
-        samples: gives the batches, for a name of the pass that a progress bar can show.
+        model: from :func:`~.capture.load_model`.
+        samples: function that returns the batches, given a name for the progress bar.
         padding: the padding symbol.
-        rows: of the statistics of the same model and batches, each with ``alpha``, ``density``, ``entropy``.
-        points: number of points of each curve.
+        rows: statistics of the same model and batches, each with ``alpha``, ``density`` and ``entropy``.
+        points: number of points per curve.
         seeds: number of random orders.
 
     Returns:
-        ``loss``: of the whole model. ``heads``: the rows' names and measures, with ``loss`` without that head
-        and ``importance``, how much greater it is (nats per token). ``curves``: by order, ``pruned`` numbers
-        of heads from 0 to all, and ``losses``, a list for each order (several for ``random``).
+        ``loss``: of the unmasked model. ``heads``: the rows' names and measures, with the ``loss`` without
+        the head and its ``importance``, the increase in loss (nats per token). ``curves``: by order,
+        ``pruned``, numbers of heads from 0 to all, and ``losses``, a list per order (several for ``random``).
         ``correlations``: see :func:`correlations`.
     """
     singles = [[head] for head in all_heads(model)]

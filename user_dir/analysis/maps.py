@@ -1,11 +1,11 @@
-"""Attention maps of whole sentences, in an NPZ file: written and read one sentence at a time.
+"""Attention maps of whole sentences in an NPZ file, written and read one sentence at a time.
 
-Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self``, ``{i}/decoder_context``,
-float32 (L, H, T, S) without padding; ``{i}/source``, its source tokens; ``{i}/target_input``, what the
-decoder read and its queries stand for (``</s>``, then the target but for its last token); ``{i}/target``,
-what it was to predict there (the reference: teacher forcing); and, where known, ``{i}/text``, the source
-before it was cut into pieces. Arrays of the whole file: ``corpus`` and ``subset``, the names of the split,
-and ``alpha/encoder_self`` and so on, the α of each head (L, H).
+Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self`` and ``{i}/decoder_context``,
+float32 (L, H, T, S) without padding; ``{i}/source``, the source tokens; ``{i}/target_input``, the tokens that
+the decoder read, which are its queries (``</s>``, then the target without its last token); ``{i}/target``,
+the tokens to predict (the reference, since decoding is teacher-forced); and, if known, ``{i}/text``, the
+source before segmentation. Arrays of the file: ``corpus`` and ``subset``, the names of the corpus and split,
+and ``alpha/encoder_self`` etc., the α of each head (L, H).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class SentenceMaps:
     """The attention of every head on one sentence pair.
 
     Attributes:
-        weights: by attention type, (L, H, T, S) float32; a type that the model lacks is left out.
+        weights: by attention type, (L, H, T, S) float32; types that the model lacks are omitted.
         source: the S source tokens.
         target_input: the T tokens that the decoder read.
-        target: the T tokens that it predicted.
+        target: the T tokens that it had to predict.
         text: the source sentence as text, if known.
     """
 
@@ -49,7 +49,7 @@ class SentenceMaps:
     text: str | None = None
 
     def __post_init__(self):
-        """Raises ValueError where tokens and weights do not fit."""
+        """Raise ValueError if tokens and weights do not match."""
         if len(self.target) != len(self.target_input):
             raise ValueError(f"{len(self.target_input)} tokens read, but {len(self.target)} predicted")
         for name, weights in self.weights.items():
@@ -60,15 +60,15 @@ class SentenceMaps:
                 raise ValueError(f"{name} has shape {weights.shape}, not (L, H, {pairs[0]}, {pairs[1]})")
 
     def queries(self, attention_type: str) -> list[str]:
-        """The T tokens that attend."""
+        """The T query tokens."""
         return self.source if attention_type == "encoder_self" else self.target_input
 
     def keys(self, attention_type: str) -> list[str]:
-        """The S tokens that are attended to."""
+        """The S key tokens."""
         return self.target_input if attention_type == "decoder_self" else self.source
 
     def head(self, attention_type: str, layer: int, head: int) -> np.ndarray:
-        """Weights (T, S) of one head; raises UserError if there is none of that number."""
+        """Weights (T, S) of one head; raises UserError if it does not exist."""
         if attention_type not in self.weights:
             raise UserError(f"the maps have no {attention_type}; they have {', '.join(self.weights)}")
         weights = self.weights[attention_type]
@@ -82,7 +82,7 @@ class SentenceMaps:
 
 
 class MapsWriter:
-    """Appends sentences to an NPZ file; got from :func:`maps_writer`."""
+    """Appends sentences to an NPZ file; created by :func:`maps_writer`."""
 
     def __init__(self, archive: zipfile.ZipFile):
         self._archive = archive
@@ -115,16 +115,16 @@ def maps_writer(
     subset: str | None = None,
     alphas: dict[str, list[list[float]]] | None = None,
 ) -> Iterator[MapsWriter]:
-    """Open an NPZ of attention maps to write sentence after sentence; one sentence is in memory at a time.
+    """Open an NPZ file of attention maps to write sentence by sentence.
 
-    (Besides, the ZIP format keeps a table of contents: some hundred bytes for each array.) The file takes its
-    place only if the body succeeds.
+    Only one sentence is in memory at a time, besides ZIP's table of contents of about a hundred bytes per
+    array. The file is replaced only if the body succeeds.
 
     Args:
         path: the file.
-        corpus: name of the corpus that the sentences are from; None if they are from none.
+        corpus: name of the sentences' corpus; None if unknown.
         subset: public name of the split.
-        alphas: by attention type, the α of each head by layer.
+        alphas: by attention type, the α of each layer and head.
     """
     deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
     with written_beside(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
@@ -137,28 +137,28 @@ def maps_writer(
 
 
 class Maps:
-    """The sentences of an NPZ of attention maps, each read when asked for: ``maps[3]``, ``len(maps)``.
+    """The sentences of an NPZ file of attention maps, read on access: ``maps[3]``, ``len(maps)``.
 
     Attributes:
         path: the file.
-        corpus: name of the corpus that the sentences are from; None if the file does not say.
-        subset: public name of the split; None if the file does not say.
-        alphas: by attention type, the α of each head (L, H); empty if the file does not say.
+        corpus: name of the sentences' corpus; None if unknown.
+        subset: public name of the split; None if unknown.
+        alphas: by attention type, the α of each head (L, H); empty if unknown.
     """
 
     def __init__(self, path: str | Path):
-        """Raises UserError if the file is not there or holds no maps."""
+        """Raise UserError if the file does not exist or has no maps."""
         self.path = Path(path)
         if not self.path.is_file():
             raise UserError(f"no attention maps {path}; head_stats.py --dump-attention writes them")
         try:
             self._archive = np.load(self.path, allow_pickle=False)
             names = self._archive.files
-        except Exception:  # a broken file can raise anything
-            raise UserError(f"{path} is not an NPZ of attention maps, or is cut short") from None
+        except Exception:  # a corrupt file can raise any exception
+            raise UserError(f"{path} is not an NPZ of attention maps, or is truncated") from None
         numbers = {int(found.group(1)) for name in names if (found := re.match(r"(\d+)/", name))}
         if not numbers or numbers != set(range(len(numbers))):
-            raise UserError(f"{path} holds no attention maps: no arrays 0/source, 0/encoder_self and so on")
+            raise UserError(f"{path} has no attention maps: no arrays 0/source, 0/encoder_self etc.")
         self._names = frozenset(names)
         self._sentences = len(numbers)
         try:
@@ -171,7 +171,7 @@ class Maps:
                 if f"alpha/{name}" in self._names
             }
         except Exception as error:  # as above
-            raise UserError(f"{path} is broken: {one_line(error)}") from None
+            raise UserError(f"{path} is corrupt: {one_line(error)}") from None
 
     def __len__(self) -> int:
         return self._sentences
@@ -180,7 +180,7 @@ class Maps:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> SentenceMaps:
-        """Read sentence ``number``; raises UserError if it is out of range or broken."""
+        """Read sentence ``number``; raises UserError if it is out of range or corrupt."""
         if not 0 <= number < len(self):
             raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
         try:
@@ -197,37 +197,37 @@ class Maps:
         except KeyError as error:
             raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
         except Exception as error:  # as above
-            raise UserError(f"{self.path} is broken at sentence {number}: {one_line(error)}") from None
+            raise UserError(f"{self.path} is corrupt at sentence {number}: {one_line(error)}") from None
 
 
 def _weights(array: np.ndarray) -> np.ndarray:
-    """(L, H, T, S) weights; raises ValueError for an array of anything else."""
+    """Validate weights (L, H, T, S); raises ValueError."""
     if array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError("its weights are no finite numbers")
+        raise ValueError("its weights are not finite numbers")
     return array
 
 
 def _alphas(array: np.ndarray) -> np.ndarray:
-    """(L, H) α's; raises ValueError for an array of anything else."""
+    """Validate α's (L, H); raises ValueError."""
     if array.dtype.kind != "f" or array.ndim != 2 or not (np.isfinite(array) & (array >= 1)).all():
-        raise ValueError("its α's are not numbers of at least 1 by layer and head")
+        raise ValueError("its α's are not an array of numbers >= 1 by layer and head")
     return array
 
 
 def _tokens(array: np.ndarray) -> list[str]:
-    """Tokens; raises ValueError for an array of anything else."""
+    """Validate tokens; raises ValueError."""
     if array.dtype.kind != "U" or array.ndim != 1:
-        raise ValueError("its tokens are no list of text")
+        raise ValueError("its tokens are not a list of strings")
     return array.tolist()
 
 
 def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[str]]:
-    """What ``bertviz.model_view(**…)`` and ``bertviz.head_view(**…)`` take for an encoder and decoder.
+    """Arguments of ``bertviz.model_view(**…)`` and ``bertviz.head_view(**…)`` for an encoder-decoder model.
 
-    For each attention type a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of
-    decoder tokens: those that the decoder read. It wants as many layers in the decoder as in the encoder.
+    For each attention type, a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of
+    decoder tokens, those that the decoder read, and requires equal numbers of encoder and decoder layers.
     """
-    import torch  # not needed to read maps
+    import torch  # imported here because reading maps does not need it
 
     named = {
         "encoder_self": "encoder_attention",

@@ -1,10 +1,10 @@
-"""What is measured of attention weights: one pure function for each definition.
+"""Measures of attention weights, one pure function per definition.
 
-Shapes: weights are (B, H, T, S), of B sentences, H heads, T queries and S keys, 0 where either is padding.
-A measure of queries is (B, H, T), with a mask (B, T) of the queries it is defined for; the caller averages
-over those. Weights in float64 are measured in float64.
+Shapes: weights are (B, H, T, S) for B sentences, H heads, T queries and S keys, 0 where either is padding. A
+measure per query is (B, H, T), with a mask (B, T) of the queries for which it is defined; the caller averages
+over those. float64 weights are measured in float64.
 
-The definitions are those of Correia, Niculae and Martins 2019, section 5 and appendix, unless said otherwise.
+Definitions are those of Correia, Niculae and Martins 2019, section 5 and appendix, unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from torch import Tensor
 
 
 def support(weights: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
-    """How many keys a head attends to, over all queries of a sentence.
+    """Number of keys that a head attends to, over all queries of a sentence.
 
     Args:
         weights: (B, H, T, S).
-        possible: which pairs of query and key there are, (B, T, S).
+        possible: mask of existing pairs of query and key, (B, T, S).
 
     Returns:
-        The number of weights above 0, exactly and with no tolerance, (B, H), and the number of pairs, (B,).
-        Their quotient is the density: with s source and t target tokens, over s² pairs in the encoder,
-        t(t + 1)/2 in decoder self-attention and s·t in context attention.
+        The number of weights strictly above 0, (B, H), and the number of pairs, (B,). Their quotient is the
+        density. With s source and t target tokens there are s² pairs in the encoder, t(t + 1)/2 in decoder
+        self-attention and s·t in context attention.
     """
     attended = (weights > 0) & possible[:, None]
     return attended.sum((2, 3)), possible.sum((1, 2))
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Shannon entropy of each query's attention in nats, 0·log 0 = 0: (B, H, T)."""
+    """Shannon entropy of each query's attention in nats, with 0·log 0 = 0: (B, H, T)."""
     return torch.special.entr(weights).sum(-1)
 
 
 def diversity(weights: Tensor) -> Tensor:
-    """Jensen–Shannon divergence of a layer's heads, for each query: (B, T), from 0 (all alike) to 1.
+    """Jensen–Shannon divergence between the heads of a layer, per query: (B, T), from 0 (identical) to 1.
 
-    ``JS = H(mean_j p_j) − mean_j H(p_j)``, over its bound log(number of heads); NaN for a single head.
+    ``JS = H(mean_j p_j) − mean_j H(p_j)``, divided by its bound log(number of heads); NaN for a single head.
     """
     mixture = entropy(weights.mean(1, keepdim=True))[:, 0]
     bound = math.log(weights.size(1)) or math.nan
@@ -49,54 +49,55 @@ def diversity(weights: Tensor) -> Tensor:
 def weight_at_offset(
     weights: Tensor, query_position: Tensor, key_position: Tensor, possible: Tensor, offset: int
 ) -> tuple[Tensor, Tensor]:
-    """Weight of query q on key q + offset: what positional confidence is the mean of.
+    """Weight of query q on key q + offset; its mean is the positional confidence.
 
     Args:
         weights: (B, H, T, S).
-        query_position: place of each query within its sentence, (B, T).
-        key_position: the same of the keys, (B, S).
-        possible: which pairs there are, (B, T, S).
+        query_position: position of each query in its sentence, (B, T).
+        key_position: position of each key, (B, S).
+        possible: mask of existing pairs, (B, T, S).
         offset: −1 for the previous position, 0 for the current one, +1 for the next.
 
     Returns:
-        (B, H, T), and for which queries there is such a key: (B, T). In decoder self-attention there is none
-        at +1.
+        The weights (B, H, T), and a mask (B, T) of the queries for which this key exists. In decoder
+        self-attention there is none at offset +1.
     """
     there = (key_position[:, None, :] == query_position[:, :, None] + offset) & possible  # (B, T, S)
     return (weights * there[:, None]).sum(-1), there.any(-1)
 
 
 def mass(weights: Tensor, keys: Tensor) -> Tensor:
-    """Weight of each query on a set of keys (B, S) altogether: (B, H, T)."""
+    """Total weight of each query on a set of keys (B, S): (B, H, T)."""
     return (weights * keys[:, None, None, :]).sum(-1)
 
 
 def mass_in_word(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight of each query of self-attention inside its own word: the second figure of subword merging.
+    """Weight of each query of self-attention within its own word: the second measure of subword merging.
 
     Args:
         weights: (B, H, T, T).
-        word: number of each token's word within its sentence, −1 for none, (B, T).
+        word: index of each token's word in its sentence, −1 for none, (B, T).
 
     Returns:
-        (B, H, T), and which queries are in a word, (B, T). A word of one piece counts with its self-weight.
+        The weights (B, H, T), and a mask (B, T) of queries in a word. For a word of one piece, its
+        self-weight.
     """
     return (weights * _same_word(word)[:, None]).sum(-1), word >= 0
 
 
 def subword_merging(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
-    """How much the pieces of each word attend to one another: the first figure of subword merging.
+    """How much the pieces of each word attend to one another: the first measure of subword merging.
 
-    For a word of several pieces, the largest weight that any of them gives to the others altogether; for a
-    word of one piece, its self-weight.
+    For a word of several pieces, the largest total weight that one of them gives to the others; for a word of
+    one piece, its self-weight.
 
     Args:
         weights: of self-attention, (B, H, T, T).
-        word: number of each token's word within its sentence, −1 for none, (B, T).
+        word: index of each token's word in its sentence, −1 for none, (B, T).
 
     Returns:
-        By word, (B, H, W) with W the largest number of words in a sentence, and the number of pieces of each
-        word, (B, W): 0 where there is no such word.
+        The values (B, H, W), with W the largest number of words in a sentence, and the number of pieces of
+        each word, (B, W): 0 where there is no such word.
     """
     same = _same_word(word)
     itself = torch.eye(word.size(1), dtype=torch.bool, device=word.device)
@@ -104,7 +105,7 @@ def subword_merging(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
     counted = torch.where(single[:, :, None], same & itself, same & ~itself)
     to_others = (weights * counted[:, None]).sum(-1)  # (B, H, T)
 
-    # Tokens of no word go to a last column, which is then dropped.
+    # Tokens outside words are collected in a last column, which is dropped.
     count = int(word.max()) + 1
     column = word.masked_fill(word < 0, count)
     pieces = torch.zeros(word.size(0), count + 1, dtype=torch.long, device=word.device)
@@ -115,5 +116,5 @@ def subword_merging(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _same_word(word: Tensor) -> Tensor:
-    """Which pairs of tokens are of one word: (B, T, T)."""
+    """Mask of pairs of tokens in the same word: (B, T, T)."""
     return (word[:, :, None] == word[:, None, :]) & (word >= 0)[:, :, None]

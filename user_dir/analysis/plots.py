@@ -1,11 +1,10 @@
-"""The figures of the paper: each a function from data to a matplotlib Figure, which the caller saves.
+"""The figures of the paper: functions from data to a matplotlib Figure, which the caller saves.
 
-Models differ by line style, marker and lightness as well as colour (Okabe and Ito's palette), layers by a
-ramp that is as even in grey as in colour: figures stay legible in black and white, and for colour-blind
-readers.
+Models differ in line style, marker and lightness as well as colour (Okabe and Ito's palette), and layers have
+a perceptually uniform colour map, so that figures are legible in greyscale and for colour-blind readers.
 
-Each function takes the ``width`` of the figure in inches; None is as wide as the panels need. Panels that
-would be too narrow side by side are stacked.
+Each function takes the ``width`` of the figure in inches; None fits it to the panels. Panels that would be
+too narrow side by side are stacked.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from .trajectories import Trajectories
 logger = logging.getLogger(__name__)
 
 FORMATS = ("svg", "pdf", "png")
-# Colour, line style and marker of each model; in grey, none is near the one before.
+# Colour, line style and marker of each model; consecutive ones differ clearly in greyscale.
 STYLES = (
     ("#0072B2", "-", "o"),
     ("#E69F00", "--", "s"),
@@ -43,17 +42,17 @@ STYLES = (
     ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
 _PANEL = 2.4  # inches
-_LEAST_PANEL = 1.75  # inches; its title takes so much
+_LEAST_PANEL = 1.75  # inches needed by its title
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
 
 
 class _SizedFigure(Figure):
-    """A figure that was drawn to a given size, which saving keeps."""
+    """A figure of fixed size, which is not cropped when saved."""
 
 
 @lru_cache
 def _settings() -> dict:
-    """matplotlib's settings for all figures: text stays text, in a font with Japanese if one is installed."""
+    """matplotlib's settings for all figures: text as text, in a font with Japanese if one is installed."""
     there = set(font_manager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in there)]
     text = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 8, "font.family": fonts}
@@ -61,7 +60,7 @@ def _settings() -> dict:
 
 
 def styled(draw):
-    """Make a drawing function use the settings that all our figures share."""
+    """Decorate a drawing function to use the settings of all figures."""
 
     @wraps(draw)
     def drawing(*args, **kwargs):
@@ -73,9 +72,9 @@ def styled(draw):
 
 @styled
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the format of the file's ending (svg, pdf, png); the same figure gives the same file.
+    """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files.
 
-    A figure that was drawn to a given width keeps it; others are cropped to what they show.
+    A figure drawn with a given width keeps it; others are cropped to their content.
     """
     path = Path(path)
     kind = path.suffix.lstrip(".")
@@ -86,10 +85,10 @@ def save(figure: Figure, path: str | Path) -> None:
         cropped = None if isinstance(figure, _SizedFigure) else "tight"
         figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
     missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
-    if missing and kind != "svg":  # the viewer of an SVG brings its own fonts
+    if missing and kind != "svg":  # an SVG is shown with the viewer's fonts
         logger.warning(
-            "%s: %d characters are in no installed font and appear as boxes; install a font that has them "
-            "(for Japanese Noto Sans CJK JP), or write SVG",
+            "%s: %d characters are missing from the installed fonts and appear as boxes; install a font that "
+            "has them (for Japanese, Noto Sans CJK JP), or write SVG",
             path,
             len(missing),
         )
@@ -97,7 +96,7 @@ def save(figure: Figure, path: str | Path) -> None:
 
 @styled
 def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -> Figure:
-    """α of every head over updates, a panel for each attention type; a head's shade shows its layer.
+    """α of every head over updates, one panel per attention type, coloured by layer.
 
     (Correia et al. 2019, figure 2.)
     """
@@ -119,10 +118,10 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
 
 @styled
 def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | None = None) -> Figure:
-    """How many heads have which α, in bins of 0.05: a row for each model, a panel for each attention type.
+    """Histogram of the heads' α in bins of 0.05: a row per model, a panel per attention type.
 
     Args:
-        models: by name, by attention type, the α of its heads (any shape).
+        models: for each model and attention type, the α of its heads (any shape).
         width: of the figure, in inches.
     """
     types = _types(models.values())
@@ -134,7 +133,7 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | No
     for row, model, style in zip(rows, models.values(), cycle(STYLES)):
         for axes, attention_type in zip(row, types):
             alphas = np.ravel(model.get(attention_type, []))
-            # A bin holds its upper edge too: heads of the default's greatest α, 2, are in the last.
+            # The last bin includes its upper edge, for heads at the default's maximum of 2.
             counts = np.histogram(np.clip(alphas, edges[0], edges[-1]), edges)[0]
             axes.bar(
                 edges[:-1], counts, np.diff(edges), align="edge", color=style[0], edgecolor="white", lw=0.5
@@ -147,9 +146,9 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | No
 
 @styled
 def density_histograms(models: dict[str, dict], width: float | None = None) -> Figure:
-    """Histogram of the density of every head on every sentence: a panel for each attention type.
+    """Histogram of the density of every head on every sentence, one panel per attention type.
 
-    (Correia et al. 2019, figure 3.) ``models``: statistics by the model's name.
+    (Correia et al. 2019, figure 3.) ``models``: statistics by model name.
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types), width=width)
@@ -173,10 +172,10 @@ def density_histograms(models: dict[str, dict], width: float | None = None) -> F
 
 @styled
 def sorted_densities(models: dict[str, dict], width: float | None = None) -> Figure:
-    """Mean density of the heads of each layer, sorted, and the density of the union of their supports.
+    """Mean densities of the heads of each layer, sorted, and the density of the union of their supports.
 
-    A row for each model, a panel for each attention type; line k joins the k-th densest heads of the layers.
-    (Correia et al. 2019, figure 4.) ``models``: statistics by the model's name.
+    A row per model, a panel per attention type; line k connects the k-th densest heads of the layers.
+    (Correia et al. 2019, figure 4.) ``models``: statistics by model name.
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(len(models), len(types), height=1.8, width=width)
@@ -203,9 +202,10 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
 
 @styled
 def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
-    """Jensen–Shannon divergence between the heads of each layer, a panel for each attention type.
+    """Jensen–Shannon divergence between the heads of each layer, one panel per attention type.
 
-    (Correia et al. 2019, figure 5; over log H, so that it is at most 1.) ``models``: statistics by name.
+    (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics by
+    name.
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types), width=width)
@@ -226,20 +226,20 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
 
 
 def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
-    """α of the heads in a model's statistics, by attention type."""
+    """The α of each head in a model's statistics, by attention type."""
     groups = by_attention(statistics["heads"])
     return {name: np.array([row["alpha"] for row in rows]) for name, rows in groups.items()}
 
 
 def sized_figure(width: float, height: float, exact: bool) -> Figure:
-    """A figure of this size in inches; ``exact`` keeps :func:`save` from cropping it."""
+    """A figure of this size in inches; ``exact`` prevents :func:`save` from cropping it."""
     return (_SizedFigure if exact else Figure)(figsize=(width, height), layout="constrained")
 
 
 def _panels(
     rows: int, columns: int, height: float = _PANEL, width: float | None = None
 ) -> tuple[Figure, np.ndarray]:
-    """Panels (rows, columns); in a single column if the width is too small for ``columns`` of them."""
+    """Panels (rows, columns), in a single column if ``width`` is too small for ``columns`` of them."""
     stacked = width is not None and width < _LEAST_PANEL * columns
     lines = rows * columns if stacked else rows
     height = min(height, 1.5) if stacked else height
@@ -259,7 +259,7 @@ def _panels(
 
 
 def _ramp(count: int) -> list:
-    """Colours from dark to light, as even in grey as in colour; the lightest still shows on white."""
+    """Colours from dark to light, uniform in greyscale too; the lightest is visible on white."""
     return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.85, count)))
 
 
@@ -276,12 +276,12 @@ def _layer_ticks(axes: Axes, layers: int) -> None:
 
 
 def is_wide(text: str) -> bool:
-    """Whether a text has Chinese, Japanese or Korean characters, which must not be turned on their side."""
+    """Whether a text has Chinese, Japanese or Korean characters, which must not be rotated."""
     return any(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
 def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y_label: str) -> None:
-    """Titles and the labels of the outer axes: a row for each name, which is shown if there are several."""
+    """Set titles and the labels of the outer axes; row names are shown if there are several."""
     for row, name in zip(rows, names):
         for axes, attention_type in zip(row, types):
             place = axes.get_subplotspec()
@@ -300,13 +300,13 @@ def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y
 
 
 def _legend(figure: Figure, panels) -> None:
-    """One legend for all panels, of everything that any of them shows."""
+    """One legend for all panels, with every label that occurs in any of them."""
     entries = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     if entries:
-        longest = 0.065 * max(map(len, entries))  # inches, at this size of letters
+        longest = 0.065 * max(map(len, entries))  # inches at this font size
         figure.legend(
             entries.values(),
             entries.keys(),

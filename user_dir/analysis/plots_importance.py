@@ -1,4 +1,4 @@
-"""The figure of head importance, from data to a matplotlib Figure that the caller saves."""
+"""The figure of head importance, drawn from data to a matplotlib Figure that the caller saves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORDERS = {
     "importance": "least important first",
     "density": "densest first",
     "alpha": "smallest α first",
-    "random": "at random",
+    "random": "random order",
 }
 
 _ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
@@ -21,11 +21,11 @@ _ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
 
 @styled
 def importance_figure(report: dict) -> Figure:
-    """The loss against the heads pruned, a line for each order, and importance against density.
+    """Loss against the number of pruned heads, one line per order, and importance against density.
 
     Args:
-        report: what :func:`~.importance.head_importance` gives. Of several random orders the mean is drawn,
-            in a band from the least to the greatest.
+        report: from :func:`~.importance.head_importance`. Several random orders are drawn as their mean and
+            range.
     """
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     curves, scatter = figure.subplots(1, 2)
@@ -52,8 +52,8 @@ def importance_figure(report: dict) -> Figure:
             label=TITLES[attention] + _correlation(report, attention),
         )
     scatter.axhline(0, color="0.7", lw=0.8, zorder=0)
-    scatter.set_xlabel("density of the head")
-    scatter.set_ylabel("loss added without it (nats per token)")
+    scatter.set_xlabel("density")
+    scatter.set_ylabel("importance (nats per token)")
     scatter.legend(frameon=False, **_ABOVE)
     return figure
 

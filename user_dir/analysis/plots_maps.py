@@ -1,4 +1,4 @@
-"""Heat maps of attention as a figure."""
+"""Attention heat maps as figures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from .plots import is_wide, sized_figure, styled
 
-_CELL = 0.17  # inches; tokens stay legible
+_CELL = 0.17  # inches; keeps tokens legible
 _LEAST_CELL = 0.1
-_BESIDE = 0.9  # inches beside a map, for its tokens
+_BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
 
 
@@ -22,13 +22,13 @@ def head_maps(
     columns: int | None = None,
     width: float | None = None,
 ) -> Figure:
-    """Heat maps side by side, each weight a vector shape; a weight of exactly zero has the paper's colour.
+    """Vector heat maps side by side; weights of exactly zero are left in the paper's colour.
 
     Args:
-        maps: title, weights (T, S), the T queries and the S keys of each.
-        columns: how many side by side; all, if not given.
-        width: of the figure, in inches; as wide as the maps need, if not given. Fewer maps are side by side
-            where their cells would be too small.
+        maps: for each map its title, weights (T, S), T queries and S keys.
+        columns: number of maps side by side; None for all.
+        width: of the figure, in inches; None for as wide as the maps need. If cells would be too small, fewer
+            maps are placed side by side.
     """
     columns = min(columns or len(maps), len(maps))
     keys = [len(each[3]) for each in maps]
@@ -59,7 +59,7 @@ def head_maps(
 
 
 def _cell_of(width: float, keys: list[int], columns: int) -> float:
-    """Inches that a cell gets."""
+    """Width of a cell in inches."""
     widest = sum(max(keys[column::columns]) for column in range(columns))
     return min(2 * _CELL, (width - _BESIDE * columns - _BAR) / widest)
 
@@ -83,16 +83,16 @@ def _draw(
 
 
 def weight_colours() -> Colormap:
-    """From a tint that stands out from empty paper, for the least weight above 0, to dark blue for 1."""
+    """Colours from light blue, distinct from white paper, for weights just above 0, to dark blue for 1."""
     colours = LinearSegmentedColormap.from_list("weights", ["#cfe3f2", "#4a98c9", "#08306b"])
     return colours.with_extremes(bad="white")
 
 
 def _printable(token: str) -> str:
-    """sentencepiece's ▁, which few fonts have, as an underscore; $ does not start a formula."""
+    """Replace sentencepiece's ▁, which few fonts have, by an underscore, and escape $."""
     return token.replace("▁", "_").replace("$", r"\$")
 
 
 def _across(token: str) -> str:
-    """A token under its column: Chinese, Japanese and Korean characters upright, one below the other."""
+    """A token as a column label: Chinese, Japanese and Korean characters upright, one below the other."""
     return "\n".join(token.replace("▁", "").replace("$", "＄")) if is_wide(token) else _printable(token)

@@ -1,4 +1,4 @@
-"""Names for what heads do: a role is a measure, and the least value of it that earns the name."""
+"""Roles of heads: a measure and the minimum value of it that a head needs to have the role."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SELF = ("encoder_self", "decoder_self")
 
 @dataclass(frozen=True)
 class Role:
-    """What a head must do to be named.
+    """The definition of a role.
 
     Attributes:
-        measure: the column of the statistics that heads are ranked by.
-        threshold: its least value for the name.
+        measure: the column of the statistics by which heads are ranked.
+        threshold: minimum value for the role.
         attentions: the attention types whose heads can have the role; empty for all.
     """
 
@@ -25,9 +25,9 @@ class Role:
     attentions: tuple[str, ...] = ()
 
 
-# The paper speaks of positional heads from 90 % confidence on, of subword merging from 80 %, and of
-# interrogation at 97 % and more, in big models; the others are ours. In context attention a place in the
-# source is no place before or after the query.
+# The paper speaks of positional heads from 90 % confidence, subword merging from 80 %, and interrogation from
+# 97 %, in large models; the other thresholds are ours. Positional roles need self-attention, since source
+# positions are not before or after a target query.
 ROLES = {
     "previous position": Role("confidence_previous", 0.8, _SELF),
     "next position": Role("confidence_next", 0.8, _SELF),
@@ -39,37 +39,37 @@ ROLES = {
 
 
 def with_thresholds(changes: list[str]) -> dict[str, Role]:
-    """:data:`ROLES` with other thresholds, each given as ``ROLE=VALUE``.
+    """:data:`ROLES` with thresholds changed by arguments of the form ``ROLE=VALUE``.
 
     Raises:
-        UserError: no such role, or a value that is no share.
+        UserError: unknown role, or a value outside [0, 1].
     """
     roles = dict(ROLES)
     for change in changes:
         name, _, value = change.rpartition("=")
         if name not in roles:
             raise UserError(
-                f"--threshold {change}: the roles are {', '.join(map(repr, ROLES))}; give ROLE=VALUE"
+                f"--threshold {change}: expected ROLE=VALUE; the roles are {', '.join(map(repr, ROLES))}"
             )
         try:
             threshold = float(value)
         except ValueError:
             threshold = -1.0
         if not 0 <= threshold <= 1:
-            raise UserError(f"--threshold {change}: the value must be a share of the weight, from 0 to 1")
+            raise UserError(f"--threshold {change}: the value must be from 0 to 1")
         roles[name] = Role(roles[name].measure, threshold, roles[name].attentions)
     return roles
 
 
 def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
-    """Give each row its ``roles``, the names it earns, and rank the heads for each role.
+    """Set each row's ``roles`` and rank the heads for each role.
 
     Args:
         heads: rows of the statistics; each gets a list ``roles``.
         roles: for instance :data:`ROLES`.
 
     Returns:
-        By role its measure, its threshold, and all heads that it is defined for, the greatest value first:
+        For each role its measure, threshold, and all heads for which it is defined, by descending value:
         ``{"measure": …, "threshold": …, "heads": [{"attention", "layer", "head", "value"}, …]}``.
     """
     for row in heads:
@@ -100,7 +100,7 @@ def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
 
 
 def role_table(roles: dict[str, dict], shown: int = 3) -> str:
-    """For each role the heads that earn it, or the best ``shown`` where none does, with their values."""
+    """As text, the heads that have each role, or the best ``shown`` if none does, with their values."""
     lines = []
     for name, role in roles.items():
         earned = [head for head in role["heads"] if head["value"] >= role["threshold"]]

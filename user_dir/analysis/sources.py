@@ -1,4 +1,4 @@
-"""What is known of one model, as the other commands left it in files: statistics, α log, attention maps."""
+"""Read the results of one model from files: statistics, α log, attention maps and head importance."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..io import PACKED, packed_or_plain, parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories, read_trajectories
 
-_MOST = 10_000  # layers, and heads; a table of more would be no use
+_MOST = 10_000  # maximum number of layers and of heads
 
 
 @dataclass(frozen=True)
 class ModelAnalysis:
-    """One model: its name, its statistics, and its α's, attention maps and importance of heads if known."""
+    """A model's name and statistics and, if known, its α's, attention maps and head importance."""
 
     name: str
     statistics: dict
@@ -29,24 +29,24 @@ class ModelAnalysis:
 
 
 def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
-    """Where an analysis of a checkpoint over a split is written by default: ``best.valid.heads.json``.
+    """The default path of an analysis of a checkpoint over a split, such as ``best.valid.heads.json``.
 
     Args:
-        checkpoint: the result lies beside it.
-        subset: public name of the split; results of different splits never share a file.
-        ending: of the name, for instance ``heads.json``.
+        checkpoint: the result is written next to it.
+        subset: public name of the split; results of different splits have different files.
+        ending: end of the file name, such as ``heads.json``.
     """
     return checkpoint.with_name(f"{checkpoint.stem}.{subset}.{ending}")
 
 
 def read_model(path: Path) -> ModelAnalysis:
-    """Read ``NAME.heads.json`` and, where they lie beside it, ``NAME.importance.json`` and ``alpha.jsonl``.
+    """Read ``NAME.heads.json`` and, if they exist next to it, ``NAME.importance.json`` and ``alpha.jsonl``.
 
-    Each may be compressed, with ``.bz2`` after its name.
+    Each may be compressed, with the extension ``.bz2``.
 
     Raises:
-        UserError: a file is not what its name says, the α log is of another model, or the importance of the
-            heads was measured on another split.
+        UserError: a file does not have the expected content, the α log is of another model, or importance was
+            measured on another split.
     """
     stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
     log = packed_or_plain(path.with_name("alpha.jsonl"))
@@ -63,43 +63,43 @@ def read_model(path: Path) -> ModelAnalysis:
 
 
 def read_statistics(path: str | Path) -> dict:
-    """Read what ``head_stats.py`` wrote; raises UserError if the file is not there or is something else."""
+    """Read a file written by ``head_stats.py``; raises UserError if it is missing or has other content."""
     path = Path(path)
     text = read_text(path, "the statistics")
     try:
         statistics = parse_json(text)
     except ValueError:
-        raise UserError(f"{path} is not JSON; head_stats.py writes what is wanted here") from None
+        raise UserError(f"{path} is not JSON; expected statistics written by head_stats.py") from None
     try:
         _check(statistics)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
         raise UserError(
-            f"{path} is not the statistics of a model's heads ({found}); write them anew with head_stats.py"
+            f"{path} is not a file of head statistics ({found}); write it again with head_stats.py"
         ) from None
     return statistics
 
 
 def read_importance(path: Path) -> dict:
-    """Read what ``head_importance.py`` wrote; raises UserError if the file is something else."""
+    """Read a file written by ``head_importance.py``; raises UserError if it has other content."""
     try:
         found = parse_json(read_text(path, "the importance of heads"))
         _ = [found["loss"] + 0.0, *(row["importance"] + 0.0 for row in found["heads"])]
         _ = [row["spearman"] for row in found["correlations"] if row["measure"] + row["attention"]]
         for curve in found["curves"].values():
             if np.array(curve["losses"]).shape[1:] != np.array(curve["pruned"]).shape:
-                raise ValueError("a curve of unlike lengths")
+                raise ValueError("a curve of unequal lengths")
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(
-            f"{path} is not what head_importance.py writes ({error}); write it anew, or move it away"
+            f"{path} is not written by head_importance.py ({error}); write it again, or remove it"
         ) from None
     return found
 
 
 def _check(statistics: dict) -> None:
-    """Raise an exception of some kind unless statistics are as :mod:`~.statistics` has them."""
+    """Raise an exception unless the statistics are as :mod:`~.statistics` writes them."""
     heads, layers = statistics["heads"], statistics["layers"]
     _check_numbers("a measure", list(_floats(statistics)))
     for row in heads:
@@ -110,9 +110,9 @@ def _check(statistics: dict) -> None:
         if row["alpha"] < 1 or min(row["density_histogram"]) < 0 or not sum(row["density_histogram"]):
             raise ValueError("an alpha below 1, or an empty density_histogram")
     if len({len(row["density_histogram"]) for row in heads}) != 1:
-        raise ValueError("no heads, or density_histogram of unlike lengths")
+        raise ValueError("no heads, or density_histogram of unequal lengths")
     if len({(row["attention"], row["layer"], row["head"]) for row in heads}) != len(heads):
-        raise ValueError("a head is there twice")
+        raise ValueError("a head occurs twice")
     for layer in layers:
         _check_place({**layer, "head": 0})
         _check_numbers("union_density", [layer["union_density"]])
@@ -135,7 +135,7 @@ def _check_place(row: dict) -> None:
 
 
 def _floats(value) -> Iterator[float]:
-    """Every one, however deep."""
+    """All floats in nested lists and dicts."""
     if isinstance(value, float):
         yield value
     elif isinstance(value, (dict, list)):
@@ -145,12 +145,12 @@ def _floats(value) -> Iterator[float]:
 
 def _check_numbers(name: str, values: list) -> None:
     for value in values:
-        if type(value) not in (int, float) or not abs(value) < 1e18:  # nor NaN
+        if type(value) not in (int, float) or not abs(value) < 1e18:  # also excludes NaN
             raise ValueError(f"{name} {value!r}")
 
 
 def check_same_model(model: ModelAnalysis) -> None:
-    """Raise a ``UserError`` unless α log and maps have the layers and heads of the statistics."""
+    """Raise UserError unless the α log and the maps have the layers and heads of the statistics."""
     shapes = {}
     for row in model.statistics["heads"]:
         layers, heads = shapes.get(row["attention"], (0, 0))
@@ -169,9 +169,9 @@ def check_same_model(model: ModelAnalysis) -> None:
 
 
 def check_same_split(models: list[ModelAnalysis]) -> None:
-    """Raise a ``UserError`` unless everything measured of the models is of one split of one corpus.
+    """Raise UserError unless all results of the models are of the same corpus and split.
 
-    Files that do not say what they are of, as maps of earlier versions do not, are taken as they are.
+    Files that do not name their split, such as maps of earlier versions, are accepted.
     """
     results = []
     for model in models:
@@ -184,7 +184,7 @@ def check_same_split(models: list[ModelAnalysis]) -> None:
 
 
 def check_same_split_of_maps(maps: list[Maps]) -> None:
-    """Raise a ``UserError`` unless maps are of one split of one corpus; see :func:`check_same_split`."""
+    """Raise UserError unless maps are of the same corpus and split; see :func:`check_same_split`."""
     _check_one_split([(str(each.path), vars(each)) for each in maps])
 
 
@@ -206,7 +206,7 @@ def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
 
 
 def model_names(paths: list[Path], given: list[str | None] | None = None) -> list[str]:
-    """A name for each model: the one ``given``, or else folder and file; UserError if two are equal."""
+    """A name per model: the one ``given``, or folder and file name; UserError if two are equal."""
     given = given or [None] * len(paths)
     if len(given) != len(paths):
         raise UserError(f"{len(given)} names were given with --name, but there are {len(paths)} models")

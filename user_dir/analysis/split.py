@@ -1,4 +1,4 @@
-"""A model over a split of a corpus: what every analysis starts from."""
+"""A model with a split of a corpus: the input of every analysis."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .words import Pieces
 
 @dataclass(frozen=True)
 class Split:
-    """A model, loaded, and the split of a corpus it is to be run over.
+    """A loaded model and the split of a corpus to run it on.
 
     Attributes:
-        checkpoint: the model's.
-        corpus: prepared.
+        checkpoint: path of the model.
+        corpus: prepared corpus.
         name: public name of the split: train, valid or a test set.
-        model: what :func:`~.capture.load_model` gives.
-        task: its task.
-        sentences: only the first so many of the split; None for all.
-        max_tokens: greatest size of a batch, in tokens of one side.
+        model: from :func:`~.capture.load_model`.
+        task: the model's task.
+        sentences: only the first N sentences of the split; None for all.
+        max_tokens: maximum batch size in tokens of one side.
     """
 
     checkpoint: Path
@@ -51,13 +51,13 @@ class Split:
 
     @property
     def update(self) -> int | None:
-        """How many updates the checkpoint's training had made; None if it does not say."""
+        """The number of updates of the checkpoint's training; None if unknown."""
         alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
         return next(alphas).updates or None
 
     @property
     def facts(self) -> dict:
-        """What a file of results says about what it was computed from."""
+        """The provenance that result files record."""
         return {
             "checkpoint": str(self.checkpoint),
             "update": self.update,
@@ -68,7 +68,7 @@ class Split:
         }
 
     def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
-        """The batches, see :func:`~.capture.batches`; ``description`` is for the progress bar."""
+        """The batches, see :func:`~.capture.batches`; ``description`` labels the progress bar."""
         return batches(
             self.model,
             self.task,
@@ -82,11 +82,11 @@ class Split:
     def pieces(
         self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
     ) -> tuple[Pieces, Pieces]:
-        """The pieces of the source and of the target language.
+        """The pieces of the source and target language.
 
         Args:
-            scheme: of :data:`~.words.SCHEMES`; None detects it.
-            interrogatives: by language, words in the place of our list.
+            scheme: one of :data:`~.words.SCHEMES`; None detects it.
+            interrogatives: by language, words that replace the built-in list.
         """
         dictionaries = self.task.source_dictionary, self.task.target_dictionary
         source, target = (
@@ -106,19 +106,19 @@ def open_split(
     max_tokens: int = 4096,
     cpu: bool = False,
 ) -> Split:
-    """Load a model and find a split.
+    """Load a model and a split.
 
     Args:
-        checkpoint: of our model, or of fairseq's stock transformer.
-        corpus: prepared, or the name of one.
-        name: of the split: public, or fairseq's.
+        checkpoint: of our model or of fairseq's stock transformer.
+        corpus: a prepared corpus, or its name.
+        name: name of the split, ours or fairseq's.
         data: folder of the corpora; None for the repository's.
-        sentences: only the first so many of the split; None for all.
-        max_tokens: greatest size of a batch, in tokens of one side.
-        cpu: even if there is a GPU.
+        sentences: only the first N sentences of the split; None for all.
+        max_tokens: maximum batch size in tokens of one side.
+        cpu: use the CPU even if there is a GPU.
 
     Raises:
-        UserError: there is no such corpus, split or checkpoint, or they do not fit.
+        UserError: the corpus, split or checkpoint does not exist, or they do not match.
     """
     if isinstance(corpus, str):
         corpus = load_corpus(corpus, data)
@@ -128,7 +128,7 @@ def open_split(
 
 
 def rounded(value):
-    """The numbers in nested lists and dicts at 8 decimals; more is noise."""
+    """Round the numbers in nested lists and dicts to 8 decimals."""
     if isinstance(value, float):
         return round(value, 8)
     if isinstance(value, dict):

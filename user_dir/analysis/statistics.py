@@ -1,4 +1,4 @@
-"""Statistics of the heads, streamed over a data split: what is kept does not grow with it."""
+"""Statistics of the heads, streamed over a split in constant memory."""
 
 from __future__ import annotations
 
@@ -15,54 +15,55 @@ BINS = 20
 
 COLUMNS = {
     "alpha": "α of the head",
-    "density": "share of the possible pairs of query and key with a weight above 0, mean over sentences",
-    "density_std": "standard deviation of density over sentences",
-    "density_histogram": f"sentences by density, in {BINS} equal bins over [0, 1]",
+    "density": "share of the possible query-key pairs with a weight above 0, mean over sentences",
+    "density_std": "standard deviation of the density over sentences",
+    "density_histogram": f"number of sentences by density, in {BINS} equal bins over [0, 1]",
     "output_norm": "L2 norm of the head's slice of the output projection",
     "entropy": "entropy of a query's attention in nats, mean over queries",
     "confidence_previous": "weight on the previous position, mean over the queries that have one",
     "confidence_current": "weight on the current position, mean over the queries that have one",
     "confidence_next": "weight on the next position, mean over the queries that have one",
-    "subword_merging": "largest weight of a word's pieces on its other pieces (self-weight for a word of one "
-    "piece), mean over words",
-    "subword_merging_split": "the same over the words of several pieces",
-    "subword_merging_confidence": "weight inside the query's own word, mean over the tokens of words",
+    "subword_merging": "largest total weight of one of a word's pieces on its other pieces (self-weight for "
+    "a word of one piece), mean over words",
+    "subword_merging_split": "subword_merging over words of several pieces only",
+    "subword_merging_confidence": "weight within the query's own word, mean over the tokens of words",
     "interrogation": "weight of interrogative words on question marks, mean over their pieces",
-    "interrogation_declarative": "weight of the same words, in sentences without a question mark, on the "
-    "punctuation that ends the sentence",
+    "interrogation_declarative": "weight of the same words on the final punctuation of sentences without a "
+    "question mark",
     "eos": "weight on </s>, mean over queries",
     "punctuation": "weight on punctuation, mean over queries",
 }
 LAYER_COLUMNS = {
-    "diversity": "Jensen-Shannon divergence of the heads over log(heads), from 0 to 1, mean over queries",
+    "diversity": "Jensen-Shannon divergence of the heads / log(heads), from 0 to 1, mean over queries",
     "union_density": "density of the union of the heads' supports, mean over sentences",
-    "sorted_densities": "the densities of the heads, ascending",
+    "sorted_densities": "densities of the heads, ascending",
 }
 
 
 class Mean:
-    """Mean of each head over what a measure is defined for, added up in float64 batch by batch."""
+    """Running mean per head over the items for which a measure is defined, in float64."""
 
     def __init__(self):
         self.total: Tensor | float = 0.0
         self.count = 0
 
     def add(self, values: Tensor, where: Tensor) -> None:
-        """Take in values (B, H, N), for the ``where`` (B, N) that count."""
+        """Add values (B, H, N) where ``where`` (B, N) is true."""
         self.total = self.total + (values.double() * where[:, None]).sum((0, 2))
         self.count += int(where.sum())
 
     def of(self, head: int) -> float | None:
-        """The mean of one head, or None where nothing has counted."""
+        """The mean of one head, or None if nothing was added."""
         return float(self.total[head]) / self.count if self.count else None
 
 
 class LayerStatistics:
-    """Running statistics of the heads of one attention of one layer.
+    """Running statistics of the heads of one attention module.
 
     Args:
         num_heads: H.
-        within: queries and keys are the same tokens (self-attention): a word's pieces can attend to another.
+        within: whether queries and keys are the same tokens (self-attention), so that subword merging
+        applies.
     """
 
     def __init__(self, num_heads: int, within: bool):
@@ -78,7 +79,7 @@ class LayerStatistics:
         self.means = {name: Mean() for name in names if name != "output_norm"}
 
     def add(self, weights: Tensor, possible: Tensor, query: Side, key: Side) -> None:
-        """Take in a batch: weights (B, H, T, S), possible pairs (B, T, S), and what its tokens are."""
+        """Add a batch: weights (B, H, T, S), mask of possible pairs (B, T, S), properties of its tokens."""
         weights = weights.double().masked_fill(~possible[:, None], 0.0)
         queries = possible.any(-1)  # (B, T)
         self._add_density(weights, possible)
@@ -108,14 +109,14 @@ class LayerStatistics:
         self.sentences += weights.size(0)
         self.density = self.density + density.sum(0)
         self.density_squared = self.density_squared + density.pow(2).sum(0)
-        bins = (attended * BINS // pairs[:, None]).clamp(max=BINS - 1).cpu()  # whole numbers: no rounding
+        bins = (attended * BINS // pairs[:, None]).clamp(max=BINS - 1).cpu()  # integer arithmetic is exact
         for head in range(self.num_heads):
             self.histogram[head] += torch.bincount(bins[:, head], minlength=BINS)
         attended, pairs = measures.support(weights.amax(1, keepdim=True), possible)
         self.union += float((attended[:, 0].double() / pairs).sum())
 
     def head(self, head: int) -> dict:
-        """The columns of one head that come from its weights."""
+        """The columns of one head that are computed from its weights."""
         mean = float(self.density[head]) / self.sentences
         variance = float(self.density_squared[head]) / self.sentences - mean**2
         return {
@@ -126,7 +127,7 @@ class LayerStatistics:
         }
 
     def layer(self) -> dict:
-        """The columns of the layer; diversity is None for a single head."""
+        """The columns of the layer; diversity is None if there is a single head."""
         return {
             "diversity": self.diversity.of(0) if self.num_heads > 1 else None,
             "union_density": self.union / self.sentences,
@@ -135,12 +136,12 @@ class LayerStatistics:
 
 
 class Statistics:
-    """Running statistics of every head of a model, a batch at a time.
+    """Running statistics of every head of a model.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
+        model: from :func:`~.capture.load_model`.
         source: the pieces of the source language.
-        target: those of the target language.
+        target: the pieces of the target language.
         padding: the padding symbol of both.
     """
 
@@ -155,7 +156,7 @@ class Statistics:
         }
 
     def add(self, sample: dict, captured: dict[str, list[Tensor]]) -> None:
-        """Take in a batch, and what ``captured_attention`` left of its forward."""
+        """Add a batch and the attention that ``captured_attention`` recorded for it."""
         source = self.source.side(sample["net_input"]["src_tokens"])
         target = self.target.side(sample["net_input"]["prev_output_tokens"])
         sides = {
@@ -172,7 +173,7 @@ class Statistics:
     def result(self) -> dict:
         """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …]}``: see COLUMNS and LAYER_COLUMNS.
 
-        Layers and heads count from 0; what is not defined for a head is None.
+        Layers and heads count from 0; a measure that is not defined for a head is None.
         """
         heads, rows = [], []
         alphas, norms = self.model.alphas(), output_norms(self.model)
@@ -196,15 +197,15 @@ class Statistics:
 def head_statistics(
     model, samples: Iterable[dict], source: Pieces, target: Pieces, padding: int, each=None
 ) -> dict:
-    """Every statistic of every head of ``model`` over batches in fairseq's form.
+    """All statistics of every head of ``model`` over batches in fairseq's form.
 
     Args:
-        model: what :func:`~.capture.load_model` gives.
-        samples: for instance :func:`~.capture.batches`.
+        model: from :func:`~.capture.load_model`.
+        samples: batches, for instance from :func:`~.capture.batches`.
         source: the pieces of the source language.
-        target: those of the target language.
+        target: the pieces of the target language.
         padding: the padding symbol of both.
-        each: called with each batch and its captured attention, for instance to write the maps.
+        each: called with each batch and its captured attention, for instance to write attention maps.
 
     Returns:
         As :meth:`Statistics.result`.

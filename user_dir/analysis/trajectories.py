@@ -1,4 +1,4 @@
-"""α of every head over training: from an α log, from a folder of checkpoints, or from one checkpoint."""
+"""α of every head over training, from an α log, a folder of checkpoints or a single checkpoint."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trajectories:
-    """α of every head at some updates of training (Correia et al. 2019, figure 2).
+    """α of every head at some training updates (Correia et al. 2019, figure 2).
 
     Attributes:
-        updates: the U updates, rising.
+        updates: the U updates, increasing.
         alphas: by attention type, (U, L, H).
     """
 
@@ -44,7 +44,7 @@ class Trajectories:
 
 
 def read_trajectories(source: str | Path) -> Trajectories:
-    """From a folder of checkpoints, from one checkpoint (``*.pt``), or else from an α log."""
+    """Read α from a folder of checkpoints, a checkpoint (``*.pt``) or an α log."""
     source = Path(source)
     if source.is_dir():
         return trajectories_of_folder(source)
@@ -54,12 +54,12 @@ def read_trajectories(source: str | Path) -> Trajectories:
 
 
 def read_alpha_log(path: str | Path) -> Trajectories:
-    """Read what ``--alpha-log`` wrote.
+    """Read a file written by ``--alpha-log``.
 
-    A last line that was cut short, as killing a run can leave it, is left out with a warning.
+    A truncated last line, as left by a killed run, is skipped with a warning.
 
     Raises:
-        UserError: there is no such file, or a line of it is wrong; the message names the line.
+        UserError: the file is missing or a line is invalid; the message names the line.
     """
     path = Path(path)
     lines = read_text(path, "the α log").split("\n")
@@ -70,11 +70,11 @@ def read_alpha_log(path: str | Path) -> Trajectories:
         try:
             point = _point(line)
         except ValueError as error:
-            if number == len(lines) and not isinstance(error, UserError):  # the last, and without its newline
-                logger.warning("%s, line %d is cut short, as by a killed run; it is left out", path, number)
+            if number == len(lines) and not isinstance(error, UserError):  # the last line, without a newline
+                logger.warning("%s, line %d is truncated, as after a killed run; skipping it", path, number)
                 continue
             reason = error if isinstance(error, UserError) else "it is not JSON"
-            raise UserError(f"{path}, line {number} is not of an α log: {reason}") from None
+            raise UserError(f"{path}, line {number} is not a line of an α log: {reason}") from None
         _check_follows(points, point, f"{path}, line {number}")
         points.append(point)
     if not points:
@@ -83,12 +83,12 @@ def read_alpha_log(path: str | Path) -> Trajectories:
 
 
 def trajectories_of_checkpoint(path: str | Path) -> Trajectories:
-    """The one point of a checkpoint; raises UserError if it has no α."""
+    """Read the α of a single checkpoint; raises UserError if it has none."""
     return _join([_point_of_checkpoint(Path(path))])
 
 
 def trajectories_of_folder(folder: str | Path) -> Trajectories:
-    """From the folder's checkpoints (``checkpoint*.pt``), a point for each update that any of them is of."""
+    """Read a folder's checkpoints (``checkpoint*.pt``), one point per update."""
     folder = Path(folder)
     paths = sorted(folder.glob("checkpoint*.pt"))
     if not paths:
@@ -104,7 +104,7 @@ def trajectories_of_folder(folder: str | Path) -> Trajectories:
     return _join(points)
 
 
-_Point = tuple  # of an update and {attention type: (L, H)}
+_Point = tuple  # update, {attention type: (L, H)}
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
@@ -120,11 +120,11 @@ def _point_of_checkpoint(path: Path) -> _Point:
 
 
 def _point(line: str) -> _Point:
-    """A line of an α log; raises ValueError if it is cut short, and UserError if it is whole but wrong."""
+    """Parse a line of an α log; raises ValueError if it is truncated and UserError if it is invalid."""
     values = parse_json(line)
     update = values.get("update") if isinstance(values, dict) else None
     if not isinstance(update, int) or isinstance(update, bool) or not 0 <= update < 2**53:
-        raise UserError('it has no whole number "update"')
+        raise UserError('it has no integer "update"')
     alphas = {}
     for name in ATTENTION_TYPES:
         if name not in values:
@@ -132,9 +132,9 @@ def _point(line: str) -> _Point:
         try:
             alphas[name] = np.array(values[name], dtype=float)
         except (ValueError, TypeError, OverflowError):
-            raise UserError(f"{name} is not α's by layer and head") from None
+            raise UserError(f"{name} is not an array of α by layer and head") from None
         if alphas[name].ndim != 2 or not alphas[name].size:
-            raise UserError(f"{name} is not α's by layer and head")
+            raise UserError(f"{name} is not an array of α by layer and head")
         wrong = ~(np.isfinite(alphas[name]) & (alphas[name] >= 1))
         if wrong.any():
             raise UserError(f"{name} has an α of {alphas[name][wrong][0]:g}; α is at least 1 and finite")
@@ -152,7 +152,7 @@ def _check_follows(points: list[_Point], point: _Point, where: str) -> None:
         )
     shapes = [{name: values.shape for name, values in each[1].items()} for each in (points[-1], point)]
     if shapes[0] != shapes[1]:
-        raise UserError(f"{where}: layers and heads are {shapes[1]}, but {shapes[0]} before; another model?")
+        raise UserError(f"{where}: layers and heads are {shapes[1]}, but {shapes[0]} before; wrong model?")
 
 
 def _join(points: list[_Point]) -> Trajectories:
@@ -178,7 +178,7 @@ def to_json(trajectories: Trajectories, source: str) -> str:
 
 
 def to_csv(trajectories: Trajectories) -> str:
-    """A row for each update and head: update, attention, layer, head, alpha."""
+    """A row per update and head: update, attention, layer, head, alpha."""
     rows = (
         [update, attention_type, layer, head, round(float(alphas[index]), 6)]
         for index, update in enumerate(trajectories.updates)
@@ -188,7 +188,7 @@ def to_csv(trajectories: Trajectories) -> str:
 
 
 def alpha_table(trajectories: Trajectories) -> str:
-    """The final α of every head as text: for each attention type, a line per layer and a column per head."""
+    """The final α of every head as text: a line per layer and a column per head, for each attention type."""
     lines = [f"alpha at update {trajectories.updates[-1]}", ""]
     for attention_type, alphas in trajectories.final().items():
         lines.append(f"{attention_type}: mean alpha {alphas.mean():.3f}")

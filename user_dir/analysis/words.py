@@ -1,4 +1,4 @@
-"""From subword pieces to what the measures ask of a token: its word, its place, what kind of token it is."""
+"""Properties of tokens that the measures need: the word a subword piece belongs to, its position and kind."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..errors import UserError
 from ..io import read_text
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
-"""How pieces make words, by fairseq's names: ``▁`` begins a word, ``@@`` ends a piece that goes on, or each
-token is a word."""
+"""How pieces form words, by fairseq's names: ``▁`` starts a word, ``@@`` ends a piece that is continued, or
+each token is a word."""
 
 _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
@@ -24,7 +24,7 @@ _LISTS = Path(__file__).parent / "interrogatives"
 
 
 def detect_scheme(dictionary: Dictionary) -> str:
-    """The scheme of :data:`SCHEMES` by which a dictionary's symbols were cut: the one whose mark is there."""
+    """The scheme of :data:`SCHEMES` with which a vocabulary was segmented, by the marks that it contains."""
     begins = sum(symbol.startswith(_BEGIN) for symbol in dictionary.symbols)
     goes_on = sum(symbol.endswith(_GOES_ON) for symbol in dictionary.symbols)
     if begins == goes_on == 0:
@@ -33,40 +33,42 @@ def detect_scheme(dictionary: Dictionary) -> str:
 
 
 def read_interrogatives(path: str | Path) -> frozenset[str]:
-    """The words of a file, one a line, in any case; ``#`` begins a comment.
+    """Read the words of a file, one per line, case-insensitively; ``#`` starts a comment.
 
     Raises:
-        UserError: no such file, not UTF-8, a line of several words, or no word at all.
+        UserError: the file is missing, not UTF-8, empty, or has several words in a line.
     """
     words = set()
     lines = read_text(Path(path), "the interrogative words of", "utf-8-sig").split("\n")
     for number, line in enumerate(lines, start=1):
         content = line.partition("#")[0].split()
         if len(content) > 1:
-            raise UserError(f"{path}, line {number}: {' '.join(content)!r} is several words; give one a line")
+            raise UserError(
+                f"{path}, line {number}: {' '.join(content)!r} is several words; give one per line"
+            )
         words.update(word.casefold() for word in content)
     if not words:
-        raise UserError(f"{path} holds no interrogative word; give one a line")
+        raise UserError(f"{path} has no interrogative words; give one per line")
     return frozenset(words)
 
 
 def known_interrogatives(language: str) -> frozenset[str] | None:
-    """The interrogative words of a language that we have a list for: de, en, ja, ro; else None."""
+    """The built-in list of interrogative words of a language (de, en, ja, ro), or None."""
     path = _LISTS / f"{language}.txt"
     return read_interrogatives(path) if path.is_file() else None
 
 
 @dataclass(frozen=True)
 class Side:
-    """What the measures know of the tokens of one side of a batch. All tensors are (B, T).
+    """Properties of the tokens of one side of a batch. All tensors are (B, T).
 
     Attributes:
-        position: place of a token within its sentence from 0, whichever side is padded; −1 for padding.
-        word: number of the token's word within its sentence; −1 for padding, ``</s>`` and ``<s>``.
+        position: position of a token in its sentence from 0, independent of padding; −1 for padding.
+        word: index of the token's word in its sentence; −1 for padding, ``</s>`` and ``<s>``.
         eos: true for ``</s>``: the last token of a source, the first that a decoder reads.
-        punctuation: true for a piece of punctuation alone.
+        punctuation: true for a piece that is only punctuation.
         question: true for a question mark.
-        interrogative: true for each piece of an interrogative word; None without a list of them.
+        interrogative: true for each piece of an interrogative word; None without a list of such words.
         final_stop: in a sentence without a question mark, true for its last piece if that is punctuation.
     """
 
@@ -80,18 +82,18 @@ class Side:
 
 
 class Pieces:
-    """The symbols of a dictionary as the pieces of words.
+    """The symbols of a vocabulary as pieces of words.
 
-    Under ``sentencepiece`` a word begins at ``▁``, and at the beginning of a sentence. Since this text is not
-    tokenised, a piece of punctuation alone is a word of its own and parts what is around it: ``▁Sofa`` and
-    ``.`` are two words. Under ``subword_nmt`` a word ends with a piece without ``@@``, or where the sentence
-    ends. ``</s>`` belongs to no word. ``<unk>`` is a piece without a mark.
+    With ``sentencepiece``, a word starts at ``▁`` and at the start of a sentence. Since this text is not
+    tokenised, a piece that is only punctuation is a word of its own and separates its neighbours: ``▁Sofa``
+    and ``.`` are two words. With ``subword_nmt``, a word ends with a piece without ``@@`` or at the end of
+    the sentence. ``</s>`` belongs to no word. ``<unk>`` is a piece without a mark.
 
     Args:
-        dictionary: of the language.
-        language: its code, to find its interrogative words.
-        scheme: of :data:`SCHEMES`; None detects it.
-        interrogatives: words in the place of the language's list.
+        dictionary: vocabulary of the language.
+        language: language code, to find its interrogative words.
+        scheme: one of :data:`SCHEMES`; None detects it.
+        interrogatives: words that replace the built-in list.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class Pieces:
         if self.scheme not in SCHEMES:
             raise UserError(f"--bpe {self.scheme!r} is unknown: choose from {', '.join(SCHEMES)}")
         self.interrogatives = interrogatives or known_interrogatives(language)
-        # Where words are not parted by spaces, a word of our list is often one piece of what ▁ begins.
+        # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = language in _UNSPACED
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
         symbols = dictionary.symbols
@@ -134,11 +136,11 @@ class Pieces:
         return self._tables[table][tokens]
 
     def words(self, tokens: Tensor, *, part_punctuation: bool = True) -> Tensor:
-        """Number of each token's word within its sentence, from 0; −1 for what belongs to none.
+        """Index of each token's word in its sentence, from 0; −1 for tokens outside words.
 
         Args:
             tokens: (B, T), padded on either side.
-            part_punctuation: as the class says; False for words as spaces part them in the text.
+            part_punctuation: punctuation separates words, as described for the class; False splits at spaces.
 
         Returns:
             (B, T).
@@ -159,7 +161,7 @@ class Pieces:
         return numbers.masked_fill(special, -1)
 
     def side(self, tokens: Tensor) -> Side:
-        """All that the measures ask of tokens (B, T), padded on either side."""
+        """The properties of tokens (B, T), padded on either side."""
         real = tokens.ne(self._padding)
         word = self.words(tokens)
         punctuation, question = self._look_up("punctuation", tokens), self._look_up("question", tokens)
@@ -196,10 +198,10 @@ class Pieces:
 
 
 def _shifted(flags: Tensor, first: bool) -> Tensor:
-    """Each token's predecessor's flag, (B, T); ``first`` where there is none."""
+    """The flag of each token's predecessor, (B, T); ``first`` for the first token."""
     return torch.cat([torch.full_like(flags[:, :1], first), flags[:, :-1]], dim=1)
 
 
 def _is_punctuation(text: str) -> bool:
-    """Whether a piece consists of characters of Unicode's punctuation categories (P…), at least one."""
+    """Whether a nonempty piece consists of characters of Unicode's punctuation categories (P…)."""
     return text != "" and all(unicodedata.category(letter).startswith("P") for letter in text)

@@ -1,4 +1,4 @@
-"""The head report: one HTML page that needs nothing else, of one model or of several side by side."""
+"""The head report: a self-contained HTML page about one model or several side by side."""
 
 from .page import write_report
 

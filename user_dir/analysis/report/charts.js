@@ -1,4 +1,4 @@
-// Axes and marks in SVG. Colours are classes, so that light and dark are the style sheet's.
+// Axes and marks in SVG. Colours are set by classes, so the style sheet handles light and dark mode.
 
 const SIZE = { width: 400, height: 260, left: 46, right: 12, top: 12, bottom: 42 };
 
@@ -11,7 +11,7 @@ function ticks(low, high, count = 5) {
   return range(last - first + 1).map((index) => Number(((first + index) * step).toPrecision(12)));
 }
 
-// A frame with axes. x and y: {low, high, label, ticks?}. Marks go into .plot, placed by .sx and .sy.
+// A frame with axes. x and y: {low, high, label, ticks?}. Add marks to .plot, positioned by .sx and .sy.
 function frame({ label, x, y, format = String }) {
   const { width, height, left, right, top, bottom } = SIZE;
   const sx = (value) => left + ((value - x.low) / (x.high - x.low)) * (width - left - right);
@@ -37,7 +37,7 @@ function frame({ label, x, y, format = String }) {
 
 const path = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
-// The outline of a histogram over equal bins on [0, 1], closed on the axis.
+// The outline of a histogram with equal bins on [0, 1], closed at the axis.
 function outline(shares, sx, sy) {
   const points = [[sx(0), sy(0)]];
   shares.forEach((share, index) => {
@@ -56,7 +56,7 @@ function marker(index, x, y, text) {
   return fill(shapes[index % shapes.length](), { class: `marker model-${index % 6}` }, [svg("title", {}, text)]);
 }
 
-// A figure for each attention type that any of the models has, beside each other.
+// A figure for each attention type, side by side.
 function panels(types, draw) {
   return html("div", { class: "panels" }, types.map((type) =>
     html("figure", { class: "panel" }, html("figcaption", {}, type.title), draw(type))));

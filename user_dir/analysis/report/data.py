@@ -1,4 +1,4 @@
-"""The page's data, as plain values that become JSON."""
+"""The data of the page, as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..maps import Maps, SentenceMaps
 from ..sources import ModelAnalysis
 from ..trajectories import Trajectories
 
-# No screen shows more points of a trajectory than this.
+# More points of a trajectory than this are not visible on a screen.
 _POINTS = 240
 
 
 def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
-    """Everything that the page shows.
+    """Collect everything that the page shows.
 
     Args:
-        models: side by side, in this order.
-        sentences: how many of each model's attention maps to take in, from the first.
+        models: shown side by side in this order.
+        sentences: include the attention maps of the first N sentences of each model.
     """
     return {
         "types": [{"key": key, "title": TITLES[key]} for key in ATTENTION_TYPES],
@@ -50,7 +50,7 @@ def _model(model: ModelAnalysis, sentences: int) -> dict:
 
 
 def _rounded(row: dict) -> dict:
-    """A row of statistics as the page needs it: four decimals, no histogram."""
+    """A row of statistics for the page: four decimals, without the histogram."""
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in row.items()
@@ -63,7 +63,7 @@ def _density_counts(heads: list[dict]) -> list[int]:
 
 
 def _trajectories(trajectories: Trajectories) -> dict:
-    """At most ``_POINTS`` points, evenly taken, the first and the last among them."""
+    """At most ``_POINTS`` evenly spaced points, including the first and the last."""
     count = len(trajectories.updates)
     kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).round().astype(int))
     return {
@@ -85,7 +85,7 @@ def _maps(maps: Maps, sentences: int) -> dict:
 
 
 def _sentence(sentence: SentenceMaps) -> dict:
-    # Attention types in this order, one after the other; deflated, since zeros are many.
+    # Attention types in this order, concatenated; deflated, because many weights are zero.
     weights = b"".join(quantised(weights).tobytes() for weights in sentence.weights.values())
     return {
         "text": sentence.text,
@@ -97,10 +97,10 @@ def _sentence(sentence: SentenceMaps) -> dict:
 
 
 def quantised(weights: np.ndarray) -> np.ndarray:
-    """Weights in [0, 1] as bytes q that stand for (q/255)²: fine where weights are small.
+    """Quantise weights in [0, 1] to bytes q that represent (q/255)², which is fine for small weights.
 
-    Only what is exactly 0 becomes 0; the least that another weight stands for is 1/65025. A weight p is off
-    by at most √p/255 + 1/65025, so that 1 % is shown within 0.04 %.
+    Only an exact 0 becomes 0; the smallest other value represents 1/65025. The error of a weight p is at most
+    √p/255 + 1/65025, so 1 % is shown to within 0.04 %.
     """
     steps = np.rint(np.sqrt(weights.clip(0, 1)) * 255).astype(np.uint8)
     return np.where(weights > 0, np.maximum(steps, 1), 0).astype(np.uint8)

@@ -1,4 +1,4 @@
-// Making elements. Text only ever becomes a text node, so that no sentence is taken for markup.
+// Creating elements. Text only becomes text nodes, so it cannot be interpreted as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -31,7 +31,7 @@ function percent(share) {
   return `${value.toFixed(value >= 9.95 ? 0 : value >= 0.995 ? 1 : 2)} %`;
 }
 
-// One tooltip for the page, beside the pointer but inside the window.
+// The page's tooltip, next to the pointer but inside the window.
 function showTip(event, text) {
   const tip = document.getElementById("tip");
   tip.textContent = text;
@@ -45,8 +45,8 @@ function hideTip() {
   document.getElementById("tip").hidden = true;
 }
 
-// Arrow keys move the focus among elements of which only one is a tab stop. They stand in rows of `columns`; the
-// last row may be shorter, and is reached by going down from anywhere in the row above.
+// Arrow keys move the focus among elements of which only one is a tab stop, arranged in rows of `columns`. The
+// last row may be shorter; moving down from any element of the row above reaches it.
 function roving(nodes, columns, event, choose) {
   const moves = {
     ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns,

@@ -1,14 +1,14 @@
-// The sentence explorer: which tokens a head attends to, for a sentence, an attention type and a head of each model.
+// The sentence explorer: the tokens that a head attends to, by sentence, attention type, model and head.
 
-// What a byte q of the weights stands for; see quantised() in data.py.
+// The weight that a byte q represents; see quantised() in data.py.
 const weightOf = (q) => (q / 255) ** 2;
 
-// A token without sentencepiece's mark of the start of a word, which the style sheet draws.
+// A token without sentencepiece's mark of a word start, which the style sheet draws.
 const spoken = (token) => token.replace(/^▁(?=.)/, "");
 
-// A token of a sentence; one that the sentence has more than once has its position as a subscript.
+// Repeated tokens of a sentence are shown with their position as a subscript.
 const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
-// Chinese, Japanese and Korean: upright where a token runs down its column.
+// Chinese, Japanese and Korean text is upright in vertical column labels.
 const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
 const tokenNode = (tokens, index) => html("span", {
   class: ["piece", /^▁./.test(tokens[index]) ? "first" : "", WIDE.test(tokens[index]) ? "wide" : ""].join(" ").trim(),
@@ -20,21 +20,21 @@ const sidesOf = (sentence, type) => ({
   keys: type === "decoder_self" ? sentence.target_input : sentence.source,
 });
 
-// What the rows and columns of a map are.
+// What the rows and columns of a map represent.
 const AXES = {
   encoder_self: { queries: "source", keys: "source" },
   decoder_self: { queries: "reference", keys: "reference" },
   decoder_context: { queries: "reference", keys: "source" },
 };
 
-// Pieces joined to a sentence: of sentencepiece, of subword-nmt, or words.
+// Join pieces to a sentence, segmented by sentencepiece, by subword-nmt or not at all.
 function joined(tokens) {
   const pieces = tokens.filter((token) => token !== "</s>");
   return pieces.some((piece) => piece.startsWith("▁")) ? pieces.join("").replaceAll("▁", " ").trim()
     : pieces.join(" ").replaceAll("@@ ", "");
 }
 
-// All weights of a sentence: by attention type {shape: [L, H, T, S], q: bytes}. Unpacked when first asked for.
+// All weights of a sentence: by attention type {shape: [L, H, T, S], q: bytes}. Unpacked at the first request.
 async function unpack(maps, index) {
   const sentence = maps.sentences[index];
   if (!sentence.unpacked) {
@@ -60,7 +60,7 @@ function headOf({ shape: [, heads, queries, keys], q }, layer, head) {
   return { queries, keys, q: q.subarray(start, start + size) };
 }
 
-// The mean of all heads of all layers, as bytes like theirs.
+// The mean of all heads of all layers, quantised like them.
 function meanOf({ shape: [layers, heads, queries, keys], q }) {
   const size = queries * keys;
   const sum = new Float32Array(size);
@@ -75,7 +75,7 @@ function meanOf({ shape: [layers, heads, queries, keys], q }) {
 
 const mapOf = (weights, head) => (head.mean ? meanOf(weights) : headOf(weights, head.layer, head.head));
 
-// The weights of one head, with the rows' sum of 1 that bytes cannot quite hold; exact zeros stay so.
+// The weights of one head, with rows normalised to 1 again after quantisation; exact zeros are kept.
 function sharesOf({ queries, keys, q }) {
   const shares = Float32Array.from(q, weightOf);
   for (const row of range(queries)) {
@@ -86,8 +86,8 @@ function sharesOf({ queries, keys, q }) {
   return shares;
 }
 
-// The colours of weights, as bytes, for canvases: mixed as .heat mixes them, from the style sheet's own, so that
-// they follow light and dark.
+// The colours of weights as bytes, for canvases: mixed like .heat, from the colours of the style sheet, so that
+// they follow light and dark mode.
 function heatRamp() {
   const style = getComputedStyle(document.documentElement);
   const [low, middle, high] = ["low", "middle", "high"].map((name) => {
@@ -109,7 +109,7 @@ function paint(canvas, { queries, keys, q }, ramp) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// The heads of one model and their mean as small pictures, of which one is chosen.
+// The heads of one model and their mean as a radio group of thumbnails.
 function headPicker(model, type, choose) {
   const [layers, heads] = model.maps.shape[type];
   const statistics = (layer, head) => model.heads.find((row) => sameHead(row, { attention: type, layer, head }));
@@ -140,7 +140,7 @@ function headPicker(model, type, choose) {
   html("span", { "aria-hidden": "true" }), buttons[layers * heads],
   html("span", { class: "mean-label", "aria-hidden": "true" }, MEAN));
   return {
-    root: html("div", { class: "picking" }, html("p", { class: "note" }, "Layers down, heads across"), grid),
+    root: html("div", { class: "picking" }, html("p", { class: "note" }, "Rows are layers, columns are heads"), grid),
     mark(chosen) {
       buttons.forEach((button, index) => {
         const on = samePlace(places[index], chosen);
@@ -158,12 +158,12 @@ const samePlace = (one, other) => (one.mean || other.mean ? one.mean === other.m
   : one.layer === other.layer && one.head === other.head);
 const exists = ([layers, heads], place) => place.mean || (place.layer < layers && place.head < heads);
 
-// Queries down, keys across; an exact zero is an empty cell.
+// Rows are queries, columns are keys; exact zeros are empty cells.
 function matrix(sentence, type, map, chosen, choose) {
   const { queries, keys } = sidesOf(sentence, type);
   const decoding = type !== "encoder_self";
   const weight = (row, key) => map[row * keys.length + key];
-  const read = [...sentence.target_input, ...sentence.target.slice(-1)]; // what follows a query is read next
+  const read = [...sentence.target_input, ...sentence.target.slice(-1)]; // the token after a query is read next
   const buttons = queries.map((token, row) => html("button", {
     type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
     onclick: () => choose(row),
@@ -206,7 +206,7 @@ function matrix(sentence, type, map, chosen, choose) {
   };
 }
 
-// In words and bars, what the chosen query attends to.
+// The tokens that the chosen query attends to, as text and bars.
 function readout(sentence, type, map, row) {
   const { queries, keys } = sidesOf(sentence, type);
   const possible = type === "decoder_self" ? row + 1 : keys.length;
@@ -214,7 +214,7 @@ function readout(sentence, type, map, row) {
     .filter((each) => each.share).sort((one, other) => other.share - one.share);
   const zeros = possible - attended.length;
   const rest = zeros === 0 ? "; no weight is exactly 0"
-    : zeros === 1 ? "; the weight of the other is exactly 0" : `; the weights of the other ${zeros} are exactly 0`;
+    : zeros === 1 ? "; the other weight is exactly 0" : `; the other ${zeros} weights are exactly 0`;
   return [
     html("p", {}, html("strong", {}, tokenNode(queries, row)), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
     html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
@@ -225,7 +225,7 @@ function readout(sentence, type, map, row) {
   ];
 }
 
-// One model's side of the explorer. state.chooseQuery and state.chooseHead tell the other sides of a choice made here.
+// One model's panel of the explorer. state.chooseQuery and state.chooseHead pass a choice on to the other panels.
 function explorerPanel(model, index, state) {
   const body = html("div");
   const heading = html("h3", { id: `panel-${index}` }, model.name);
@@ -289,7 +289,7 @@ function explorerPanel(model, index, state) {
     mark: () => mark(),
     show: () => show(),
     chosen: (type) => chosen[type],
-    // Whether the model has such a head, which is then chosen.
+    // Choose a head; returns whether the model has it.
     choose(type, head) {
       if (!(type in model.maps.shape) || !exists(model.maps.shape[type], head)) return false;
       chosen[type] = head;
@@ -317,7 +317,7 @@ function explorer(data) {
       }
       remember();
     },
-    // At first the sparsest head of all models: it shows most.
+    // Start with the sparsest head of all models, which is the most telling.
     start(type, model) {
       const rows = models.flatMap((each) => each.heads).filter((row) => row.attention === type);
       const sparsest = rows.reduce((best, row) => (row.density < best.density ? row : best));
@@ -349,7 +349,7 @@ function explorer(data) {
 
   const placeText = (head) => (head.mean ? "mean" : `${head.layer}.${head.head}`);
 
-  // Into the page's address, so that it can be sent or bookmarked.
+  // Store the choice in the page's URL, so that it can be shared or bookmarked.
   function remember() {
     const heads = sides.map((side) => side.chosen(state.type)).filter(Boolean).map(placeText);
     const values = {
@@ -359,7 +359,7 @@ function explorer(data) {
     history.replaceState(null, "", `#explorer?${new URLSearchParams(values)}`);
   }
 
-  // From the page's address; what makes no sense there is left as it is.
+  // Restore the choice from the page's URL; invalid values are ignored.
   function follow(values) {
     const number = (text) => (/^\d{1,6}$/.test(text ?? "") ? Number(text) : null);
     if (types.some((type) => type.key === values.get("attention"))) setType(values.get("attention"));
@@ -414,8 +414,8 @@ function explorer(data) {
     note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
-      range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; exactly 0 is left empty"),
-    html("p", { class: "note" }, "A subscript is the position of a token that the sentence has more than once."));
+      range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; cells of exactly 0 are empty"),
+    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence."));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();

@@ -1,4 +1,4 @@
-// The figures of the paper, each from the data of all models to an element.
+// The figures of the paper: functions from the data of all models to an element.
 
 const typesOf = (data) => data.types.filter((type) =>
   data.models.some((model) => model.heads.some((row) => row.attention === type.key)));
@@ -9,7 +9,7 @@ function layerClass(layer, layers) {
   return `layer-${layers > 1 ? Math.round((layer * (LAYER_SHADES - 1)) / (layers - 1)) : 0}`;
 }
 
-// The same for all models, so that they can be compared.
+// The same scale for all models, so that they can be compared.
 function alphaScale(data) {
   const all = data.models.flatMap((model) => (model.trajectories?.heads ?? []).flatMap((row) => row.alpha));
   const [low, high] = all.reduce(([least, most], alpha) => [Math.min(least, alpha), Math.max(most, alpha)],
@@ -69,8 +69,8 @@ function trajectoryChart(model, type, scale, choose) {
 
   fill(chart.root, {
     tabindex: 0, role: "group", "aria-roledescription": "line chart",
-    "aria-label": `α of the ${rows.length} heads of ${type.title} over updates. Up and down go from head to head, ` +
-      "left and right through the updates, Enter shows the head in the explorer.",
+    "aria-label": `α of the ${rows.length} heads of ${type.title} over updates. Up and down select a head, ` +
+      "left and right an update, Enter shows the head in the explorer.",
     onpointermove(event) {
       const { index, at } = nearest(event);
       showTip(event, show(index, at));
@@ -91,14 +91,14 @@ function trajectoryChart(model, type, scale, choose) {
   return [chart.root, said];
 }
 
-// The checkpoint's update, if the log goes on after it; else null.
+// The checkpoint's update if the log continues beyond it, else null.
 function updatesAfter(model) {
   const { updates } = model.trajectories;
   const update = model.about.update;
   return update && update < updates[updates.length - 1] ? update : null;
 }
 
-// What the log has beyond the checkpoint is pale, and a line marks where it was saved.
+// Fade the part of the log beyond the checkpoint, and mark the checkpoint with a line.
 function beyond(chart, update) {
   const [x, top, bottom] = [chart.sx(update), SIZE.top, SIZE.height - SIZE.bottom];
   const left = x > SIZE.width / 2;
@@ -116,9 +116,9 @@ function trajectories(data, choose) {
     const layers = 1 + Math.max(...heads.map((row) => row.layer));
     const after = updatesAfter(model);
     const notes = [
-      after === null ? null : `The checkpoint was saved at update ${whole(after)}. Later α's of the log are pale: ` +
-        "everything else on this page describes the checkpoint.",
-      recorded > updates.length ? `The lines are drawn through ${updates.length} of ${whole(recorded)} records.` : null,
+      after === null ? null : `The checkpoint was saved at update ${whole(after)}. Later values of α are faded: ` +
+        "the rest of this page describes the checkpoint.",
+      recorded > updates.length ? `The lines show ${updates.length} of ${whole(recorded)} recorded updates.` : null,
     ];
     return [
       html("h3", {}, model.name),

@@ -1,4 +1,4 @@
-// The page: its sections, in this order, as far as there are data for them.
+// The page: its sections, if there is data for them.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
@@ -8,30 +8,30 @@ const parts = [
   ["models", "Models", () => summary(data), null],
   ["trajectories", "α over training", () => trajectories(data, choose),
     data.models.some((model) => model.trajectories)
-      ? "Each line is a head; its shade shows the layer. Point at a line for its name, click it to see the head at work."
-      : "No α log was given: train with --alpha-log FILE to get one."],
-  ["alphas", "Learned α", () => alphaHistograms(data), "How many heads have which α."],
+      ? "Each line is a head; its colour shows the layer. Hover over a line to see its name, click it to explore the head."
+      : "No α log was given. Train with --alpha-log FILE to record one."],
+  ["alphas", "Learned α", () => alphaHistograms(data), "The number of heads with each value of α."],
   ["densities", "Density",  () => densityHistograms(data),
     "The share of all possible query–key pairs whose weight is above zero, for every head on every sentence."],
   ["layers", "Density by layer", () => sortedDensities(data),
-    "The heads of each layer, sorted by mean density. The union of their supports is what the layer as a whole attends to."],
+    "The heads of each layer, sorted by mean density. The union of their supports is the set of pairs that any head of the layer attends to."],
   ["diversity", "Diversity of the heads", () => diversity(data),
-    "Jensen–Shannon divergence between the heads of a layer, divided by log H: 0 if all heads attend alike, at most 1."],
-  ["roles", "Roles", () => roles(data, choose), "Heads that do one recognisable thing: a measure of theirs reaches the threshold."],
+    "Jensen–Shannon divergence between the heads of a layer, divided by log H: 0 if all heads are identical, at most 1."],
+  ["roles", "Roles", () => roles(data, choose), "Heads with a recognisable function: one of their measures reaches a threshold."],
   ["explorer", "Sentence explorer", () => {
     if (!withMaps) return null;
     exploring = explorer(data);
     return exploring.root;
   }, withMaps
-    ? "Which tokens a head attends to: choose the head by its picture, then a query by its row. The address of the page " +
-      "keeps what you chose."
-    : "No attention maps were given: write them with head_stats.py --dump-attention."],
-  ["heads", "Every head", () => heads(data, choose), "All measures of all heads: L is the layer, H the head. Click a column's name to sort by it."],
+    ? "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps " +
+      "your choice."
+    : "No attention maps were given. Write them with head_stats.py --dump-attention."],
+  ["heads", "Every head", () => heads(data, choose), "All measures of all heads; L is the layer, H the head. Click a column header to sort."],
 ];
 
 let exploring = null;
 
-// Show a head in the explorer, from wherever it was named.
+// Show a head in the explorer, from anywhere on the page.
 function choose(model, row) {
   if (!model.maps) return;
   exploring.choose(model, row).then(() => {
@@ -45,7 +45,7 @@ function showExplorer(behavior) {
   section.querySelector("h2").focus({ preventScroll: true });
 }
 
-// An address like #explorer?sentence=3&head=1.2 opens the page there.
+// A URL such as #explorer?sentence=3&head=1.2 opens the explorer there.
 function follow() {
   const chosen = exploring && location.hash.match(/^#explorer[?](.*)$/);
   return chosen ? exploring.follow(new URLSearchParams(chosen[1])).then(() => showExplorer("auto")) : null;

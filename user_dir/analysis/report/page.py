@@ -1,4 +1,4 @@
-"""The page: template, style, script and data in one file."""
+"""Assembles template, style, scripts and data into one page."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SCRIPTS = ("elements.js", "charts.js", "figures.js", "tables.js", "explorer.js"
 def write_report(models: list[ModelAnalysis], path: str | Path, sentences: int = 50) -> None:
     """Write the page about ``models`` to ``path``, with the attention maps of the first ``sentences``.
 
-    It loads nothing: it works from a file:// address and without a network.
+    The page loads no other files, so it works from a file:// address and without a network.
     """
     write_text(Path(path), report_page(models, sentences))
 
 
 def report_page(models: list[ModelAnalysis], sentences: int = 50) -> str:
-    """The page as text."""
+    """The page as a string."""
     title = "What the heads learned: " + ", ".join(model.name for model in models)
     parts = {
         "title": escape(title),
@@ -37,7 +37,7 @@ def report_page(models: list[ModelAnalysis], sentences: int = 50) -> str:
 
 
 def script_safe(text: str) -> str:
-    """JSON that may stand inside a script element: no ``<`` in it can end the element or open a comment."""
+    """Escape JSON for a script element, so that no ``<`` can end the element or open a comment."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 

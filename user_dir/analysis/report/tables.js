@@ -1,4 +1,4 @@
-// The tables: the models, the roles, and every head.
+// The tables of models, roles and heads.
 
 const table = (caption, head, rows) =>
   html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
@@ -7,7 +7,7 @@ const table = (caption, head, rows) =>
 
 const column = (text, attributes = {}) => html("th", { scope: "col", ...attributes }, text);
 
-// A head's name as a button that shows it in the explorer; plain text where there are no maps.
+// A head's name as a button that shows it in the explorer, or as plain text if there are no maps.
 const headButton = (model, row, text, choose) => !model.maps ? text : html("button", {
   type: "button", class: "link", "aria-label": `Show ${row.attention} ${headName(row)} in the explorer`,
   onclick: () => choose(model, row),
@@ -104,7 +104,7 @@ function heads(data, choose) {
       return header;
     });
     const caption = `Every head of ${model.name}`;
-    // Drawn when first opened: it is long.
+    // Drawn when first opened, because it is long.
     return html("details", { ontoggle: () => body.hasChildNodes() || draw() }, html("summary", {}, caption),
       html("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": caption },
         html("table", { class: "data" }, html("caption", { class: "hidden" }, caption),
