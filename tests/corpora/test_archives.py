@@ -71,9 +71,7 @@ def test_a_leading_dot_is_no_part_of_a_name(tmp_path):
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 def test_a_missing_member_names_its_like(tmp_path, make):
     path = make(tmp_path / "x.tgz")
-    with pytest.raises(
-        UserError, match=r"x\.tgz has no member dev/c\.en; the nearest it has are dev/[ab]\.en"
-    ):
+    with pytest.raises(UserError, match=r"x\.tgz has no member dev/c\.en; similar members are dev/[ab]\.en"):
         extract(path, ["dev/c.en"], tmp_path / "out")
 
 
@@ -84,7 +82,7 @@ def test_a_truncated_archive(tmp_path, make, share):
     path = make(tmp_path / "x.tgz", files)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(UserError, match=r"x\.tgz is not a whole archive") as caught:
+    with pytest.raises(UserError, match=r"x\.tgz is incomplete or corrupt") as caught:
         extract(path, ["dev/a.en"], tmp_path / "out")
     assert "\n" not in str(caught.value)
 
@@ -94,13 +92,13 @@ def test_a_damaged_zip(tmp_path):
     data = bytearray(path.read_bytes())
     data[45] ^= 255
     path.write_bytes(data)
-    with pytest.raises(UserError, match="is not a whole archive"):
+    with pytest.raises(UserError, match="is incomplete or corrupt"):
         extract(path, ["dev/a.en"], tmp_path / "out")
 
 
 def test_what_is_no_archive(tmp_path):
     (tmp_path / "x.tgz").write_text("<html>Sign in to download</html>")
-    with pytest.raises(UserError, match="is not a whole archive"):
+    with pytest.raises(UserError, match="is incomplete or corrupt"):
         extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
 
 
@@ -108,7 +106,7 @@ def test_what_is_no_archive(tmp_path):
 @pytest.mark.parametrize("name", ["../evil", "dev/../../evil", "/tmp/evil", "..\\evil", "C:evil"])
 def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
     path = make(tmp_path / "in.tgz", {name: b"evil", **FILES})
-    with pytest.raises(UserError, match="leads out of its folder"):
+    with pytest.raises(UserError, match="a path outside its folder"):
         extract(path, ["dev/a.en"], tmp_path / "deep" / "out")
     assert not list(tmp_path.rglob("evil"))
 
@@ -116,7 +114,7 @@ def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
 def test_links_in_a_members_place_are_refused(tmp_path, kind):
     path = make_tar(tmp_path / "x.tgz", links=[("dev/link", kind)])
-    with pytest.raises(UserError, match="dev/link is a link or no plain file"):
+    with pytest.raises(UserError, match="dev/link is not a regular file"):
         extract(path, ["dev/link"], tmp_path / "out")
 
 
@@ -155,5 +153,5 @@ def test_links_in_a_zip_are_refused(tmp_path):
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr(entry, "/etc/passwd")
-    with pytest.raises(UserError, match="link is a link or no plain file"):
+    with pytest.raises(UserError, match="link is not a regular file"):
         extract(tmp_path / "x.zip", ["link"], tmp_path / "out")

@@ -53,7 +53,7 @@ def test_the_binarised_data_are_the_text(data, raw, folder):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["tinny"], "error: there is no corpus 'tinny'; the known ones are iwslt14-de-en, "),
+        (["tinny"], "error: there is no corpus 'tinny'; choose from iwslt14-de-en, "),
         (["tiny", "--raw", "nowhere"], "error: --raw nowhere is not a folder"),
         (["tiny", "--raw", "{raw}", "--vocab-size", "99999"], "error: the training text is too small"),
         (["tiny", "--data", "/dev/null"], "error: there is no corpus 'tiny'"),

@@ -53,32 +53,32 @@ def flipped(content: bytes, place: int) -> bytes:
 
 BROKEN = {
     "test.de-en.en.bin": {
-        "cut short": (lambda all: all[:-1], "bytes, but its index tells of"),
-        "too long": (lambda all: all + b"\0", "bytes, but its index tells of"),
-        "empty": (lambda all: b"", "bytes, but its index tells of"),
+        "cut short": (lambda all: all[:-1], "bytes, but"),
+        "too long": (lambda all: all + b"\0", "bytes, but"),
+        "empty": (lambda all: b"", "bytes, but"),
         "other symbols": (
             lambda all: struct.pack("<H", 24) + all[2:],
             "has the symbol 24, but its dictionary only 24",
         ),
-        "gone": (None, "there is no"),
+        "gone": (None, "no file"),
     },
     "test.de-en.de.idx": {
-        "cut short": (lambda all: all[:-3], "broken, or cut short"),
+        "cut short": (lambda all: all[:-3], "is corrupt or truncated"),
         "cut in its header": (lambda all: all[:12], "no index of binarised data"),
         "empty": (lambda all: b"", "no index of binarised data"),
         "other magic": (lambda all: b"X" + all[1:], "no index of binarised data"),
-        "other type": (lambda all: all[:17] + b"\x63" + all[18:], "broken, or cut short"),
-        "other count": (lambda all: flipped(all, 18), "broken, or cut short"),
-        "other size": (lambda all: flipped(all, 26), "do not follow one another"),
-        "other place": (lambda all: flipped(all, len(all) - 8), "do not follow one another"),
+        "other type": (lambda all: all[:17] + b"\x63" + all[18:], "is corrupt or truncated"),
+        "other count": (lambda all: flipped(all, 18), "is corrupt or truncated"),
+        "other size": (lambda all: flipped(all, 26), "are not contiguous"),
+        "other place": (lambda all: flipped(all, len(all) - 8), "are not contiguous"),
     },
     "dict.en.txt": {
-        "no count": (lambda all: b"word0\n", "no dictionary of fairseq's"),
-        "no number": (lambda all: b"word0 many\n", "no dictionary of fairseq's"),
-        "a word twice": (lambda all: all + all, "no dictionary of fairseq's"),
-        "no UTF-8": (lambda all: b"\xff 1\n", "no dictionary of fairseq's"),
+        "no count": (lambda all: b"word0\n", "not a fairseq dictionary"),
+        "no number": (lambda all: b"word0 many\n", "not a fairseq dictionary"),
+        "a word twice": (lambda all: all + all, "not a fairseq dictionary"),
+        "no UTF-8": (lambda all: b"\xff 1\n", "not a fairseq dictionary"),
         "another size": (lambda all: b"word0 1\n", "has the symbol 23, but its dictionary only 5"),
-        "gone": (None, "there is no dictionary"),
+        "gone": (None, "no dictionary"),
     },
 }
 
@@ -104,7 +104,7 @@ def test_sides_of_unequal_length(folder):
 
 
 def test_a_split_that_is_not_there(folder):
-    with pytest.raises(UserError, match=r"there is no .*valid\.de-en\.de\.idx"):
+    with pytest.raises(UserError, match=r"no file .*valid\.de-en\.de\.idx"):
         check_split(folder, "valid", PAIR)
-    with pytest.raises(UserError, match="there is no dictionary"):
+    with pytest.raises(UserError, match="no dictionary"):
         read_dictionary(folder, "fr")

@@ -29,7 +29,7 @@ def test_several_at_once(tmp_path):
 
 def test_a_torn_gzip_file(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(CONTENT)[:-9])
-    with pytest.raises(UserError, match=r"a\.gz is not a whole gzip file"):
+    with pytest.raises(UserError, match=r"a\.gz is an incomplete gzip file"):
         checksums(tmp_path / "a.gz", ["sha256"])
 
 

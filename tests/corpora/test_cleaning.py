@@ -69,11 +69,11 @@ def test_limits_are_read_by_unit(tmp_path):
     [
         (
             "clean: {chars: {max: 9}}",
-            "line 11: clean: there is no filter 'chars'; there are words, moses_tokens",
+            "line 11: clean: unknown filter 'chars'; choose from words, moses_tokens",
         ),
         ("clean: {words: 9}", "clean: words must be a mapping of min, max and ratio"),
         ("clean: {words: {maximum: 9}}", "clean: words must be a mapping of min, max and ratio"),
-        ("clean: {words: {max: 0}}", "clean: words: max is 0, but must be a whole number above 0"),
+        ("clean: {words: {max: 0}}", "clean: words: max is 0, but must be a positive integer"),
         ("clean: {words: {max: many}}", "clean: words: max is 'many'"),
         ("clean: {words: {ratio: 0.5}}", "clean: words: ratio is 0.5, but must be a number of 1 or more"),
         ("clean: {words: {min: true}}", "clean: words: min is True"),

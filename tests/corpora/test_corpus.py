@@ -23,7 +23,7 @@ def test_a_corpus_of_the_repository_may_live_in_another_data_folder(tmp_path):
 
 def test_an_unknown_corpus_lists_the_known_ones(data):
     assert {"tiny", "toy"} <= set(known_corpora(data))
-    with pytest.raises(UserError, match=r"no corpus 'tinny'; the known ones are .*tiny, toy"):
+    with pytest.raises(UserError, match=r"no corpus 'tinny'; choose from .*tiny, toy"):
         load_corpus("tinny", data)
 
 

@@ -55,13 +55,13 @@ def test_a_good_file(url, tmp_path, name, checksums, how):
     [
         ("good/text.gz", None, {"sha256": "0" * 64}, f"sha256 {SHA256} instead of {'0' * 64}"),
         ("good/archive.tgz", None, {"md5": "0" * 32}, f"md5 {MD5} instead of {'0' * 32}"),
-        ("wrong/plain", None, {"sha256": SHA256}, "is not the file expected: sha256"),
-        ("good/plain", 99, {}, r"is not the file expected: 110,000 bytes instead of 99"),
+        ("wrong/plain", None, {"sha256": SHA256}, "is not the expected file: sha256"),
+        ("good/plain", 99, {}, r"is not the expected file: 110,000 bytes instead of 99"),
         ("missing/text.gz", None, {"sha256": SHA256}, "answered 404 Not Found"),
         ("half/text.gz", None, {}, r"broke after [\d,]+ of [\d,]+ bytes"),
-        ("unsized/text.gz", None, {"sha256": SHA256}, "not a whole gzip file"),
-        ("unsized/text.gz", None, {}, "not a whole gzip file"),
-        ("unsized/plain", None, {"sha256": SHA256}, "is not the file expected: sha256"),
+        ("unsized/text.gz", None, {"sha256": SHA256}, "an incomplete gzip file"),
+        ("unsized/text.gz", None, {}, "an incomplete gzip file"),
+        ("unsized/plain", None, {"sha256": SHA256}, "is not the expected file: sha256"),
     ],
 )
 def test_a_bad_file_leaves_nothing_behind(url, tmp_path, path, size, checksums, complaint):

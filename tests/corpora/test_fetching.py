@@ -91,7 +91,7 @@ def test_a_broken_download_is_taken_up_by_the_next_run(tmp_path, published):
 def test_a_wrong_archive_is_never_used(tmp_path, published):
     with serving(published) as url:
         described(tmp_path, published, f"{url}/wrong")
-        with pytest.raises(UserError, match=r"is not the file expected: sha256 \w+ instead of \w+; .* --raw"):
+        with pytest.raises(UserError, match=r"is not the expected file: sha256 \w+ instead of \w+; .* --raw"):
             prepared(tmp_path)
     assert not [path for path in (tmp_path / "data" / NAME).rglob("*") if path.is_file()][1:]
 

@@ -45,7 +45,7 @@ def test_every_split_or_some(tmp_path):
     [
         (
             "normalise: {test: [lower_case]}",
-            "there is no split 'test'; there are every, train, valid, big_test",
+            "unknown split 'test'; choose from every, train, valid, big_test",
         ),
         (
             "normalise: {train: [lowercase]}",

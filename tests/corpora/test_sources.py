@@ -50,10 +50,10 @@ def test_held_out_and_references(tmp_path):
         ("{file: 't.{language}', form: tmx}", "with an unknown 'form'"),
         (
             "{file: 't.{language}', format: csv}",
-            "with the format 'csv'; there are lines, ted_tags, segments, tmx",
+            "with the format 'csv'; choose from lines, ted_tags, segments, tmx",
         ),
         ("{file: 't.{language}', reference: 'o.{language}'}", "train has none"),
-        ("'{language}.tmx'", "but must be one file, as TMX is"),
+        ("'{language}.tmx'", "but TMX must be a single file"),
         ("{held_out: 23}", "only valid can be held_out"),
     ],
 )
@@ -65,5 +65,5 @@ def test_what_cannot_be_understood(tmp_path, train, complaint):
 
 @pytest.mark.parametrize("every", ["1", "0", "x", "true"])
 def test_bad_held_out(tmp_path, every):
-    with pytest.raises(UserError, match="only valid can be held_out, every 2nd pair or rarer"):
+    with pytest.raises(UserError, match="only valid can be held_out, with a number of at least 2"):
         sources_of(described(tmp_path, valid=f"{{held_out: {every}}}"), "valid")

@@ -72,7 +72,7 @@ def test_an_error_on_either_side_comes_out():
 
 
 def test_a_killed_worker_is_one_sentence():
-    with pytest.raises(UserError, match=r"killed from outside, .* give fewer --workers"):
+    with pytest.raises(UserError, match=r"worker process was killed, .* use fewer --workers"):
         list(map_batches(killed, range(20), 2))
 
 

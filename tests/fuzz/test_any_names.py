@@ -367,7 +367,7 @@ def test_a_link_to_a_raw_file_is_read_but_told_of(place, caplog):
     (folder / "raw" / "train.de").rename(real)
     (folder / "raw" / "train.de").symlink_to(real)
     use_corpus(place)
-    assert f"raw/train.de is a link; what is read is {real}" in caplog.text
+    assert f"raw/train.de is a link; reading {real}" in caplog.text
     assert len([record for record in caplog.records if "is a link" in record.message]) == 1
     real.unlink()
 

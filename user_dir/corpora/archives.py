@@ -1,4 +1,4 @@
-"""Members of an archive (tar, packed in any way, or zip) as files of their own."""
+"""Extraction of members of archives (zip, or tar with any compression)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BROKEN = (
     lzma.LZMAError,
     gzip.BadGzipFile,
     RuntimeError,
-    # Of headers that say something else than they should, tarfile and zipfile raise whatever they come upon.
+    # For malformed headers, tarfile and zipfile raise various exceptions.
     ArithmeticError,
     LookupError,
     TypeError,
@@ -44,21 +44,21 @@ BROKEN = (
 
 
 def is_archive(name: str) -> bool:
-    """Whether a file of this name is an archive, of which members are to be taken out."""
+    """Whether a file name is that of an archive whose members are extracted."""
     return re.search(ENDINGS + "$", name) is not None
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """``folder/x.tgz/inner/file`` → ``folder/x.tgz`` and ``inner/file``; a file of its own has no member."""
+    """``folder/x.tgz/inner/file`` → ``folder/x.tgz`` and ``inner/file``; None if it is no archive."""
     found = re.search(ENDINGS + "/", name)
     return (name[: found.end() - 1], name[found.end() :]) if found else (name, None)
 
 
 def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
-    """Write the named members under ``folder``, each under its own name.
+    """Extract the named members to ``folder``, keeping their names.
 
-    The archive is read once from end to end, never into memory. Raises a ``UserError`` where it is not whole,
-    lacks a member, holds a name that leaves the folder, or has a link in a member's place.
+    The archive is streamed once and never held in memory. Raises UserError if it is incomplete, lacks a
+    member, contains a name outside the folder, or has a link in place of a member.
     """
     wanted = set(members)
     try:
@@ -70,14 +70,14 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
                 if name not in wanted:
                     continue
                 if not plain:
-                    raise UserError(f"{archive}: its member {name} is a link or no plain file; get it again")
+                    raise UserError(f"{archive}: its member {name} is not a regular file; download it again")
                 with read() as source:
                     _copy(source, within(folder, folder / name), size, archive)
                 wanted.discard(name)
     except UserError:
         raise
     except OSError as error:
-        if error.errno is None:  # a decompressor's
+        if error.errno is None:  # raised by a decompressor
             raise _broken(archive, error) from None
         raise UserError(f"cannot extract {archive}: {error.filename or folder}: {error.strerror}") from None
     except BROKEN as error:
@@ -88,9 +88,9 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
 
 @contextmanager
 def _open(archive: Path):
-    """Entries in turn: name, size, whether it is a plain file, and a function that opens it.
+    """Yield the entries: name, size, whether it is a regular file, and a function that opens it.
 
-    What the file holds decides, not its name: a zip may stand in for a tar.
+    The content determines the format, not the name: a zip may replace a tar.
     """
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as file:
@@ -109,13 +109,13 @@ def _open(archive: Path):
                     yield (
                         each.name.removeprefix("./"),
                         each.size,
-                        each.isreg() and not each.issparse(),  # which may claim any size
+                        each.isreg() and not each.issparse(),  # sparse files may claim any size
                         partial(file.extractfile, each),
                     )
                     bar.update(raw.tell() - bar.n)
 
             yield entries()
-        while unpacked.read(1 << 20):  # tarfile takes a torn end for the end
+        while unpacked.read(1 << 20):  # tarfile ignores a truncated end
             pass
 
 
@@ -134,7 +134,7 @@ def _require_inside(archive: Path, name: str) -> None:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name):
         raise UserError(
-            f"{archive} holds {name!r}, a name that leads out of its folder; do not use it, get it again"
+            f"{archive} contains {name!r}, a path outside its folder; do not use it, download it again"
         )
 
 
@@ -143,15 +143,15 @@ def _copy(source, target: Path, size: int, archive: Path) -> None:
     with target.open("wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
         if file.tell() != size:
-            raise UserError(f"{archive} is not a whole archive ({target.name} ends too soon); get it again")
+            raise UserError(f"{archive} is incomplete ({target.name} is truncated); download it again")
 
 
 def _broken(archive: Path, error: Exception) -> UserError:
-    reason = " ".join(str(error).split()) or "it ends too soon"
-    return UserError(f"{archive} is not a whole archive ({reason}); get it again")
+    reason = " ".join(str(error).split()) or "it is truncated"
+    return UserError(f"{archive} is incomplete or corrupt ({reason}); download it again")
 
 
 def _missing(archive: Path, name: str, seen: list[str]) -> str:
     close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
-    has = f"the nearest it has are {', '.join(close)}" if close else f"it has {len(seen):,} others"
+    has = f"similar members are {', '.join(close)}" if close else f"it has {len(seen):,} other members"
     return f"{archive} has no member {name}; {has}; is it the right archive?"

@@ -1,4 +1,4 @@
-"""Pieces to fairseq's binarised data, with one dictionary for both languages."""
+"""Converts pieces to fairseq's binarised data, with a joined dictionary for both languages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from ..errors import UserError
 
 SPECIAL = 4  # <s>, <pad>, </s> and <unk>, which fairseq adds to every dictionary
-MULTIPLE = 8  # dictionary sizes that tensor cores like
+MULTIPLE = 8  # dictionary sizes that suit tensor cores
 
 
 def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path) -> int:
-    """Write a fairseq ``dict.txt`` and return its size, fairseq's special symbols included.
+    """Write a fairseq ``dict.txt`` and return its size, including fairseq's special symbols.
 
-    It holds every piece, the most frequent one first, with its count in the segmented lines, so that a piece
-    which the training text never needed still has an id. It is filled up to a multiple of 8, as fairseq does.
+    It contains every piece, sorted by its count in the segmented lines, including pieces that do not occur in
+    the training text. It is padded to a multiple of 8, as by fairseq.
     """
     seen: Counter = Counter()
     for line in segmented:
@@ -35,7 +35,8 @@ def preprocess(
 ) -> None:
     """Run ``fairseq-preprocess`` on ``folder/SUBSET.LANGUAGE`` into ``target``.
 
-    ``subsets`` are train, valid, test, test1, … in this order. Its output goes to ``target/preprocess.out``.
+    ``subsets`` are train, valid, test, test1, … in this order. The output is logged to
+    ``target/preprocess.out``.
     """
     source_language, target_language = languages
     _, _, *tests = subsets
@@ -52,12 +53,12 @@ def preprocess(
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary"]
     command += [word for pair in arguments.items() for word in pair]
     output = target / "preprocess.out"
-    # In the folder itself, since a comma in its path would part the names given to --testpref.
+    # Run in the folder itself, because --testpref would be split at a comma in its path.
     with output.open("wb") as file:
         status = subprocess.run(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT).returncode
     if status:
         lines = output.read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(lines) if line.strip()), "no output")
         raise UserError(
-            f"fairseq-preprocess failed with status {status}: {last}; its command: {' '.join(command)}"
+            f"fairseq-preprocess failed with status {status}: {last}; the command was: {' '.join(command)}"
         )

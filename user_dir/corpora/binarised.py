@@ -1,4 +1,4 @@
-"""Is fairseq's binarised data whole? What its index promises is held against what is there."""
+"""Integrity check of fairseq's binarised data: compares the index with the data files."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from fairseq.data.indexed_dataset import _code_to_dtype
 from ..errors import UserError, one_line
 
 MAGIC = b"MMIDIDX\x00\x00"
-OLDER = b"TNTIDX\x00\x00"  # which fairseq still reads, and we do not look into
+OLDER = b"TNTIDX\x00\x00"  # still read by fairseq, but not checked here
 HEADER = "<QBQ"  # version, type of the tokens, number of sentences
 REMEDY = "prepare the corpus again, with --force"
 
 
 def read_dictionary(folder: Path, language: str) -> Dictionary:
-    """The dictionary of a side; raises ``UserError`` where it is missing or broken."""
+    """Read the dictionary of a language; raises UserError if it is missing or corrupt."""
     path = folder / f"dict.{language}.txt"
     if not path.is_file():
-        raise UserError(f"there is no dictionary {path}; {REMEDY}")
+        raise UserError(f"no dictionary {path}; {REMEDY}")
     try:
         return Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises whatever it comes upon
-        raise UserError(f"{path} is no dictionary of fairseq's ({one_line(error)}); {REMEDY}") from None
+    except Exception as error:  # fairseq may raise any exception
+        raise UserError(f"{path} is not a fairseq dictionary ({one_line(error)}); {REMEDY}") from None
 
 
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
-    """Raise a ``UserError`` unless both sides of a subset are there, whole, and fit their dictionaries.
+    """Raise UserError unless both sides of a subset exist, are complete and match their dictionaries.
 
-    Reads every token once. Data in fairseq's older formats is let through.
+    Reads every token once. Data in fairseq's older formats is not checked.
     """
     pairs = ["-".join(languages), "-".join(reversed(languages))]
     prefixes = [folder / f"{subset}.{pair}.{languages[0]}" for pair in pairs]
@@ -39,7 +39,7 @@ def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
         pair for pair, prefix in zip(pairs, prefixes) if prefix.with_name(prefix.name + ".idx").is_file()
     ]
     if not found:
-        raise UserError(f"there is no {prefixes[0]}.idx; {REMEDY}")
+        raise UserError(f"no file {prefixes[0]}.idx; {REMEDY}")
     lengths = []
     for language in languages:
         symbols = len(read_dictionary(folder, language))
@@ -53,31 +53,31 @@ def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
 
 
 def _check_side(index: Path, tokens: Path, symbols: int) -> int | None:
-    """The number of sentences of one side; None for a format that is not looked into."""
+    """The number of sentences of one side; None for a format that is not checked."""
     for path in (index, tokens):
         if not path.is_file():
-            raise UserError(f"there is no {path}; {REMEDY}")
+            raise UserError(f"no file {path}; {REMEDY}")
     content = index.read_bytes()
     if content.startswith(OLDER):
         return None
     start = len(MAGIC) + struct.calcsize(HEADER)
     if not content.startswith(MAGIC) or len(content) < start:
-        raise UserError(f"{index} is no index of binarised data; {REMEDY}")
+        raise UserError(f"{index} is not an index of binarised data; {REMEDY}")
     _, code, count = struct.unpack(HEADER, content[len(MAGIC) : start])
     kind = np.dtype(_code_to_dtype.get(code, np.float64))
     if kind.kind not in "iu" or len(content) != start + 12 * count:
-        raise UserError(f"{index} is broken, or cut short; {REMEDY}")
+        raise UserError(f"{index} is corrupt or truncated; {REMEDY}")
     sizes = np.frombuffer(content, np.int32, count, start).astype(np.int64)
     places = np.frombuffer(content, np.int64, count, start + 4 * count)
     if (sizes < 1).any() or not np.array_equal(places, (sizes.cumsum() - sizes) * kind.itemsize):
-        raise UserError(f"{index} is broken: its sentences do not follow one another; {REMEDY}")
+        raise UserError(f"{index} is corrupt: its sentences are not contiguous; {REMEDY}")
     expected, size = int(sizes.sum()) * kind.itemsize, tokens.stat().st_size
     if size != expected:
-        raise UserError(f"{tokens} has {size:,} bytes, but its index tells of {expected:,}; {REMEDY}")
+        raise UserError(f"{tokens} has {size:,} bytes, but {expected:,} according to its index; {REMEDY}")
     if size:
         values = np.memmap(tokens, kind, "r")
         if values.min() < 0 or values.max() >= symbols:
             raise UserError(
-                f"{tokens} has the symbol {values.max()}, but its dictionary only {symbols}; {REMEDY}"
+                f"{tokens} has the symbol {values.max()}, but its dictionary has {symbols} symbols; {REMEDY}"
             )
     return count

@@ -1,4 +1,4 @@
-"""Is a file the one that was published?"""
+"""Checksums of published files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CHUNK = 1 << 20
 
 
 def checksums(path: Path, algorithms: Iterable[str], name: str | None = None) -> dict[str, str]:
-    """Algorithm → hexadecimal checksum of a file's content.
+    """Hexadecimal checksums of a file's content, by algorithm.
 
-    The content of an archive is the file itself, that of another ``.gz`` what is inside, so that a text has
-    one checksum, packed or not. ``name`` decides which it is, where it is not the path's own.
+    For a ``.gz`` file that is not an archive, this is the decompressed content, so that a text has the same
+    checksum compressed or not. ``name`` overrides the path's name for this decision.
     """
     name = name or path.name
     digests = {algorithm: hashlib.new(algorithm) for algorithm in algorithms}
@@ -30,12 +30,12 @@ def checksums(path: Path, algorithms: Iterable[str], name: str | None = None) ->
                 for digest in digests.values():
                     digest.update(chunk)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path} is not a whole gzip file; delete it and get it again") from None
+        raise UserError(f"{path} is an incomplete gzip file; delete it and download it again") from None
     return {algorithm: digest.hexdigest() for algorithm, digest in digests.items()}
 
 
 def difference(found: dict[str, str], published: Download) -> str | None:
-    """In words, the first checksum that is not the published one; None if all are."""
+    """Describe the first checksum that differs from the published one; None if all match."""
     for algorithm, expected in published.checksums.items():
         if found[algorithm] != expected:
             return f"{algorithm} {found[algorithm]} instead of {expected}"

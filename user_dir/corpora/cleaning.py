@@ -1,7 +1,7 @@
-"""Which training pairs are left out: filters on the length of both sides, and a count for each reason.
+"""Filters that drop training pairs by the lengths of both sides, with a count per reason.
 
-The limits mean what they mean to Moses' ``clean-corpus-n.perl``: a side shorter than ``min`` or longer than
-``max``, or one side more than ``ratio`` times as long as the other.
+The limits are those of Moses' ``clean-corpus-n.perl``: a side shorter than ``min`` or longer than ``max``, or
+one side more than ``ratio`` times as long as the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a pair must keep to, counted in ``unit``, a key of ``UNITS``."""
+    """Limits of the lengths of a pair, counted in ``unit``, a key of ``UNITS``."""
 
     unit: str
     min: int = 1
@@ -40,18 +40,18 @@ class Limits:
 
 
 def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
-    """The filters of ``clean`` on sentences, or those on pieces; a ``UserError`` if they cannot be read."""
+    """The filters of ``clean`` on sentences, or on pieces; raises UserError if they are invalid."""
     found = []
     for unit, settings in description.clean.items():
         if unit not in UNITS:
             raise description.error(
-                "clean", f"clean: there is no filter {unit!r}; there are {', '.join(UNITS)}"
+                "clean", f"clean: unknown filter {unit!r}; choose from {', '.join(UNITS)}"
             )
         if not isinstance(settings, dict) or not settings.keys() <= {"min", "max", "ratio"}:
             raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
         for key, value in settings.items():
             if not _is_limit(key, value):
-                kind = "a number of 1 or more" if key == "ratio" else "a whole number above 0"
+                kind = "a number >= 1" if key == "ratio" else "a positive integer"
                 raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be {kind}")
         if (unit == "pieces") == pieces:
             found.append(Limits(unit, **settings))
@@ -66,9 +66,9 @@ def _is_limit(key: str, value: Any) -> bool:
 def clean(
     pairs: Iterable[Pair], languages: tuple[str, str], limits: tuple[Limits, ...]
 ) -> tuple[list[Pair], Counter]:
-    """The pairs that pass every filter, in order, and for each reason the number of pairs it dropped.
+    """Return the pairs that pass all filters, in order, and the number of dropped pairs per reason.
 
-    A pair is counted under the first filter that drops it. One with an empty side never passes.
+    A pair is counted for the first filter that drops it. Pairs with an empty side are always dropped.
     """
     kept, dropped = [], Counter()
     for pair in pairs:

@@ -1,4 +1,4 @@
-"""A corpus as the other rooms see it: its languages, its files, its test sets."""
+"""A corpus as seen by other packages: its languages, files and test sets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .description import Description, read_description
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = _CHECKOUT / "data" if (_CHECKOUT / "pyproject.toml").is_file() else Path("data")
-"""The repository's data folder; of an installed package, ``data`` in the working directory."""
+"""The repository's data folder; for an installed package, ``data`` in the working directory."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Where everything about one corpus is; nothing says that it is already there (``require_prepared``)."""
+    """The paths and description of a corpus, which need not exist yet (see ``require_prepared``)."""
 
     name: str
     folder: Path
@@ -45,7 +45,7 @@ class Corpus:
 
     @property
     def extracted(self) -> Path:
-        """Folder of what was taken out of the archives; not needed any more once the text is there."""
+        """Folder of files extracted from archives; not needed once the text exists."""
         return self.folder / "extracted"
 
     @property
@@ -55,22 +55,22 @@ class Corpus:
 
     @property
     def segmented(self) -> Path:
-        """Folder of the text cut into pieces, one ``SUBSET.LANGUAGE`` for each of ``text``."""
+        """Folder of the segmented text, one file ``SUBSET.LANGUAGE`` per file of ``text``."""
         return self.folder / "text" / "spm"
 
     @property
     def written(self) -> list[Path]:
-        """Every folder that preparing writes to, but for that of downloads."""
+        """All folders that preparation writes to, except for that of downloads."""
         text = self.folder / "text"
         return [self.extracted, text, text / "reference", text / "normalised", self.segmented, self.bin]
 
     @property
     def spm_model(self) -> Path:
-        """The sentencepiece model that both languages share."""
+        """The sentencepiece model of both languages."""
         return self.folder / "spm.model"
 
     def subset(self, name: str) -> str:
-        """The fairseq subset of a split's name, or that name itself; raises ``UserError`` for any other."""
+        """The fairseq subset of a split, by its public or fairseq name; raises UserError if unknown."""
         subset = self.subsets.get(name, name)
         if subset not in self.subsets.values():
             known = ", ".join(self.subsets.values())
@@ -78,16 +78,16 @@ class Corpus:
         return subset
 
     def text(self, subset: str, language: str) -> Path:
-        """The text as released, a sentence a line, of a fairseq subset or a test set by its public name."""
+        """The text as released, one sentence per line; ``subset`` is a fairseq subset or a public name."""
         return self.folder / "text" / self._file(subset, language)
 
     def reference(self, subset: str, language: str) -> Path:
-        """The untouched text to score translations against: ``text``, or what the release has beside it."""
+        """The original text to score translations against: ``text``, or a separate reference."""
         other = self.folder / "text" / "reference" / self._file(subset, language)
         return other if other.is_file() else self.text(subset, language)
 
     def normalised(self, subset: str, language: str) -> Path:
-        """The text that is cut into pieces: ``text``, or what the steps of ``normalise`` make of it."""
+        """The text before segmentation: ``text``, or the result of the ``normalise`` steps."""
         name = self._file(subset, language)
         steps = normalising.steps_of(self.description, self.split(subset))
         return self.folder / "text" / ("normalised" if steps else "") / name
@@ -106,7 +106,7 @@ class Corpus:
         return f"{subset}.{language}"
 
     def require_prepared(self) -> Corpus:
-        """Return the corpus itself, or raise a ``UserError`` that tells how to prepare it."""
+        """Return the corpus itself, or raise a UserError that says how to prepare it."""
         if not (self.bin / "stamp.json").is_file():
             raise UserError(
                 f"the corpus {self.name} is not prepared in {self.folder}; "
@@ -116,9 +116,9 @@ class Corpus:
 
 
 def known_corpora(data_dir: Path | str | None = None) -> list[str]:
-    """Names of all corpora that have a ``corpus.yaml``, in ``data_dir`` or in the repository.
+    """Names of all corpora with a ``corpus.yaml`` in ``data_dir`` or in the repository.
 
-    A folder whose name cannot be a corpus's is left out.
+    Folders whose name is not a valid corpus name are skipped.
     """
     folders = {DATA, Path(data_dir or DATA)}
     names = {path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")}
@@ -128,17 +128,15 @@ def known_corpora(data_dir: Path | str | None = None) -> list[str]:
 def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     """Find a corpus by name.
 
-    Its files are under ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is the one
-    found there, or else the repository's. An unknown name raises a ``UserError`` that lists the known ones.
+    Its files are in ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is read from
+    there or else from the repository. Raises UserError for an unknown name, listing the known ones.
     """
     fault = name_fault(name)
     if fault is not None:
-        raise UserError(f"there is no corpus {shown(name)}: that name {fault}")
+        raise UserError(f"there is no corpus {shown(name)}: the name {fault}")
     if name not in known_corpora(data_dir):
         known = ", ".join(known_corpora(data_dir))
-        raise UserError(
-            f"there is no corpus {name!r}; the known ones are {known} (a new one is a new corpus.yaml)"
-        )
+        raise UserError(f"there is no corpus {name!r}; choose from {known}, or add a corpus.yaml")
     folder = Path(data_dir or DATA).resolve() / name
     described = folder / "corpus.yaml"
     return Corpus(

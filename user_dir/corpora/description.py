@@ -1,4 +1,4 @@
-"""What ``corpus.yaml`` says about one corpus, checked."""
+"""Reading and validation of ``corpus.yaml``, the description of a corpus."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 from .archives import split_name
 
-LONGEST_LANGUAGE = 50  # so that SUBSET.SOURCE-TARGET.SOURCE.bin is a name of less than 255 characters
-# A language is the ending of file names. Taken as endings, in lower case, are:
+LONGEST_LANGUAGE = 50  # keeps the name SUBSET.SOURCE-TARGET.SOURCE.bin below 255 characters
+# Languages are used as file extensions, so extensions of other files are not allowed (in lower case):
 RESERVED = {
-    *("json", "log", "txt", "tok"),  # beside translations: scores, fairseq-generate's output, tokens
-    *("bin", "idx", "out", "none"),  # beside binarised data; fairseq writes SOURCE-None for a single side
-    *("part", "tmp"),  # what is not whole yet
-    *("gz", "xz", "tar", "tgz", "tbz", "txz", "zip"),  # read as packed
+    *("json", "log", "txt", "tok"),  # translations' scores, fairseq-generate's output, tokens
+    *("bin", "idx", "out", "none"),  # binarised data; fairseq writes SOURCE-None for a single side
+    *("part", "tmp"),  # incomplete files
+    *("gz", "xz", "tar", "tgz", "tbz", "txz", "zip"),  # read as compressed
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
-LARGEST = 2**31 - 1  # of sentencepiece's numbers
-BITS, DEPTH, VALUES = 63, 20, 100_000  # of a number, of nesting, of a description
+LARGEST = 2**31 - 1  # integer limit of sentencepiece
+BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 
 
-Lines = dict[tuple[str, ...], int]  # (key,) or (key, key within it) → line of the file
+Lines = dict[tuple[str, ...], int]  # (key,) or (key, inner key) → line of the file
 
 
 @dataclass(frozen=True)
 class Download:
-    """Where one raw file is published, and what it must be."""
+    """Where a raw file is published, and its expected size and checksums."""
 
-    urls: tuple[str, ...]  # mirrors of one another, the first is asked first
+    urls: tuple[str, ...]  # mirrors, tried in this order
     size: int | None = None  # bytes as downloaded
     checksums: dict[str, str] = field(default_factory=dict)  # keys of DIGITS; see checksums.py
 
@@ -46,8 +46,8 @@ class Download:
 class Description:
     """One ``corpus.yaml``.
 
-    ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to what
-    its origin reads it from: names of files, or a number of pairs to generate.
+    ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to the
+    origin's settings: names of files, or a number of pairs to generate.
     """
 
     path: Path
@@ -71,28 +71,28 @@ class Description:
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
 
     def error(self, key: str, complaint: str) -> UserError:
-        """The error to raise over a key, naming file and line."""
+        """The error for a key, with file and line."""
         return UserError(f"{_where(self.path, self.lines, key)}: {complaint}")
 
     @property
     def test_sets(self) -> dict[str, str]:
-        """Public name of each test set → the subset fairseq knows it by: test, test1, test2, …"""
+        """Public name of each test set → its fairseq subset: test, test1, test2, …"""
         return {name: subset for name, subset in _subsets(self.splits).items() if subset.startswith("test")}
 
 
-# key → (type, how the type is called in a sentence, must it be given)
+# key → (type, description of the type, required)
 KEYS = {
-    "title": (str, "a text", True),
+    "title": (str, "text", True),
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
-    "origin": (str, "a text", False),
-    "vocabulary_size": (int, "a whole number", False),
-    "licence": (str, "a text", False),
-    "citation": (str, "a text", False),
+    "origin": (str, "text", False),
+    "vocabulary_size": (int, "an integer", False),
+    "licence": (str, "text", False),
+    "citation": (str, "text", False),
     "character_coverage": ((int, float), "a number between 0 and 1", False),
     "byte_fallback": (bool, "true or false", False),
-    "normalization": (str, "a text", False),
-    "learn_from": (int, "a whole number", False),
+    "normalization": (str, "text", False),
+    "learn_from": (int, "an integer", False),
     "clean": (dict, "a mapping", False),
     "normalise": (dict, "a mapping", False),
     "tokenised": (bool, "true or false", False),
@@ -103,7 +103,7 @@ KEYS = {
 
 
 def read_description(path: Path) -> Description:
-    """Read and check ``path``; a ``UserError`` names the file, the line and the remedy."""
+    """Read and validate ``path``; a UserError names the file, the line and the remedy."""
     values, lines = _load(path)
 
     def fail(key: str, complaint: str, inner: Any = None) -> None:
@@ -112,16 +112,16 @@ def read_description(path: Path) -> Description:
     def require_name(name: Any, key: str, called: str, inner: Any, folders: bool = False) -> None:
         fault = name_fault(name, folders)
         if fault is not None:
-            remedy = "give a plain relative name" if isinstance(name, str) else "write it in quotes"
+            remedy = "use a plain relative name" if isinstance(name, str) else "write it in quotes"
             fail(key, f"{key}: {called} {shown(name)} {fault}; {remedy}", inner)
 
     for key in values:
         if key not in KEYS:
-            fail(key, f"unknown key {key!r}; the known ones are {', '.join(KEYS)}")
+            fail(key, f"unknown key {key!r}; choose from {', '.join(KEYS)}")
     for key, (kind, called, required) in KEYS.items():
         if key not in values:
             if required:
-                fail(key, f"the key {key!r} is missing; give {called}")
+                fail(key, f"the key {key!r} is missing; expected {called}")
         elif not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
             fail(key, f"{key} is {values[key]!r}, but must be {called}")
 
@@ -130,48 +130,51 @@ def read_description(path: Path) -> Description:
         fail("languages", f"languages is {shown(languages)}, but must be two codes such as [de, en]")
     for language in languages:
         if language.lower() in RESERVED:
-            fail("languages", f"languages: {language!r} is the ending of other files; give another code")
+            fail("languages", f"languages: {language!r} is the extension of other files; use another code")
     if languages[0] == languages[1]:
-        fail("languages", f"languages names {languages[0]!r} twice; give source and target")
+        fail("languages", f"languages names {languages[0]!r} twice; they must differ")
     if not {"train", "valid"} < values["splits"].keys():
         fail(
-            "splits", f"splits has {', '.join(map(str, values['splits']))}; give train, valid and a test set"
+            "splits",
+            f"splits has {', '.join(map(str, values['splits']))}; expected train, valid and a test set",
         )
     for name in values["splits"]:
         require_name(name, "splits", "the name", name)
-        # Corpus.text takes a test set's own name and fairseq's, so they must not be crossed.
+        # Corpus.text accepts public and fairseq names of test sets, so they must not conflict.
         if re.fullmatch(r"test\d*", name) and _subsets(values["splits"])[name] != name:
-            fail("splits", f"splits: {name} would be fairseq's {_subsets(values['splits'])[name]}; rename it")
+            fail("splits", f"splits: {name} is {_subsets(values['splits'])[name]} to fairseq; rename it")
         if values.get("tokenised") and f"{name}.tok" in values["splits"]:
-            fail("splits", f"splits: the tokens of {name} would be named as the split {name}.tok; rename it")
+            fail(
+                "splits", f"splits: the tokens of {name} would be named like the split {name}.tok; rename it"
+            )
         for file in _file_names(values["splits"][name]):
             archive, member = split_name(file)
-            require_name(archive, "splits", f"{name} is read from a file whose name", name, folders=True)
+            require_name(archive, "splits", f"the file of {name},", name, folders=True)
             if member is not None:
-                require_name(member, "splits", f"{name} is read from a member whose name", name, folders=True)
+                require_name(member, "splits", f"the member of {name},", name, folders=True)
                 if re.match(r"stamp[./]|stamp$", member):
                     fail(
                         "splits",
-                        f"splits: {name}: {archive} cannot have a member {member}, a name we use",
+                        f"splits: {name}: {archive} has a member {member}, which is a reserved name",
                         name,
                     )
     for key in ("vocabulary_size", "learn_from"):
         if not 1 <= values.get(key, 1) <= LARGEST:
-            fail(key, f"{key} is {values[key]}, but must be positive, and at most {LARGEST}")
+            fail(key, f"{key} is {values[key]}, but must be from 1 to {LARGEST}")
     if values.get("normalization", "identity") not in NORMALIZATIONS:
         known = ", ".join(NORMALIZATIONS)
-        fail("normalization", f"normalization is {shown(values['normalization'])}; there are {known}")
+        fail("normalization", f"normalization is {shown(values['normalization'])}; choose from {known}")
     if not 0 < values.get("character_coverage", 1.0) <= 1:
         fail("character_coverage", f"character_coverage is {values['character_coverage']}, not in (0, 1]")
     for name, theirs in values.get("sacrebleu", {}).items():
         if name not in values["splits"]:
-            fail("sacrebleu", f"sacrebleu: there is no test set {shown(name)} under splits", name)
-        require_name(theirs, "sacrebleu", f"its name of {name}, which is", name, folders=True)
+            fail("sacrebleu", f"sacrebleu: splits has no test set {shown(name)}", name)
+        require_name(theirs, "sacrebleu", f"the name of {name},", name, folders=True)
     downloads = {}
     for name, entry in values.pop("downloads", {}).items():
         require_name(name, "downloads", "the name", name, folders=True)
         if name.endswith(".part"):
-            fail("downloads", f"downloads: {name} would be named as an unfinished download; rename it", name)
+            fail("downloads", f"downloads: {name} has the extension of unfinished downloads; rename it", name)
         try:
             downloads[name] = _download(name, entry)
         except UserError as error:
@@ -181,13 +184,13 @@ def read_description(path: Path) -> Description:
 
 
 def _download(name: str, entry: Any) -> Download:
-    """One entry of ``downloads``; a ``UserError`` says what is wrong with it."""
+    """Validate an entry of ``downloads``; raises UserError."""
     if not isinstance(entry, dict) or not {"url"} <= entry.keys() <= {"url", "size", *DIGITS}:
-        raise UserError(f"{name} must be a mapping with url and, if known, size, {', '.join(DIGITS)}")
+        raise UserError(f"{name} must be a mapping with url and, optionally, size, {', '.join(DIGITS)}")
     urls = entry["url"] if isinstance(entry["url"], list) else [entry["url"]]
     if not urls or not all(map(_is_url, urls)):
         raise UserError(
-            f"the url of {name} is {shown(entry['url'])}, but must be http(s)://… in ASCII, or a list of such"
+            f"the url of {name} is {shown(entry['url'])}, but must be http(s)://… in ASCII, or a list of URLs"
         )
     size = entry.get("size")
     if size is not None and (not isinstance(size, int) or size < 1):
@@ -200,18 +203,18 @@ def _download(name: str, entry: Any) -> Download:
 
 
 def _is_url(url: Any) -> bool:
-    """Whether it is an address that can be asked; whether anyone answers is another matter."""
+    """Whether this is a syntactically valid URL."""
     if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url):
         return False
     try:
         parts = urlsplit(url)
         return bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that enclose no address, a port that is no number
+    except ValueError:  # invalid brackets or port
         return False
 
 
 def _file_names(value: Any) -> Iterator[str]:
-    """Every text within what a split is read from that names a file, ``{language}`` still in it."""
+    """All file names in the settings of a split, with ``{language}`` not yet replaced."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -224,7 +227,7 @@ def _file_names(value: Any) -> Iterator[str]:
 
 
 def _where(path: Path, lines: Lines, key: str, inner: Any = None) -> str:
-    """The file, and the line of ``inner`` under ``key``, or of ``key``, as far as they are known."""
+    """The file, and the line of ``inner`` within ``key``, or of ``key``, if known."""
     line = lines.get((key, inner), lines.get((key,)))
     return str(path) if line is None else f"{path}, line {line}"
 
@@ -236,43 +239,41 @@ def _subsets(splits: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_language(code: Any) -> bool:
-    # An unquoted `no` is False in YAML; a hyphen or dot would be torn apart in fairseq's file names.
+    # An unquoted `no` is False in YAML; fairseq's file names are split at hyphens and dots.
     whole = isinstance(code, str) and re.fullmatch("[A-Za-z_]+", code) is not None
     return whole and len(code) <= LONGEST_LANGUAGE
 
 
 def _require_small(path: Path, values: dict[str, Any]) -> None:
-    """Raise a ``UserError`` over what no description needs and much of what follows could not bear.
+    """Raise UserError for values that no description needs but that would cause trouble later.
 
-    That is a number beyond 64 bits and, by way of YAML's aliases, nesting without end or values without end.
+    These are integers beyond 64 bits and, by means of YAML aliases, unbounded nesting or numbers of values.
     """
     waiting, count = [(values, 0)], 0
     while waiting:
         value, depth = waiting.pop()
         count += 1
         if depth > DEPTH or count > VALUES:
-            raise UserError(
-                f"{path} says more than any description of a corpus; look at YAML's aliases in it"
-            )
+            raise UserError(f"{path} is too large for the description of a corpus; check its YAML aliases")
         if isinstance(value, int) and value.bit_length() > BITS:
-            raise UserError(f"{path} has a number of {value.bit_length()} bits; give one of at most {BITS}")
+            raise UserError(f"{path} has a number of {value.bit_length()} bits; at most {BITS} are allowed")
         if isinstance(value, (dict, list, tuple, set)):
             inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
             waiting += [(each, depth + 1) for each in inner]
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Lines]:
-    """What a YAML file holds, and the lines that its keys and those one level below stand on."""
+    """The content of a YAML file, and the lines of its keys of the first two levels."""
     values, node = read_yaml(path)
     if not isinstance(values, dict):
-        raise UserError(f"{path} must hold a mapping of keys to values; see data/README.md for the keys")
+        raise UserError(f"{path} must be a mapping of keys to values; see data/README.md for the keys")
     _require_small(path, values)
     lines: Lines = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if (key.value,) in lines:
             raise UserError(
-                f"{path}, line {line}: {key.value!r} was already given on line {lines[(key.value,)]}"
+                f"{path}, line {line}: {key.value!r} is a duplicate of line {lines[(key.value,)]}"
             )
         lines[(key.value,)] = line
         for inner, _ in value.value if isinstance(value, MappingNode) else ():

@@ -1,4 +1,4 @@
-"""Fetch a published file whole or not at all, from the first mirror that has it."""
+"""Download of published files from the first working mirror, completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from .description import Download
 logger = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
-NUMBER = "[0-9]{1,18}"  # of bytes; what a server says may be anything
+NUMBER = "[0-9]{1,18}"  # of bytes; servers may send anything
 TIMEOUT = 60  # seconds without a byte
-AGENT = "Mozilla/5.0 (compatible; corpus preparation)"  # some hosts refuse Python's own
-REMEDY = "run again, or get it by other means and give its folder with --raw"
+AGENT = "Mozilla/5.0 (compatible; corpus preparation)"  # some hosts reject Python's default
+REMEDY = "run again, or download it by other means and pass its folder with --raw"
 
 
 def download(published: Download, target: Path, folder: Path | None = None) -> Path:
-    """Fetch a file into ``target``, by way of ``target.part``, and return ``target``.
+    """Download a file to ``target`` via ``target.part``, and return ``target``.
 
-    What has arrived of a file with a known checksum stays in ``target.part`` when the connection breaks, and
-    the next mirror, or the next run, goes on from there. Nothing is written out of ``folder``, that of
-    ``target`` if not given, wherever links in it lead. Raises a ``UserError`` that says what each mirror
-    answered; ``target`` then does not exist.
+    If the connection breaks, a partial file with a known checksum is kept in ``target.part``, and the next
+    mirror or run resumes it. Nothing is written outside ``folder`` (default: that of ``target``), even
+    through links. Raises a UserError with the response of each mirror; ``target`` then does not exist.
     """
     part = within(folder or target.parent, target.with_name(target.name + ".part"))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +47,7 @@ def download(published: Download, target: Path, folder: Path | None = None) -> P
 
 
 def _try(url: str, part: Path, published: Download, name: str) -> str | None:
-    """Fetch and check; returns what is wrong, or None. No wrong or unverifiable ``part`` stays."""
+    """Download and verify; returns the problem or None. A wrong or unverifiable ``part`` is removed."""
     if not published.checksums:
         part.unlink(missing_ok=True)
     resumed = part.is_file()
@@ -61,25 +60,25 @@ def _try(url: str, part: Path, published: Download, name: str) -> str | None:
     if complaint is None:
         return None
     part.unlink(missing_ok=True)
-    # Its beginning may have been of another version of the file.
+    # The resumed beginning may have been of another version of the file.
     return _try(url, part, published, name) if resumed else complaint
 
 
 def _wrong(url: str, part: Path, published: Download, name: str) -> str | None:
     size = part.stat().st_size
     if published.size not in (None, size):
-        return f"{url} is not the file expected: {size:,} bytes instead of {published.size:,}"
+        return f"{url} is not the expected file: {size:,} bytes instead of {published.size:,}"
     try:
-        # With nothing published but the name, a gzip file at least says itself whether it is whole.
+        # Without published checksums, at least verify that a gzip file is complete.
         found = checksums(part, published.checksums or ["sha256"], name)
     except UserError:
-        return f"{url} is not a whole gzip file"
+        return f"{url} is an incomplete gzip file"
     wrong = difference(found, published)
-    return wrong and f"{url} is not the file expected: {wrong}"
+    return wrong and f"{url} is not the expected file: {wrong}"
 
 
 def _fetch(url: str, part: Path, name: str) -> str | None:
-    """Append to ``part`` what it lacks of ``url``; returns what went wrong, or None."""
+    """Append the missing part of ``url`` to ``part``; returns the problem or None."""
     have = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(url, headers={"User-Agent": AGENT})
     if have:
@@ -93,12 +92,12 @@ def _fetch(url: str, part: Path, name: str) -> str | None:
         if total not in (None, arrived):
             return f"the connection to {url} broke after {arrived:,} of {total:,} bytes"
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing lies beyond what has arrived; the checksum says whether that is all
+        if error.code == 416:  # nothing left to send; the checksum decides whether the file is complete
             return None
         return f"{url} answered {error.code} {error.reason}"
     except UserError:
         raise
-    # ValueError: an address, perhaps of a redirection, that is none.
+    # ValueError: an invalid URL, perhaps of a redirect.
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error or type(error).__name__
         return f"{url} could not be downloaded: {reason}"
@@ -106,13 +105,13 @@ def _fetch(url: str, part: Path, name: str) -> str | None:
 
 
 def _start(answer, have: int) -> int:
-    """Where in the file the answer begins: after what we have, or, of a server that knows no ranges, at 0."""
+    """The offset at which the response begins: ``have``, or 0 if the server does not support ranges."""
     begins = re.match(f"bytes ({NUMBER})-", answer.headers.get("Content-Range") or "")
     return have if answer.status == 206 and begins and int(begins[1]) == have else 0
 
 
 def _save(answer, part: Path, start: int, total: int | None, name: str) -> int:
-    """Write the answer into ``part`` from byte ``start`` on; returns the file's size."""
+    """Write the response to ``part`` from byte ``start``; returns the file's size."""
     try:
         with part.open("r+b" if start else "wb") as file:
             file.seek(start)
@@ -129,7 +128,7 @@ def _save(answer, part: Path, start: int, total: int | None, name: str) -> int:
 
 
 def _read(answer) -> bytes:
-    # Whatever breaks here is the network's, which a mirror may mend; what breaks in writing is not.
+    # Errors in reading are the network's, and another mirror may help; errors in writing are not.
     try:
         return answer.read(CHUNK)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is done to text before it is cut into pieces: sacremoses, the Moses scripts in Python."""
+"""Normalisation of text before segmentation, with sacremoses, the Moses scripts in Python."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def _lower_case(language: str) -> Callable[[str], str]:
 
 
 STEPS = {"punctuation": _punctuation, "non_printing": _non_printing, "lower_case": _lower_case}
-EVERY = "every"  # the key of the steps for all splits
+EVERY = "every"  # the key for steps of all splits
 
 
 def check(description: Description) -> None:
-    """Raise a ``UserError`` unless ``normalise`` maps splits, or ``every``, to lists of known steps."""
+    """Raise UserError unless ``normalise`` maps splits, or ``every``, to lists of known steps."""
     for split, steps in description.normalise.items():
         if split != EVERY and split not in description.splits:
             known = ", ".join([EVERY, *description.splits])
-            raise description.error("normalise", f"normalise: there is no split {split!r}; there are {known}")
+            raise description.error("normalise", f"normalise: unknown split {split!r}; choose from {known}")
         for step in steps if isinstance(steps, list) else [steps]:
             if not isinstance(steps, list) or not isinstance(step, str) or step not in STEPS:
                 raise description.error(
@@ -43,12 +43,12 @@ def check(description: Description) -> None:
 
 
 def steps_of(description: Description, split: str) -> tuple[str, ...]:
-    """The steps for a split, in order; none for most corpora."""
+    """The steps for a split, in order; empty for most corpora."""
     return tuple(description.normalise.get(split, description.normalise.get(EVERY, ())))
 
 
 def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
-    """Each line after all steps."""
+    """Apply all steps to each line."""
     for step in steps:
         function = _function(step, language)
         lines = [function(line) for line in lines]

@@ -1,4 +1,4 @@
-"""Where the text of a corpus comes from: files that were published, or a grammar that makes it up."""
+"""Origins of a corpus's text: published files, or a grammar that generates it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,37 @@ Pairs = Iterator[tuple[str, str]]  # source, target
 
 
 class Origin(Protocol):
-    """A module with these functions; ``raw`` is the user's folder of raw files, if one was given."""
+    """The interface of an origin module; ``raw`` is the user's folder of raw files, if given."""
 
     def check(self, corpus: Corpus) -> None:
-        """Raise a ``UserError`` over splits and options that it cannot read."""
+        """Raise UserError for invalid splits or options."""
 
     def inputs(self, corpus: Corpus, raw: Path | None) -> dict[str, str]:
-        """What the text is made from, as JSON; fetches what is missing."""
+        """Identify the inputs of the text, as JSON; downloads missing files."""
 
     def available(self, corpus: Corpus) -> bool:
-        """Whether there is nothing to fetch."""
+        """Whether nothing needs to be downloaded."""
 
     def extract_members(self, corpus: Corpus, raw: Path | None, digests: dict[str, str], force: bool) -> None:
-        """Take out of archives what the pairs are read from."""
+        """Extract the members that the pairs are read from."""
 
     def held_out(self, corpus: Corpus) -> int | None:
-        """Every how many-th training pair goes to valid; None where that has a text of its own."""
+        """N if every N-th training pair is held out for valid; None if valid has its own text."""
 
     def pairs(self, corpus: Corpus, split: str, raw: Path | None) -> Pairs:
-        """The sentences of a split."""
+        """The sentence pairs of a split."""
 
     def references(self, corpus: Corpus, split: str, raw: Path | None) -> Pairs | None:
-        """The sentences to score a split against; None where they are its own."""
+        """The sentence pairs to score a split against; None if they are the split itself."""
 
 
 ORIGINS: dict[str, Origin] = {"parallel_text": parallel_text, "toy_grammar": toy_grammar}
 
 
 def origin_of(corpus: Corpus) -> Origin:
-    """The origin that ``corpus.yaml`` names, once it has checked what the rest of it says."""
+    """The origin that ``corpus.yaml`` names, after it has validated the description."""
     name = corpus.description.origin
     if name not in ORIGINS:
-        raise corpus.description.error(
-            "origin", f"there is no origin {name!r}; the known ones are {', '.join(ORIGINS)}"
-        )
+        raise corpus.description.error("origin", f"unknown origin {name!r}; choose from {', '.join(ORIGINS)}")
     ORIGINS[name].check(corpus)
     return ORIGINS[name]

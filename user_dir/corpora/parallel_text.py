@@ -1,7 +1,7 @@
-"""The origin of most corpora: published parallel text, plain, TMX, SGM or XML files, perhaps in archives.
+"""Published parallel text, the origin of most corpora: plain, TMX, SGM or XML files, possibly in archives.
 
-A corpus gives, for each split, the names of its files (``sources``). A file inside an archive
-is named as if the archive were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
+A corpus lists the file names of each split (see ``sources``). A file in an archive is named as if the archive
+were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ logger = logging.getLogger(__name__)
 
 
 def check(corpus: Corpus) -> None:
-    """Raise a ``UserError`` unless the files of every split can be told from ``corpus.yaml``."""
+    """Raise UserError unless ``corpus.yaml`` specifies the files of every split."""
     file_names(corpus.description)
     for split in corpus.test_sets if corpus.description.tokenised else ():
         if not all(source.references for source in sources_of(corpus.description, split)):
             raise corpus.description.error(
-                "tokenised", f"tokenised: {split} needs a reference, the natural text to score against"
+                "tokenised", f"tokenised: {split} requires a reference, the untokenised text to score against"
             )
     if corpus.description.options:
         given = ", ".join(map(str, corpus.description.options))
-        raise corpus.description.error("options", f"parallel_text has no options, but got {given}")
+        raise corpus.description.error("options", f"parallel_text takes no options, not {given}")
 
 
 def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
-    """Raw file → sha256 of its content, for all files; those not yet in ``corpus.raw`` are downloaded.
+    """The sha256 checksum of every raw file; missing files are downloaded to ``corpus.raw``.
 
-    Files in a folder ``raw`` of the user's are taken as they are: another content than the published one is
-    only warned of, a missing one is an error.
+    Files in a user's folder ``raw`` are used as they are: content that differs from the published one causes
+    a warning, a missing file is an error.
     """
     folder = raw or corpus.raw
     digests = {}
@@ -50,28 +50,28 @@ def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
         if path is None:
             if raw is not None or published is None:
                 raise _absent(name, folder)
-            # Text may be published packed or plain; its name says which of the two it is to be here.
+            # Text may be published compressed or plain; the local name says which it should be here.
             packed = published.urls[0].endswith(".gz") and not is_archive(name) and not name.endswith(".gz")
             path = download(published, folder / (f"{name}.gz" if packed else name), corpus.folder)
         elsewhere = leads_out(folder, path)
         if elsewhere is not None:
-            logger.warning("warning: %s is a link; what is read is %s", path, elsewhere)
+            logger.warning("warning: %s is a link; reading %s", path, elsewhere)
         known = published.checksums if published is not None else {}
         found = checksums(path, dict.fromkeys(["sha256", *known]))
         digests[name] = found["sha256"]
         wrong = difference(found, published) if published is not None else None
         if wrong:
-            logger.warning("warning: %s is not the published file (%s); going on with yours", path, wrong)
+            logger.warning("warning: %s is not the published file (%s); using it anyway", path, wrong)
     return digests
 
 
 def available(corpus: Corpus) -> bool:
-    """Whether all files are in ``corpus.raw``, so that ``inputs`` has nothing to download."""
+    """Whether all files are in ``corpus.raw``, so that ``inputs`` downloads nothing."""
     return all(find(corpus, name, corpus.raw) for name in _raw_files(corpus))
 
 
 def extract_members(corpus: Corpus, raw: Path | None, digests: dict[str, str], force: bool) -> None:
-    """Raw archives → ``extracted/ARCHIVE/MEMBER``, of the members that some split is read from."""
+    """Extract the members that splits are read from: raw archives → ``extracted/ARCHIVE/MEMBER``."""
     wanted: dict[str, list[str]] = {}
     for name in file_names(corpus.description):
         archive, member = split_name(name)
@@ -88,19 +88,19 @@ def extract_members(corpus: Corpus, raw: Path | None, digests: dict[str, str], f
 
 
 def held_out(corpus: Corpus) -> int | None:
-    """Every how many-th pair of the training text is for validation; None if that has its own files."""
+    """N if every N-th pair of the training text is held out for validation; None if valid has files."""
     sources = sources_of(corpus.description, "valid")
     return sources.every if isinstance(sources, HeldOut) else None
 
 
 def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]]:
-    """The sentence pairs of a split; files that do not match raise a ``UserError`` with both counts."""
+    """The sentence pairs of a split; raises UserError if the files do not match."""
     for source in sources_of(corpus.description, split):
         yield from _read(corpus, source.names, source.form, raw)
 
 
 def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]] | None:
-    """The pairs to score a split against, where they are not the split's own; else None."""
+    """The pairs to score a split against, if they differ from the split; else None."""
     sources = sources_of(corpus.description, split)
     if isinstance(sources, HeldOut) or not any(source.references for source in sources):
         return None
@@ -109,7 +109,7 @@ def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[s
 
 
 def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
-    """``folder/name``, or by its last name alone where that is no other file's too; each also as ``.gz``."""
+    """Find ``folder/name``, or its base name if that is unique; each possibly with ``.gz``."""
     names = [name]
     last = name.rsplit("/", 1)[-1]
     if [each.rsplit("/", 1)[-1] for each in _raw_files(corpus)].count(last) == 1:
@@ -131,7 +131,7 @@ def _path(corpus: Corpus, name: str, raw: Path | None) -> Path:
 
 
 def _raw_files(corpus: Corpus) -> list[str]:
-    """Archives and files of their own, each once."""
+    """Archives and plain files, without duplicates."""
     return list(dict.fromkeys(split_name(name)[0] for name in file_names(corpus.description)))
 
 
@@ -144,5 +144,5 @@ def _require(corpus: Corpus, name: str, folder: Path) -> Path:
 
 def _absent(name: str, folder: Path) -> UserError:
     if is_archive(name):
-        return UserError(f"{folder} does not hold {name}; put it there")
-    return UserError(f"{folder} holds neither {name} nor {name}.gz; put one of them there")
+        return UserError(f"{name} is not in {folder}; put it there")
+    return UserError(f"neither {name} nor {name}.gz is in {folder}; put one of them there")

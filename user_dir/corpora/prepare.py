@@ -1,4 +1,4 @@
-"""The stages from a corpus's raw files to its binarised data, each skipped when its output is whole."""
+"""The stages from raw files to binarised data; each is skipped if its output is complete."""
 
 from __future__ import annotations
 
@@ -31,23 +31,21 @@ def prepare(
     workers: int | None = None,
     force: bool = False,
 ) -> None:
-    """Bring a corpus from raw files to binarised data; only what is missing or outdated is done.
+    """Prepare a corpus from raw files to binarised data; only missing or outdated stages run.
 
-    ``raw``: a folder that has the raw files already. ``vocabulary_size`` replaces that of ``corpus.yaml``.
-    ``force`` redoes every stage from the raw files on. Mistakes of the user raise a ``UserError``.
+    ``raw``: a folder with the raw files. ``vocabulary_size`` overrides that of ``corpus.yaml``. ``force``
+    runs all stages again, starting from the raw files. Raises UserError for mistakes of the user.
     """
     origin = origin_of(corpus)
     normalising.check(corpus.description)
     cleaning.limits_of(corpus.description, pieces=True)
     if raw is not None and not raw.is_dir():
-        raise UserError(
-            f"--raw {raw} is not a folder; give the one that holds the raw files of {corpus.name}"
-        )
+        raise UserError(f"--raw {raw} is not a folder; pass the folder of the raw files of {corpus.name}")
     for flag, number, most in (("vocab-size", vocabulary_size, LARGEST), ("workers", workers, WORKERS)):
         if number is not None and number < 1:
-            raise UserError(f"--{flag} {number} is not a positive number")
+            raise UserError(f"--{flag} {number} must be positive")
         if number is not None and number > most:
-            raise UserError(f"--{flag} is too large; give at most {most}")
+            raise UserError(f"--{flag} must be at most {most}")
     workers = workers or available_cores()
     for folder in corpus.written:
         within(corpus.folder, folder)
@@ -60,16 +58,16 @@ def prepare(
 
 
 def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
-    """The training text → ``spm.model`` and ``spm.vocab``.
+    """Train ``spm.model`` and ``spm.vocab`` on the training text.
 
-    Without ``vocabulary_size``, one given in an earlier run stays: checkpoints need the pieces they know.
+    Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
     stamp = corpus.folder / "spm.json"
     last = stamps.read_stamp(stamp)
     before = last.get("report", {}).get("chosen_size")
     chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= LARGEST else None)
     if chosen and not vocabulary_size:
-        logger.info("sentencepiece: staying with the %s pieces chosen earlier by --vocab-size", f"{chosen:,}")
+        logger.info("sentencepiece: keeping the vocabulary size %s of an earlier --vocab-size", f"{chosen:,}")
     settings = {
         "vocabulary_size": chosen or corpus.description.vocabulary_size,
         "character_coverage": corpus.description.character_coverage,
@@ -81,7 +79,7 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("sentencepiece model")
     if last and last["inputs"] != inputs:
-        logger.warning("warning: the vocabulary changes; checkpoints trained with the last one no longer fit")
+        logger.warning("warning: the vocabulary changes; checkpoints trained with the old one no longer fit")
     logger.info(
         "sentencepiece: learning %s pieces from the training text", f"{settings['vocabulary_size']:,}"
     )
@@ -93,9 +91,9 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
 
 
 def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
-    """The text → ``text/spm/SUBSET.LANGUAGE``, the pieces parted by spaces.
+    """Segment the text to ``text/spm/SUBSET.LANGUAGE``, pieces separated by spaces.
 
-    The training text loses the pairs that the filter on pieces drops, or of which normalising left nothing.
+    Drops training pairs that fail the filter on pieces or became empty by normalisation.
     """
     stamp = corpus.segmented / "stamp.json"
     limits = cleaning.limits_of(corpus.description, pieces=True)
@@ -115,7 +113,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
             build.report[subset] = {"pairs": count, "dropped": dict(dropped)}
         if not build.report["train"]["pairs"]:
             raise UserError(
-                f"no pair of {corpus.name} passes the filter on pieces; look at clean in corpus.yaml"
+                f"no pair of {corpus.name} passes the filter on pieces; check clean in corpus.yaml"
             )
     return None
 
@@ -128,7 +126,7 @@ def _cleaned(corpus: Corpus, pairs: Iterable, limits: tuple, dropped: Counter) -
 
 
 def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
-    """``text/spm/*`` → ``bin/``, fairseq's data and joined dictionary."""
+    """Binarise ``text/spm/*`` to ``bin/``, with a joined dictionary."""
     stamp = corpus.bin / "stamp.json"
     inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
     if stamps.is_whole(stamp, inputs) and not force:
@@ -140,7 +138,7 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
         size = write_dictionary(vocabulary(corpus.spm_model), _lines(*training), dictionary)
         subsets = list(corpus.subsets.values())
         preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
-        dictionary.unlink()  # fairseq wrote it again, for each language
+        dictionary.unlink()  # fairseq has copied it for each language
         build.report = {"dictionary": size}
     return None
 

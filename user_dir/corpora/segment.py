@@ -1,4 +1,4 @@
-"""Sentences to subword pieces: one sentencepiece BPE model for both languages of a corpus."""
+"""Segmentation into subword pieces, with one sentencepiece BPE model for both languages of a corpus."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def train_model(
     byte_fallback: bool = False,
     learn_from: int = 1_000_000,
 ) -> None:
-    """Train a BPE model on the sentences; write ``model`` and beside it the same name with ``.vocab``.
+    """Train a BPE model on sentences; writes ``model`` and, next to it, a file with the extension ``.vocab``.
 
-    ``vocabulary_size`` counts every entry, <unk>, <s> and </s> included. One that the text cannot fill, or
-    that is too small for its characters, raises a ``UserError`` with the largest or smallest one possible.
-    With ``byte_fallback``, a character that has no piece becomes the bytes of its UTF-8 instead of <unk>. Of
-    more than ``learn_from`` sentences, so many drawn at random teach the pieces, which bounds memory. The
-    same sentences give the same bytes.
+    ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>. Raises UserError, with the largest
+    or smallest possible size, if the text is too small for it or has more characters. With ``byte_fallback``,
+    a character without a piece becomes its UTF-8 bytes instead of <unk>. If there are more than
+    ``learn_from`` sentences, a random sample of that size is used, which limits memory. The result is
+    deterministic.
     """
     sentencepiece.set_random_generator_seed(1)
-    written = io.BytesIO()  # not a file, the name of which would be in the model
+    written = io.BytesIO()  # a file's name would be stored in the model
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
@@ -58,28 +58,28 @@ def _explain(error: str, vocabulary_size: int) -> str:
     if largest := re.search(r"value <= (\d+)", error):
         return (
             f"the training text is too small for a vocabulary of {vocabulary_size} pieces; "
-            f"give --vocab-size {largest[1]} or less"
+            f"use --vocab-size {largest[1]} or less"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
         return (
             f"a vocabulary of {vocabulary_size} pieces cannot hold every character of the training text; "
-            f"give --vocab-size {smallest[1]} or more"
+            f"use --vocab-size {smallest[1]} or more"
         )
     return f"sentencepiece could not learn a vocabulary of {vocabulary_size} pieces: {error}"
 
 
 def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor:
-    """The sentencepiece model in a file; raises ``UserError`` where it is missing or broken."""
+    """Load a sentencepiece model; raises UserError if it is missing or corrupt."""
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(model))
     except (RuntimeError, OSError):
         raise UserError(
-            f"{model} is no whole sentencepiece model; prepare the corpus again, with --force"
+            f"{model} is not a complete sentencepiece model; prepare the corpus again, with --force"
         ) from None
 
 
 def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str]:
-    """Each sentence as its pieces, joined by spaces."""
+    """Segment each sentence into pieces joined by spaces."""
     processor = load_pieces(model)
     for batch in batches(sentences):
         for pieces in processor.encode(batch, out_type=str, num_threads=workers):
@@ -87,7 +87,7 @@ def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str
 
 
 def vocabulary(model: Path) -> list[str]:
-    """Every piece of the model, but for the special ones that fairseq's dictionary has of its own."""
+    """All pieces of the model except for the special ones, which fairseq's dictionary adds."""
     processor = load_pieces(model)
     ids = range(processor.get_piece_size())
     return [processor.id_to_piece(i) for i in ids if not (processor.is_unknown(i) or processor.is_control(i))]

@@ -1,4 +1,4 @@
-"""What a split is read from, as ``corpus.yaml`` says it."""
+"""The sources of a split, as specified in ``corpus.yaml``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .readers import FORMATS, format_of
 
 @dataclass(frozen=True)
 class Source:
-    """Two files read side by side, named for each language, and those to score against, if others."""
+    """Two parallel files by language, their format, and separate references if there are any."""
 
     names: dict[str, str]
     form: str
@@ -20,20 +20,20 @@ class Source:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Every so many-th pair of the training text that cleaning left is this split's instead."""
+    """A split that consists of every N-th pair of the cleaned training text."""
 
     every: int
 
 
 def sources_of(description: Description, split: str) -> list[Source] | HeldOut:
-    """What a split is read from, one after the other; a ``UserError`` says what cannot be understood."""
+    """The sources of a split, read in this order; raises UserError for invalid settings."""
     value = description.splits[split]
     if isinstance(value, dict) and value.keys() == {"held_out"}:
         every = value["held_out"]
         if split != "valid" or not isinstance(every, int) or isinstance(every, bool) or every < 2:
             raise description.error(
                 "splits",
-                f"splits: {split} is {value!r}, but only valid can be held_out, every 2nd pair or rarer",
+                f"splits: {split} is {value!r}, but only valid can be held_out, with a number of at least 2",
             )
         return HeldOut(every)
     entries = value if isinstance(value, list) else [value]
@@ -43,7 +43,7 @@ def sources_of(description: Description, split: str) -> list[Source] | HeldOut:
 
 
 def file_names(description: Description) -> list[str]:
-    """Every file or member that some split is read from, each once."""
+    """All files or members that splits are read from, without duplicates."""
     names: dict[str, None] = {}
     for split in description.splits:
         sources = sources_of(description, split)
@@ -64,21 +64,21 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     if names is None:
         names = {language: settings.pop(language, None) for language in description.languages}
     if settings:
-        raise fail(f"with an unknown {', '.join(map(repr, settings))}")
+        raise fail(f"with unknown {', '.join(map(repr, settings))}")
     names = _sides(description, names)
     if names is None:
         raise fail("but must be a file name with {language} in it, or a name for each language")
     form = form or format_of(next(iter(names.values())))
     if form not in FORMATS:
-        raise fail(f"with the format {form!r}; there are {', '.join(FORMATS)}")
+        raise fail(f"with the format {form!r}; choose from {', '.join(FORMATS)}")
     alike = len(set(names.values())) == 1
     if alike != (form == "tmx"):
-        wrong = "but must be one file, as TMX is" if form == "tmx" else "but must have {language} in it"
+        wrong = "but TMX must be a single file" if form == "tmx" else "but must have {language} in it"
         raise fail(wrong)
     if references is not None:
         references = _sides(description, references)
         if references is None or split == "train":
-            raise fail("but a reference is a file name with {language} in it, and train has none")
+            raise fail("but a reference must be a file name with {language} in it, and not for train")
     return Source(names, form, references)
 
 

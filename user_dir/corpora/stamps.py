@@ -1,7 +1,7 @@
-"""When is the output of a stage whole?  When its stamp, written last, says so.
+"""Stamps record that the output of a stage is complete.
 
-A stage builds in a scratch folder, moves the finished files beside the stamp and then writes the stamp: an
-interruption at any moment leaves no stamp, and the next run builds the stage again.
+A stage builds in a scratch folder, moves the finished files next to the stamp and writes the stamp last. An
+interruption at any time leaves no stamp, so the next run builds the stage again.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from ..io import name_fault, parse_json, within
 
 @dataclass
 class Build:
-    """A stage under construction: its scratch folder, and what it wants to remember in the stamp."""
+    """A stage under construction: its scratch folder, and a report to store in the stamp."""
 
     folder: Path
     report: dict[str, Any] = field(default_factory=dict)
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
-    """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none, or one of files elsewhere."""
+    """``{"inputs", "outputs", "report"}`` of a stamp; empty if missing, invalid or of files elsewhere."""
     try:
         record = parse_json(stamp.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     parts = ("inputs", "outputs", "report")
     whole = isinstance(record, dict) and all(isinstance(record.get(name), dict) for name in parts)
-    # What a stamp lists is removed when the stage is built anew.
+    # Files that a stamp lists are removed when the stage is built again.
     plain = whole and not any(name_fault(name, folders=True, longest=255) for name in record["outputs"])
     return record if plain else {}
 
 
 def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
-    """Whether the stamp was made from exactly these inputs, and every file it lists has its size."""
+    """Whether the stamp was made from exactly these inputs and all files it lists have their size."""
     record = read_stamp(stamp)
     return record.get("inputs") == as_json(inputs) and all(
         (stamp.parent / name).is_file() and (stamp.parent / name).stat().st_size == size
@@ -50,22 +50,21 @@ def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
 
 
 def fingerprint(stamp: Path) -> str:
-    """A short name for what a finished stage was made from, as an input of the next stage."""
+    """A hash of a finished stage's inputs, as an input of the next stage."""
     inputs = json.dumps(read_stamp(stamp)["inputs"], sort_keys=True)
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
 @contextmanager
 def building(stamp: Path, inputs: dict[str, Any], root: Path | None = None) -> Iterator[Build]:
-    """Build a stage anew: the body fills ``Build.folder``; if it raises, the old files stay as they were.
+    """Build a stage: the body fills ``Build.folder``; if it raises, the previous files are kept.
 
-    Raises a ``UserError`` rather than write out of ``root``, where links lead there; if it is not given, out
-    of the stamp's folder.
+    Raises UserError if links would lead to writing outside ``root`` (default: the stamp's folder).
     """
     target = within(root or stamp.parent, stamp.parent)
     target.mkdir(parents=True, exist_ok=True)
     prefix = f"{stamp.stem}.part-"
-    for leftover in target.glob(f"{prefix}*"):  # of an interrupted run
+    for leftover in target.glob(f"{prefix}*"):  # left by an interrupted run
         shutil.rmtree(leftover, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=target))
     try:
@@ -91,5 +90,5 @@ def building(stamp: Path, inputs: dict[str, Any], root: Path | None = None) -> I
 
 
 def as_json(value: Any) -> Any:
-    """What a value is once written as JSON and read again, with lists alone, to be compared with what was."""
+    """Convert a value as by writing and reading JSON, for comparison with a stamp."""
     return json.loads(json.dumps(value))

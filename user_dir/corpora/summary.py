@@ -1,4 +1,4 @@
-"""What ``prepare.py`` says at its end."""
+"""The summary that ``prepare.py`` prints at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .stamps import read_stamp
 
 
 def summary(corpus: Corpus) -> str:
-    """What a prepared corpus holds, where it is, and what to run next."""
+    """Describe the sizes and paths of a prepared corpus, and the next command."""
     counts = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
     symbols = read_stamp(corpus.bin / "stamp.json")["report"]["dictionary"]
@@ -38,7 +38,7 @@ def _config(corpus: Corpus) -> str:
     existing = sorted(root.glob(f"configs/{glob.escape(corpus.name)}*/alpha_entmax.yaml"))
     if existing:
         return str(existing[0].relative_to(root))
-    return f"configs/{corpus.name}/alpha_entmax.yaml, after the example of those in configs"
+    return f"configs/{corpus.name}/alpha_entmax.yaml, written like those in configs"
 
 
 def _short(path: Path) -> str:

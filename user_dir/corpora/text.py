@@ -1,4 +1,4 @@
-"""The stages from raw files to text: read, clean, normalise."""
+"""The stages from raw files to text: reading, cleaning, normalising."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .workers import map_batches
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2  # raised when a stage comes to write something else for the same inputs
+FORMAT = 2  # increased when a stage's output for the same inputs changes
 Pair = tuple[str, str]
 
 
 def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, force: bool) -> None:
-    """Raw files → ``text/SUBSET.LANGUAGE``, as released but for the training pairs that cleaning drops."""
+    """Write raw files to ``text/SUBSET.LANGUAGE``, as released except for dropped training pairs."""
     stamp = corpus.folder / "text" / "stamp.json"
     limits = cleaning.limits_of(corpus.description, pieces=False)
     settings = {
         "format": FORMAT,
-        "family": corpus.description.origin,  # the name it has in stamps, so that what is prepared stays so
+        "family": corpus.description.origin,  # "family" in stamps, so that prepared corpora stay valid
         "languages": corpus.languages,
         "splits": corpus.description.splits,
         "options": corpus.description.options,
         "clean": [vars(each) for each in limits],
     }
-    # Text made from files that are no longer here, or were in another --raw, needs no new download.
+    # Text whose raw files are no longer here, or were in another --raw, needs no download.
     if raw is None and not force and not origin.available(corpus):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
         if stamps.is_whole(stamp, {**settings, "raw": made_from}):
@@ -59,7 +59,7 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
             if not counts["pairs"]:
                 raise UserError(
                     f"the split {corpus.split(subset)} of {corpus.name} has no sentence pair; "
-                    "look at its raw files, then run again"
+                    "check its raw files, then run again"
                 )
     return None
 
@@ -72,7 +72,7 @@ def write_training(
     held_out: int | None,
     workers: int,
 ) -> dict[str, dict]:
-    """Clean and write ``train``, and ``valid`` where it is held out of it; returns the report on them."""
+    """Clean and write ``train``, and ``valid`` if it is held out from it; returns the report on both."""
     dropped: Counter = Counter()
     counts = {"train": 0, "valid": 0}
     function = partial(cleaning.clean, languages=corpus.languages, limits=limits)
@@ -113,13 +113,13 @@ def _write_references(corpus: Corpus, pairs: Iterable[Pair] | None, build: stamp
     if count != build.report[subset]["pairs"]:
         raise UserError(
             f"the split {corpus.split(subset)} of {corpus.name} has {build.report[subset]['pairs']:,} pairs, "
-            f"but {count:,} references; look at corpus.yaml and the raw files"
+            f"but {count:,} references; check corpus.yaml and the raw files"
         )
 
 
 @contextmanager
 def _pair_files(corpus: Corpus, folder: Path, subset: str):
-    """A function that writes a pair into the two files of a subset."""
+    """Yield a function that writes a pair to the two files of a subset."""
     with ExitStack() as stack:
         left, right = (
             stack.enter_context((folder / f"{subset}.{language}").open("w", encoding="utf-8", newline="\n"))
@@ -134,7 +134,7 @@ def _pair_files(corpus: Corpus, folder: Path, subset: str):
 
 
 def make_normalised(corpus: Corpus, workers: int, force: bool) -> None:
-    """``text/SUBSET.LANGUAGE`` → ``text/normalised/SUBSET.LANGUAGE``, where the corpus has steps for it."""
+    """Normalise ``text/SUBSET.LANGUAGE`` to ``text/normalised/SUBSET.LANGUAGE`` if the corpus has steps."""
     if not corpus.description.normalise:
         return None
     stamp = corpus.folder / "text" / "normalised" / "stamp.json"
@@ -155,7 +155,7 @@ def make_normalised(corpus: Corpus, workers: int, force: bool) -> None:
 
 
 def text_fingerprint(corpus: Corpus) -> str:
-    """What the text that is cut into pieces was made from."""
+    """A hash of the inputs of the text before segmentation."""
     folder = corpus.folder / "text"
     if corpus.description.normalise:
         folder = folder / "normalised"

@@ -1,4 +1,4 @@
-"""Clauses of the toy corpus: one meaning, and the orders of words that each language has for it."""
+"""Clauses of the toy corpus: a meaning, and the word orders that express it in each language."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Clause:
 def any_clause(
     rng: Random, verb: Verb | None = None, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
-    """A random clause; a ``plain`` one asserts, without negation or "no", and is short."""
+    """A random clause; a ``plain`` one is short and without negation or "no"."""
     verb = verb or rng.choice(VERBS)
     if subject is None:
         by_noun = rng.random() < 0.75
@@ -57,23 +57,23 @@ def _perhaps_negated(rng: Random, clause: Clause) -> Clause:
         return clause
     if clause.direct and clause.verb.frame == "accusative" and rng.random() < 0.5:
         return replace(clause, direct=any_phrase(rng, clause.verb.objects, "accusative", NO))
-    # After an indefinite object, or an adverb, "nicht" would mean something else than English "not".
+    # After an indefinite object or an adverb, "nicht" would differ in meaning from English "not".
     if clause.adverb or not all(each.definite for each in (clause.direct, clause.indirect) if each):
         return clause
     return replace(clause, negated=True)
 
 
 def german_finite(verb: Verb, subject: Phrase) -> str:
-    """The verb in the present, agreeing with its subject, without its particle."""
+    """The verb in the present tense, agreeing with its subject, without its particle."""
     if subject.plural:
         return verb.infinitive
     if subject.first_person and verb.third.endswith("t"):
         return verb.infinitive[:-1]
-    return verb.third  # also of the first person, in: kann, muss, darf, soll, will, weiß
+    return verb.third  # also first person of kann, muss, darf, soll, will, weiß
 
 
 def german_middle(clause: Clause) -> list[str]:
-    """What stands between the two parts of the verb, without the subject."""
+    """The words between the two parts of the verb, without the subject."""
     objects = [each.german for each in (clause.indirect, clause.direct) if each]
     adverb = [clause.adverb[0]] if clause.adverb else []
     where = [clause.where[0]] if clause.where else []
@@ -101,7 +101,7 @@ def german_verb_second(clause: Clause, first: str) -> str:
 
 
 def german_verb_final(clause: Clause, first: str) -> str:
-    """A subordinate clause: ``first`` (weil, dass, wo …), subject, the rest, the verb."""
+    """A subordinate clause: ``first`` (weil, dass, wo …), subject, other words, verb."""
     finite, last = german_bracket(clause)
     verb = [last, finite] if clause.modal else [last + finite]
     return join([first, clause.subject.german, *german_middle(clause), *verb])
@@ -116,7 +116,7 @@ def english_verb(verb: Verb, subject: Phrase) -> str:
 
 
 def english_statement(clause: Clause, front: str | None = None) -> str:
-    """Subject, verb, objects, place, time; ``front`` ("adverb" or "where") goes to the beginning."""
+    """Subject, verb, objects, place, time; ``front`` ("adverb" or "where") is moved to the beginning."""
     moved = ""
     if front:
         moved, clause = getattr(clause, front)[1], replace(clause, **{front: None})
@@ -134,7 +134,7 @@ def english_statement(clause: Clause, front: str | None = None) -> str:
 
 
 def english_question(clause: Clause, first: str = "") -> str:
-    """``first`` (where, what … or nothing), auxiliary, subject, base form, the rest."""
+    """``first`` (where, what … or empty), auxiliary, subject, base form, other words."""
     often, clause = _frequency(clause)
     modal, verb = clause.modal, clause.verb.english
     if modal and " " not in modal.english:
@@ -145,7 +145,7 @@ def english_question(clause: Clause, first: str = "") -> str:
 
 
 def _frequency(clause: Clause) -> tuple[str, Clause]:
-    """An adverb such as "often", which does not go to the end, and the clause without it."""
+    """An adverb such as "often", which precedes the verb, and the clause without it."""
     if clause.adverb and clause.adverb[1] in FREQUENCY:
         return clause.adverb[1], replace(clause, adverb=None)
     return "", clause
@@ -163,5 +163,5 @@ def _english_rest(clause: Clause) -> list[str]:
 
 
 def join(words: list[str]) -> str:
-    """Words to text, skipping empty ones."""
+    """Join words with spaces, skipping empty ones."""
     return " ".join(word for word in words if word)

@@ -1,7 +1,7 @@
-"""The words of the toy corpus: nouns, compounds, adjectives, verbs, in German and in English.
+"""The lexicon of the toy corpus: nouns, compounds, adjectives and verbs, in German and English.
 
-Kinds say what may be done with a thing, so that nobody opens a horse: a verb names the kinds of its subject
-and of its object, an adjective those it describes.
+Kinds restrict which words can be combined, so that nobody opens a horse: a verb lists the kinds of its
+subjects and objects, an adjective the kinds of nouns that it describes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ANYTHING = (*LIVING, *THINGS, "plant")
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun with its gender (m, f, n), its German forms that no rule gives, and its English forms."""
+    """A noun with its gender (m, f, n), its irregular German forms, and its English forms."""
 
     nominative: str
     gender: str
@@ -33,7 +33,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective by its German stem, to which the endings are added."""
+    """An adjective by its German stem, to which endings are added."""
 
     stem: str
     english: str
@@ -169,7 +169,8 @@ INDOORS = _nouns(
     """,
 )
 
-# First part of a compound, its English, and the nouns it goes with: Apfel + Baum = Apfelbaum, apple tree.
+# First part of a compound, its English form, and the nouns it combines with: Apfel + Baum = Apfelbaum, apple
+# tree.
 COMPOUNDS = """
 Apfel   apple       Baum Korb
 Blumen  flower      Korb Bild Laden
@@ -276,7 +277,7 @@ MODALS = [
     Verb("sollen", "soll", "", "should", LIVING),
     Verb("wollen", "will", "", "want to", LIVING),
 ]
-SAYING = [  # with a clause of their own: dass … or a question
+SAYING = [  # with an object clause: dass … or a question
     Verb("glauben", "glaubt", "", "believe", PERSON),
     Verb("sagen", "sagt", "", "say", PERSON),
     Verb("hoffen", "hofft", "", "hope", PERSON),
@@ -296,8 +297,8 @@ ADVERBS = [
     ("im Winter", "in winter"),
     ("im Sommer", "in summer"),
 ]
-FREQUENCY = ("often", "sometimes")  # adverbs that stand before the verb in English
+FREQUENCY = ("often", "sometimes")  # adverbs that precede the verb in English
 PREPOSITIONS = [("in", "in"), ("hinter", "behind"), ("vor", "in front of"), ("neben", "next to")]  # + dative
 CONJUNCTIONS = [("weil", "because"), ("wenn", "when"), ("obwohl", "although"), ("während", "while")]
-COMPANIONABLE = ("dance", "laugh", "sing", "play")  # what is done with somebody
+COMPANIONABLE = ("dance", "laugh", "sing", "play")  # activities that can be done with somebody
 INTERROGATIVES = [("wo", "where"), ("wann", "when"), ("warum", "why"), ("wie", "how")]

@@ -1,4 +1,4 @@
-"""Noun phrases of the toy corpus: articles, adjectives and nouns that agree in gender, case and number."""
+"""Noun phrases of the toy corpus: articles, adjectives and nouns agree in gender, case and number."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .toy_lexicon import (
 
 CASES = ("nominative", "accusative", "dative", "genitive")
 
-# Endings by case, in the order masculine, feminine, neuter, plural; "-" is no ending. DER, EIN and THE are of
-# articles; WEAK, MIXED and STRONG_PLURAL are of adjectives after der, ein and numbers.
+# Endings by case, in the order masculine, feminine, neuter, plural; "-" is no ending. DER, EIN and THE are
+# endings of articles; WEAK, MIXED and STRONG_PLURAL of adjectives after der, ein and numbers.
 DER = dict(zip(CASES, ("er e es e", "en e es e", "em er em en", "es er es er")))
 EIN = dict(zip(CASES, ("- e - e", "en e - e", "em er em en", "es er es er")))
 THE = dict(zip(CASES, ("der die das die", "den die das die", "dem der dem den", "des der des der")))
@@ -34,7 +34,7 @@ STRONG_PLURAL = dict(zip(CASES, ("- - - e", "- - - e", "- - - en", "- - - er")))
 
 @dataclass(frozen=True)
 class Determiner:
-    """An article or the like: its stem and endings, those of adjectives after it, its English."""
+    """An article or similar: its stem and endings, endings of adjectives after it, and its English forms."""
 
     stem: str
     endings: dict[str, str]
@@ -60,7 +60,7 @@ USUAL = [THE_, THE_, THE_, A, A, THIS, MY, OUR, TWO, THREE, MANY]
 
 @dataclass(frozen=True)
 class Phrase:
-    """A subject or an object in both languages, and what agrees with it."""
+    """A subject or an object in both languages, with the features that others agree with."""
 
     german: str
     english: str
@@ -89,7 +89,7 @@ def form(endings: dict[str, str], case: str, gender: str, plural: bool) -> str:
 def phrase(
     noun: Noun, case: str, plural: bool, determiner: Determiner, adjectives: Sequence[Adjective] = ()
 ) -> Phrase:
-    """Inflect one noun phrase."""
+    """Inflect a noun phrase."""
     ending = form(determiner.adjective_endings, case, noun.gender, plural)
     if plural:
         german_noun = noun.dative_plural if case == "dative" else noun.plural
@@ -117,14 +117,14 @@ def any_phrase(
     determiner: Determiner | None = None,
     plural: bool | None = None,
 ) -> Phrase:
-    """A random noun phrase whose noun is of one of the kinds."""
+    """A random noun phrase whose noun is of one of the given kinds."""
     noun = any_noun(rng, kinds)
     plural = rng.random() < 0.3 if plural is None else plural
     if determiner is None:
         fits = [each for each in USUAL if (each.plural if plural else each.singular)]
         determiner = rng.choice(fits)
     found = phrase(noun, case, plural, determiner, any_adjectives(rng, noun.kind))
-    # Not the "barn door of the kitchen".
+    # Avoids "the barn door of the kitchen".
     can_be_owned = noun.kind in THINGS and not (noun.kind == "opening" and noun in COMPOUND_NOUNS)
     if determiner is THE_ and can_be_owned and rng.random() < 0.2:
         return _owned(rng, found, case, plural)
@@ -132,7 +132,7 @@ def any_phrase(
 
 
 def any_noun(rng: Random, kinds: tuple[str, ...]) -> Noun:
-    """A noun of one of the kinds; a kind first, so that the many compounds do not crowd out the others."""
+    """A noun of one of the kinds; the kind is chosen first, so that the many compounds do not dominate."""
     kind = rng.choice(kinds)
     simple = [noun for noun in SIMPLE_NOUNS if noun.kind == kind]
     compound = [noun for noun in COMPOUND_NOUNS if noun.kind == kind]
@@ -140,7 +140,7 @@ def any_noun(rng: Random, kinds: tuple[str, ...]) -> Noun:
 
 
 def any_adjectives(rng: Random, kind: str) -> list[Adjective]:
-    """No adjective, one, or two: size before quality, as English wants it."""
+    """Up to two adjectives, size before quality as in English."""
     chosen: list[Adjective] = []
     for adjectives, share in ((SIZES, 0.25), (QUALITIES, 0.2)):
         fits = [each for each in adjectives if kind in each.kinds]
@@ -150,7 +150,7 @@ def any_adjectives(rng: Random, kind: str) -> list[Adjective]:
 
 
 def _owned(rng: Random, owned: Phrase, case: str, plural: bool) -> Phrase:
-    """``der Ball des Kindes``, the child's ball; or, for a part of a building, ``the door of the house``."""
+    """``der Ball des Kindes``, the child's ball; for a part of a building, ``the door of the house``."""
     if owned.kind == "opening":
         owner = phrase(rng.choice(INDOORS), "genitive", False, THE_, any_adjectives(rng, "place"))
         english = f"{owned.english} of {owner.english}"
@@ -163,7 +163,7 @@ def _owned(rng: Random, owned: Phrase, case: str, plural: bool) -> Phrase:
 
 
 def place(rng: Random) -> tuple[str, str]:
-    """Where something happens: a preposition and a noun phrase in the dative."""
+    """A place: a preposition and a noun phrase in the dative."""
     preposition, english = rng.choice(PREPOSITIONS)
     determiner = rng.choice([THE_, THE_, A, OUR])
     noun = rng.choice(OUTDOORS + INDOORS)
@@ -175,6 +175,6 @@ def place(rng: Random) -> tuple[str, str]:
 
 
 def company(rng: Random) -> tuple[str, str]:
-    """With whom something happens."""
+    """A companion: "mit" and a noun phrase in the dative."""
     someone = any_phrase(rng, ("person", "animal"), "dative")
     return f"mit {someone.german}", f"with {someone.english}"

@@ -1,4 +1,4 @@
-"""Sentences of the toy corpus, in nine forms, from statements to questions about objects."""
+"""Sentences of the toy corpus, in nine forms from statements to object questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pair = tuple[str, str]  # German, English
 
 
 def statement(rng: Random) -> Pair:
-    """The cook opens the door today; or with the adverb or the place at the front."""
+    """The cook opens the door today; also with the adverb or the place in front."""
     clause = any_clause(rng)
     fronts = [each for each in ("adverb", "where") if getattr(clause, each)]
     front = rng.choice(["subject", *fronts])
@@ -30,11 +30,11 @@ def statement(rng: Random) -> Pair:
 
 
 def with_reason(rng: Random) -> Pair:
-    """A main clause with a subordinate one, after it or before it."""
+    """A main clause with a subordinate clause before or after it."""
     main, sub = any_clause(rng, plain=True), any_clause(rng, plain=True)
     german, english = rng.choice(CONJUNCTIONS)
     german_sub, english_sub = german_verb_final(sub, german), f"{english} {english_statement(sub)}"
-    if rng.random() < 0.35:  # the subordinate clause is then the first element, so the verb comes next
+    if rng.random() < 0.35:  # a subordinate clause in front is followed by the verb
         return german_verb_second(main, german_sub + ","), f"{english_sub}, {english_statement(main)}"
     return f"{german_verb_second(main, 'subject')}, {german_sub}", f"{english_statement(main)} {english_sub}"
 
@@ -125,7 +125,7 @@ def object_question(rng: Random) -> Pair:
     return german_verb_second(rest, asked.german), english_question(rest, asked.english)
 
 
-FORMS = [  # form, and how often of 100
+FORMS = [  # form, and its percentage
     (statement, 30),
     (with_reason, 14),
     (reported, 10),
@@ -139,7 +139,7 @@ FORMS = [  # form, and how often of 100
 
 
 def sentence(rng: Random) -> Pair:
-    """One pair of the grammar, with capital and final mark."""
+    """A random pair of the grammar, capitalised and with final punctuation."""
     bag = [each for each, share in FORMS for _ in range(share)]
     made = rng.choice(bag)
     mark = "?" if made.__name__.endswith("question") else "."
@@ -152,7 +152,7 @@ def _finish(text: str, mark: str) -> str:
 
 
 def _without_answer(clause: Clause, interrogative: str) -> Clause:
-    """A question does not answer itself: no place in where …, no time in when …"""
+    """Remove the answer to a question from its clause: the place for where, the time for when."""
     return replace(
         clause,
         where=None if interrogative == "wo" else clause.where,
@@ -163,7 +163,7 @@ def _without_answer(clause: Clause, interrogative: str) -> Clause:
 def _verb(
     rng: Random, subject: str = "person", object: str | None = None, frame: str = "", particle: bool = True
 ) -> Verb:
-    """A verb for this kind of subject and of object, of this frame, perhaps without a particle."""
+    """A verb for this kind of subject and object and this frame, optionally without particle verbs."""
     return rng.choice(
         [
             verb

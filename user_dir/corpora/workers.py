@@ -1,4 +1,4 @@
-"""Work on batches in several processes, in order, with few batches in memory at a time."""
+"""Ordered processing of batches in several processes, with few batches in memory at a time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import TypeVar
 from ..errors import UserError
 
 BATCH = 10_000  # lines, or pairs of lines
-WORKERS = 1000  # at most; each takes memory
+WORKERS = 1000  # maximum; each needs memory
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def available_cores() -> int:
-    """Number of cores this process may use."""
+    """Number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
-    """The items in lists of ``size``, the last one perhaps shorter."""
+    """The items in lists of ``size``; the last one may be shorter."""
     items = iter(items)
     while batch := list(islice(items, size)):
         yield batch
@@ -37,14 +37,14 @@ def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
 def map_batches(
     function: Callable[[list[Item]], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
-    """``function`` of each batch, in order. What fits one batch, or one worker, is done in this process."""
+    """Apply ``function`` to each batch, in order; a single batch or worker runs in this process."""
     waiting = batches(items)
     first = list(islice(waiting, 2))
     waiting = chain(first, waiting)
     if workers == 1 or len(first) < 2:
         yield from map(function, waiting)
         return
-    # Forked where that can be: this process has loaded fairseq, which takes a new one seconds.
+    # Fork if possible, because a new process needs seconds to import fairseq.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(os.getpid(),)) as pool:
@@ -58,7 +58,7 @@ def map_batches(
                 yield running.popleft().result()
         except BrokenProcessPool:
             raise UserError(
-                "a process was killed from outside, perhaps for want of memory; give fewer --workers"
+                "a worker process was killed, possibly for lack of memory; use fewer --workers"
             ) from None
         finally:
             for each in running:
@@ -66,7 +66,7 @@ def map_batches(
 
 
 def _begin(parent: int) -> None:
-    """Leave Ctrl-C to the parent, and end when it has been killed."""
+    """Leave Ctrl-C to the parent, and exit if the parent has been killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch():

@@ -41,7 +41,7 @@ def test_blank_lines_beyond_the_end_of_the_other_are_no_pairs(tmp_path, caplog):
     paths = files(tmp_path, "x\n\ny\n", "X\n\nY\n\n \r\n")
     with caplog.at_level(logging.WARNING):
         assert list(read_pairs(*paths, PAIR, "lines")) == [("x", "X"), ("", ""), ("y", "Y")]
-    assert "b has blank lines beyond the end" in caplog.text
+    assert "b has additional blank lines" in caplog.text
 
 
 SIDE = '<srcset>\n<doc docid="7">\n{}</doc>\n</srcset>\n'

@@ -39,7 +39,7 @@ def test_segments(tmp_path, text, segments):
     [
         ('\n<seg id="1">One\n<seg id="2">Two</seg>', r"test\.sgm, line 2: the segment 1 is not closed"),
         ('<seg id="1">One', "line 1: the segment 1 is not closed"),
-        ("<doc>\nOne</seg>", "line 2: </seg> closes no segment"),
+        ("<doc>\nOne</seg>", "line 2: </seg> without <seg>"),
     ],
 )
 def test_torn_segments(tmp_path, text, complaint):

@@ -1,4 +1,4 @@
-"""Readers: from a file, as released, to its sentences, one at a time and never the whole file in memory."""
+"""Readers yield the sentences of a file as released, without loading the whole file."""
 
 from .lines import read_lines
 from .pairs import FORMATS, format_of, read_pairs

@@ -1,4 +1,4 @@
-"""Plain text, one sentence a line, perhaps compressed: the Moses format of OPUS, Europarl and most others."""
+"""Plain text, one sentence per line, possibly compressed: the format of OPUS, Europarl and most others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...io import PACKED, unpack
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, plain, ``.gz`` or ``.bz2``, ended by "\n" or "\r\n" and by nothing else.
+    r"""Lines of a UTF-8 file, plain, ``.gz`` or ``.bz2``, separated by "\n" or "\r\n" only.
 
-    U+2028, U+0085 and the like stay in the line. A "\r" inside a line becomes a space, since many programs
-    would take it for the end of one; a byte order mark is dropped.
+    U+2028, U+0085 etc. do not end a line. A "\r" inside a line becomes a space, because many programs would
+    read it as a line end; a byte order mark is dropped.
     """
     try:
         with _open(path) as file:
@@ -31,7 +31,7 @@ def read_lines(path: Path) -> Iterator[str]:
                     ) from None
                 yield text.rstrip("\n").rstrip("\r").replace("\r", " ")
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path} is not a whole gzip file; get it again") from None
+        raise UserError(f"{path} is an incomplete gzip file; download it again") from None
 
 
 def _open(path: Path) -> BinaryIO:

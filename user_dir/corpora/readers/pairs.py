@@ -1,4 +1,4 @@
-"""Two files side by side: what stands at the same place is a pair."""
+"""Two parallel files: sentences at the same position form a pair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDINGS = {"sgm": "segments", "sgml": "segments", "xml": "segments", "tmx": "tmx
 
 
 def format_of(name: str) -> str:
-    """The format that the ending of a file's name tells, ``.gz`` aside: ``lines`` if it tells none."""
+    """The format implied by a file name's extension, ignoring ``.gz``; ``lines`` by default."""
     return ENDINGS.get(name.removesuffix(".gz").rsplit(".", 1)[-1], "lines")
 
 
@@ -29,8 +29,8 @@ def read_pairs(
 ) -> Iterator[tuple[str, str]]:
     """The pairs of a source and a target file in one of ``FORMATS``; for ``tmx`` both are the same file.
 
-    Files that do not match raise a ``UserError`` at their end: with both counts, where they are of unequal
-    length; with the place, where segments side by side have different ids.
+    Raises UserError at the end if the files do not match: with both counts if their lengths differ, with the
+    position if parallel segments have different ids.
     """
     if form == "tmx":
         return read_tmx(source, languages)
@@ -42,7 +42,7 @@ def read_pairs(
 
 def _line_pairs(source: Path, target: Path, read) -> Iterator[tuple[str, str]]:
     counts = [0, 0]
-    blank = True  # what one file has beyond the end of the other
+    blank = True  # whether the surplus lines of the longer file are blank
     for left, right in zip_longest(read(source), read(target)):
         counts[0] += left is not None
         counts[1] += right is not None
@@ -54,7 +54,7 @@ def _line_pairs(source: Path, target: Path, read) -> Iterator[tuple[str, str]]:
         if not blank:
             raise _unequal(source, target, counts, "lines")
         longer = source if counts[0] > counts[1] else target
-        logger.warning("warning: %s has blank lines beyond the end of the other side", longer)
+        logger.warning("warning: %s has additional blank lines at its end", longer)
 
 
 def _segment_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
@@ -75,12 +75,12 @@ def _segment_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
         place, *ids = shifted
         raise UserError(
             f"segment {place:,} has the id {ids[0]!r} in {source}, but {ids[1]!r} in {target}: "
-            "they are not translations of one another; get both files again"
+            "they are not parallel; download both files again"
         )
 
 
 def _unequal(source: Path, target: Path, counts: list[int], what: str) -> UserError:
     return UserError(
         f"{source} has {counts[0]:,} {what}, but {target} has {counts[1]:,}: "
-        "they are not line by line translations; get both files again"
+        "they are not parallel; download both files again"
     )

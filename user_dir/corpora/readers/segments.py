@@ -1,7 +1,6 @@
 """``<seg>`` elements: the test sets of WMT (``.sgm``) and IWSLT (``.xml``).
 
-Many releases are no well-formed XML (bare ``&``, attributes without quotes), so nothing but the segments is
-read.
+Many releases are not well-formed XML (bare ``&``, unquoted attributes), so only the segments are parsed.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
 
 
 def read_segments(path: Path) -> Iterator[tuple[str, str]]:
-    """Id and text of every segment, its lines joined, entities resolved, stripped.
+    """Id and text of every segment, with lines joined, entities resolved and whitespace stripped.
 
-    Raises a ``UserError`` with the line where a segment is not closed.
+    Raises a UserError with the line of a segment that is not closed.
     """
-    parts: list[str] | None = None  # of the segment that is open
+    parts: list[str] | None = None  # of the current segment
     opened, name = 0, ""
     for line_number, line in enumerate(read_lines(path), start=1):
         position = 0
@@ -45,12 +44,12 @@ def read_segments(path: Path) -> Iterator[tuple[str, str]]:
             continue
         where = f"line {opened}: the segment {name} is not closed" if parts is not None else None
         raise UserError(
-            f"{path}, {where or f'line {line_number}: </seg> closes no segment'}; get the file again"
+            f"{path}, {where or f'line {line_number}: </seg> without <seg>'}; download the file again"
         )
     if parts is not None:
-        raise UserError(f"{path}, line {opened}: the segment {name} is not closed; get the file again")
+        raise UserError(f"{path}, line {opened}: the segment {name} is not closed; download the file again")
 
 
 def unescape(text: str) -> str:
-    """Entities resolved; an ``&`` that begins none stays, also before letters (``R&D``, ``&copyright``)."""
+    """Resolve entities; an ``&`` that does not start one is kept, even before letters (``R&D``)."""
     return ENTITY.sub(lambda found: html.unescape(found[0]), text)

@@ -1,4 +1,4 @@
-"""``train.tags.*`` of IWSLT: lines of text between lines of metadata in tags."""
+"""``train.tags.*`` of IWSLT: lines of text between lines of tagged metadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .lines import read_lines
 
-# As in fairseq's recipes for IWSLT: talks are described in these lines, which are no translations.
+# As in fairseq's recipes for IWSLT: lines with metadata of the talks, which are not translations.
 METADATA = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<translator", "<doc", "</doc>")
 KEPT = re.compile(r"</?(title|description)>")
 

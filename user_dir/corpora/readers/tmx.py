@@ -1,4 +1,4 @@
-"""TMX, translation memories, which hold all their languages in one file."""
+"""TMX translation memories, which have all languages in one file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ...errors import UserError
 from .lines import read_lines
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-NATIVE = {"bpt", "ept", "it", "ph", "ut"}  # codes of the translator's format, not text
+NATIVE = {"bpt", "ept", "it", "ph", "ut"}  # formatting codes, not text
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)(?:(\w+);)?")
-# Lines end at these alone; other separators of Unicode are text.
+# Only these end a line; other Unicode separators are text.
 BREAK = re.compile(r"[ \t]*[\r\n]\s*")
 
 
 def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """The pairs of a TMX file, ``.gz`` or not; a side is empty where a unit lacks that language.
+    """The pairs of a TMX file, optionally ``.gz``; a side is empty if a unit lacks that language.
 
-    Bare ``&`` and control characters, which XML forbids, are borne with. ``de`` also stands for ``de-AT``.
+    Bare ``&`` and control characters, which XML forbids, are tolerated. ``de`` also matches ``de-AT``.
     """
     parser = XMLPullParser(["start", "end"])
     above: list[Element] = []
@@ -33,9 +33,13 @@ def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]
         parser.close()
         yield from _units(parser, above, languages)
     except ParseError as error:
-        raise UserError(f"{path}, line {error.position[0]}: not TMX ({error}); get the file again") from None
+        raise UserError(
+            f"{path}, line {error.position[0]}: not TMX ({error}); download the file again"
+        ) from None
     except RecursionError:
-        raise UserError(f"{path} is not TMX: it has a segment nested too deep; get the file again") from None
+        raise UserError(
+            f"{path} is not TMX: a segment is nested too deeply; download the file again"
+        ) from None
 
 
 def _units(parser: XMLPullParser, above: list[Element], languages: tuple[str, str]):
@@ -48,7 +52,7 @@ def _units(parser: XMLPullParser, above: list[Element], languages: tuple[str, st
             sides = {_language(each): each for each in reversed(element.findall("tuv"))}
             yield tuple(_segment(sides.get(language)) for language in languages)
             for parent in above[-1:]:
-                parent.clear()  # or the parser would keep every unit of the file
+                parent.clear()  # otherwise the parser would keep all units in memory
 
 
 def _language(variant: Element) -> str:
