@@ -99,7 +99,7 @@ def test_last_epochs_are_by_number_not_by_name(tmp_path):
         last_epoch_checkpoints(tmp_path, 5)
     with pytest.raises(UserError, match="must be positive"):
         last_epoch_checkpoints(tmp_path, -1)
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="no checkpoint folder"):
         last_epoch_checkpoints(tmp_path / "none", 1)
 
 

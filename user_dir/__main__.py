@@ -1,4 +1,4 @@
-"""The folder to give to fairseq: ``fairseq-train --user-dir "$(python -m adaptively_sparse)" …``."""
+"""Print the folder to pass to fairseq: ``fairseq-train --user-dir "$(python -m adaptively_sparse)" …``."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The attention types of a Transformer, as flags and files name them: reading files takes no torch."""
+"""The attention types of a Transformer, as named in flags and files; importable without torch."""
 
 ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
 TITLES = {

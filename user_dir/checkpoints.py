@@ -1,4 +1,4 @@
-"""Checkpoints: loaded, saved, found in a folder, averaged."""
+"""Loading, saving, finding and averaging of checkpoints."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .io import durable, written_beside
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """The state of a translation model's checkpoint, on the CPU, with ``cfg`` filled in for older ones.
+    """Load a translation model's checkpoint to the CPU, with ``cfg`` filled in for older ones.
 
     Raises:
-        UserError: the file is missing, broken, of another program, would run code, or holds numbers that are
-            not finite.
+        UserError: the file is missing, corrupt, of another program, would run code, or contains numbers that
+            are not finite.
     """
     state = read_checkpoint(path)
     if state.get("cfg") is None:
-        # Written before fairseq had cfg. With args gone too, fairseq reads what we make of them.
+        # Written before fairseq had cfg. Without args, fairseq uses the cfg made here.
         with blaming(path):
             cfg = convert_namespace_to_omegaconf(state["args"])
             state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
@@ -39,11 +39,11 @@ def load_checkpoint(path: str | Path) -> dict:
 
 
 def save_checkpoint(state: dict, path: str | Path) -> None:
-    """Write a checkpoint beside its place, then rename it."""
+    """Write a checkpoint to a temporary file, then rename it."""
     with written_beside(path) as beside, beside.open("wb") as file:
         try:
             torch.save(state, file)
-        except RuntimeError as error:  # torch's own, as it tidies up after what stopped the writing
+        except RuntimeError as error:  # raised by torch while it handles the actual error
             cause = error.__context__
             if not isinstance(cause, (OSError, KeyboardInterrupt)):
                 cause = OSError(str(error))
@@ -52,18 +52,18 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
 
 
 def model_name(state: dict) -> str:
-    """The architecture a checkpoint was trained as, for instance ``adaptively_sparse_transformer_tiny``."""
+    """The architecture that a checkpoint was trained with, such as ``adaptively_sparse_transformer_tiny``."""
     settings = model_settings(state)
     return settings.get("_name") or settings.get("arch") or "unknown"
 
 
 def model_settings(state: dict) -> dict:
-    """The model's settings of a checkpoint, whichever of fairseq's two ways of training wrote it."""
+    """The model settings of a checkpoint, written by either of fairseq's two training commands."""
     return _as_dict(state["cfg"]["model"])
 
 
 def task_settings(state: dict) -> dict:
-    """The task's settings of a checkpoint, the languages among them."""
+    """The task settings of a checkpoint, including the languages."""
     return _as_dict(state["cfg"]["task"])
 
 
@@ -72,13 +72,13 @@ def _as_dict(settings) -> dict:
 
 
 def num_updates(state: dict) -> int:
-    """How many updates a checkpoint's training had made."""
+    """The number of updates in a checkpoint's training."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
 
 
 def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """Those of ``paths`` that can be loaded, with their states; what was written last comes first."""
+    """The checkpoints among ``paths`` that can be loaded, with their states, most recently written first."""
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
         try:
             state = load_checkpoint(path)
@@ -94,31 +94,31 @@ def epoch_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """The ``count`` latest of ``folder``'s checkpoints checkpointN.pt, by epoch N."""
+    """The ``count`` latest checkpoints checkpointN.pt of ``folder``, by epoch N."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"no folder {folder} of checkpoints")
+        raise UserError(f"no checkpoint folder {folder}")
     epochs = epoch_checkpoints(folder)
     if count < 1:
         raise UserError(f"--last-epochs must be positive, not {count}")
     if len(epochs) < count:
         raise UserError(
-            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not the {count} asked for; "
-            "train longer, or with checkpoint.keep_last_epochs at least as large"
+            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not the {count} requested; "
+            "train longer, or with a larger checkpoint.keep_last_epochs"
         )
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 
 
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
-    """The last of ``paths`` with the mean of the parameters of all, summed in float64.
+    """Average the parameters of checkpoints, in float64; all else is that of the last of ``paths``.
 
-    Counters (whole numbers) are those of the last. The α's are averaged as the parameters they are.
+    Counters (integers) are those of the last one. α's are averaged as parameters a.
 
     Args:
-        ema: take of each the moving average of the parameters that fairseq keeps under ``--store-ema``.
+        ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
 
     Raises:
-        UserError: a checkpoint has no such average, or they are of different models.
+        UserError: a checkpoint has no moving average, or they are of different models.
     """
     state, total = None, {}
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
@@ -140,6 +140,6 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
                 total[name] = total.get(name, 0) + value.double()
     for name, value in total.items():
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
-    # What belongs to one point of one training would be wrong beside averaged parameters.
+    # The optimizer state of a single checkpoint does not match averaged parameters.
     state["last_optimizer_state"] = None
     return state

@@ -1,4 +1,4 @@
-"""Tables of figures as Markdown or CSV, and how a figure is written in a cell."""
+"""Tables of figures as Markdown or CSV, and the formatting of their cells."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ from .io import write_json, write_text
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header, and the cell that it shows of a row's figures."""
+    """A column: its header, and the function that formats its cell from a row's figures."""
 
     header: str
     cell: Callable[[Any], str]
 
 
 def table(labels: Sequence[str], rows: Iterable[tuple[Sequence, Any]], columns: Sequence[Column]) -> str:
-    """A Markdown table of ``columns``, with cells that name the row in front.
+    """A Markdown table of ``columns``, preceded by cells that label the row.
 
     Args:
-        labels: headers of the cells in front.
-        rows: for each row the cells in front, and the figures that the columns show.
-        columns: in their order.
+        labels: headers of the labels.
+        rows: the labels and the figures of each row.
+        columns: in display order.
     """
     cells = [[*names, *(column.cell(figures) for column in columns)] for names, figures in rows]
     return markdown(cells, [*labels, *(column.header for column in columns)])
 
 
 def markdown(rows: Iterable[Sequence], headers: Sequence[str]) -> str:
-    """A Markdown table of cells that are shown as they are."""
+    """A Markdown table of cells that are shown verbatim."""
     return tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True)
 
 
 def csv_text(rows: Iterable[Sequence], headers: Sequence[str]) -> str:
-    """The same cells as CSV, None as an empty one."""
+    """The same cells as CSV; None becomes an empty cell."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([headers, *rows])
     return text.getvalue()
 
 
 def seed_mean(header: str, value: str | Callable[[dict], float | None], form: str) -> Column:
-    """Mean ± standard deviation over seeds; a row's figures are a list with an object per seed.
+    """Mean ± standard deviation over seeds; a row's figures are a list of objects, one per seed.
 
-    ``value`` is a key of these objects, or a function of one.
+    ``value`` is a key of these objects, or a function of an object.
     """
     get = itemgetter(value) if isinstance(value, str) else value
     return Column(header, lambda seeds: mean_and_deviation(map(get, seeds), form))
 
 
 def seed_list(header: str, key: str) -> Column:
-    """The value of every seed; a row's figures are a list with an object per seed."""
+    """The value of every seed; a row's figures are a list of objects, one per seed."""
     return Column(header, lambda seeds: ", ".join(str(seed[key]) for seed in seeds))
 
 
 def mean_and_deviation(values: Iterable[float | None], form: str) -> str:
-    """The mean, with ± the standard deviation where values differ; empty where a value is missing."""
+    """The mean, with ± the standard deviation if values differ; empty if a value is missing."""
     values = list(values)
     if any(value is None for value in values):
         return ""
@@ -72,24 +72,24 @@ def mean_and_deviation(values: Iterable[float | None], form: str) -> str:
 
 
 def plus_minus(mean: float, deviation: float | None, form: str) -> str:
-    """``mean ± deviation``, or the mean alone where the deviation is None; a sign only for the mean."""
+    """``mean ± deviation``, or the mean alone if the deviation is None; only the mean is signed."""
     if deviation is None:
         return format(mean, form)
     return f"{format(mean, form)} ± {format(deviation, form.removeprefix('+'))}"
 
 
 def significance(p: float) -> str:
-    """A p-value to three places, never as 0, which it is not."""
+    """A p-value with three decimals, but never 0."""
     return "< 0.001" if p < 0.0005 else f"{p:.3f}"
 
 
 def mebibytes(count: int | None, form: str) -> str:
-    """A number of bytes in MiB; empty where it was not measured."""
+    """A number of bytes in MiB; empty if it was not measured."""
     return "" if count is None else format(count / 2**20, form)
 
 
 def write_tables(path: Path | None, tables: str, figures: dict) -> None:
-    """Write Markdown to ``path`` and all figures as JSON beside it; do nothing where ``path`` is None."""
+    """Write Markdown to ``path`` and all figures as JSON next to it; do nothing if ``path`` is None."""
     if path is not None:
         write_text(path, tables + "\n")
         write_json(path.with_suffix(".json"), figures)

@@ -104,7 +104,10 @@ def test_gold_lines_that_hold_no_links_are_named(tmp_path, word):
 def test_gold_files_that_do_not_fit_are_named(tmp_path):
     path = tmp_path / "gold"
     path.write_text("0-0\n0-0 3-1\n")
-    with pytest.raises(UserError, match=r"gold, line 2: the link of source word 3 .* has 3 and 2 words"):
+    with pytest.raises(
+        UserError,
+        match=r"gold, line 2: the link of source word 3 .* is outside the sentence of 3 and 2 words",
+    ):
         Gold(path).sentence(1, 3, 2)
     with pytest.raises(UserError, match=r"gold, line 1: '0-0' is below 1"):
         Gold(path, one_based=True)

@@ -156,9 +156,9 @@ def test_batches_hold_every_sentence_once_and_fit(in_order, max_tokens, sentence
 
 
 def test_sentences_that_do_not_fit_are_named():
-    with pytest.raises(UserError, match="--max-tokens 8 has no room for line 3 of valid, which has 9"):
+    with pytest.raises(UserError, match="--max-tokens 8 is too small for line 3 of valid, which has 9"):
         list(batches(fake_model(), FakeTask(SIZES), "valid", max_tokens=8))
-    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model takes 8"):
+    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model allows 8"):
         list(batches(fake_model(8), FakeTask(SIZES), "valid"))
     assert list(batches(fake_model(8), FakeTask(SIZES), "valid", sentences=2))
     with pytest.raises(UserError, match="valid has no sentences"):

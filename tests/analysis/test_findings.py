@@ -127,7 +127,7 @@ def test_what_lies_beside_the_statistics_is_read(tmp_path):
 
     for wrong in ("[]", "{", '{"loss": 1}', json.dumps({**IMPORTANCE, "curves": {"a": {"pruned": [1]}}})):
         (tmp_path / "average.importance.json").write_text(wrong)
-        with pytest.raises(UserError, match=r"average.importance.json is not what head_importance.py writes"):
+        with pytest.raises(UserError, match=r"average.importance.json is not written by head_importance.py"):
             read_model(path)
     (tmp_path / "average.importance.json").unlink()
     write_alpha_log(tmp_path / "alpha.jsonl", layers=3)

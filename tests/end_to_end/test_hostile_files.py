@@ -148,7 +148,7 @@ WRONG = {
     "cut": ("cut short", "cut short"),
     "vocabulary": ("does not fit this model", "symbols, but toy is prepared with"),
     "layers": ("does not fit this model", "does not fit this model"),
-    "lm": (None, "no translation model"),
+    "lm": (None, "not a fairseq translation model"),
     "list": ("not a checkpoint that fairseq wrote", "not a checkpoint that fairseq wrote"),
 }
 

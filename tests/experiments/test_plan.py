@@ -34,19 +34,19 @@ runs:
     assert runs[3].overrides == ("model.dropout=0.2",) and runs[3].average == 2
     assert runs[1].config == Path("/root/d.yaml")
     assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
-    with pytest.raises(UserError, match=r"--only x\* fits none of the runs: a-seed3, b-seed1"):
+    with pytest.raises(UserError, match=r"--only x\* matches none of the runs: a-seed3, b-seed1"):
         select(runs, ["a*", "x*"])
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("- a", "must hold a mapping"),
+        ("- a", "must be a mapping"),
         ("runs: [", "is not valid YAML"),
         ("average: 5", "'runs' is missing"),
         ("runs: []", "runs is empty"),
         ("runs: 3", "runs is 3, but must be a list"),
-        ("title: x\n" + RUN, "unknown key 'title'; the known ones are average, runs"),
+        ("title: x\n" + RUN, "unknown key 'title'; choose from average, runs"),
         ("average: 0\n" + RUN, "average is 0"),
         (RUN + "  - softmax", "line 3: a run is 'softmax'"),
         (RUN + "  - {name: b}", "line 3: the key 'config' is missing"),
@@ -61,10 +61,10 @@ runs:
         (RUN + "  - {name: b, config: c.yaml, overrides: [1]}", "line 3: the override 1 is not"),
         (
             RUN + "  - {name: b, config: c.yaml, overrides: [++common.seed=3]}",
-            "line 3: .*common.seed=3 cannot be an override; give seeds",
+            "line 3: .*common.seed=3 cannot be an override; use seeds",
         ),
-        (RUN + "  - {name: a, config: c.yaml}", "line 3: a-seed1 was already asked for"),
-        (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a was already asked for with another"),
+        (RUN + "  - {name: a, config: c.yaml}", "line 3: a-seed1 occurs twice"),
+        (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a occurs twice with different"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path, text, words):

@@ -60,7 +60,7 @@ def test_only_the_first_sentences():
 
 def test_a_sentence_too_long_is_named():
     model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
-    with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model takes 9"):
+    with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model allows 9"):
         translate_split(model, translation_task(PAIRS), "test")
-    with pytest.raises(UserError, match="--max-tokens 8 has no room for line 6 of test, which has 10"):
+    with pytest.raises(UserError, match="--max-tokens 8 is too small for line 6 of test, which has 10"):
         translate_split(model, translation_task(PAIRS), "test", max_tokens=8)

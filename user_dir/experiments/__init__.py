@@ -1,1 +1,1 @@
-"""Experiments: many trainings from one YAML file, each evaluated, in a table at the end."""
+"""Experiments: several trainings defined in a YAML file, each evaluated, with a table of the results."""

@@ -1,4 +1,4 @@
-"""The last stages of a run: translations and their scores, the heads, the loss; all figures in one file."""
+"""The last stages of a run: translations, scores, head statistics and loss, collected in one file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPEEDS = "speeds.json"
 
 
 def evaluate(job: Job) -> None:
-    """Translate and score validation and all test sets."""
+    """Translate and score the validation and test sets."""
     speeds = _speeds(job)
     output = job.folder / "evaluation"
     missing = [
@@ -41,21 +41,21 @@ def evaluate(job: Job) -> None:
 
 
 def heads(job: Job) -> None:
-    """Statistics of the heads over validation."""
+    """Compute head statistics on the validation set."""
     output = job.average.with_suffix(".heads.json")
     if not output.is_file():
         write_statistics(open_split(job.average, job.corpus), output)
 
 
 def importance(job: Job) -> None:
-    """What masking and pruning heads costs on a part of validation."""
+    """Measure the effect of masking and pruning heads on a part of the validation set."""
     output = job.average.with_suffix(".importance.json")
     if not output.is_file():
         write_importance(open_split(job.average, job.corpus, sentences=300), output)
 
 
 def loss(job: Job, descriptors: tuple[int, ...]) -> None:
-    """Loss and perplexity on validation, by fairseq-validate."""
+    """Compute loss and perplexity on the validation set with fairseq-validate."""
     if _losses(job):
         return
     log = job.folder / "validate.log"
@@ -68,7 +68,7 @@ def loss(job: Job, descriptors: tuple[int, ...]) -> None:
 
 
 def conclude(job: Job) -> None:
-    """Write every figure of the run into result.json."""
+    """Write all figures of the run to result.json."""
     if job.result.is_file():
         return
     task = job.asked["config"]["task"]
@@ -97,17 +97,17 @@ def conclude(job: Job) -> None:
 
 
 def splits(job: Job) -> list[str]:
-    """What is translated, by public names."""
+    """The public names of the splits to translate."""
     return ["valid", *job.corpus.test_sets]
 
 
 def training_figures(job: Job) -> dict:
     """Updates, time and speed of training, from its log and its sessions.
 
-    ``tokens_per_second`` is of target tokens by the clock, the median over the log's intervals;
-    ``tokens_per_processor_second`` is over all of training, start, validation and checkpoints included, and
-    None unless that was one session. The times are None where a session was killed outright, so that nobody
-    kept its time.
+    ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time.
+    ``tokens_per_processor_second`` is over the whole training, including start-up, validation and
+    checkpoints, and None if training had several sessions. Times are None if a session was killed, because
+    its time is unknown.
     """
     lines = json_lines(job.folder / "training.log")
     inner = [float(line["wps"]) for line in lines if "wps" in line]
@@ -138,26 +138,26 @@ def training_figures(job: Job) -> dict:
 
 
 def validation_figures(job: Job) -> dict:
-    """``loss`` (of the criterion, base 2, label smoothing included), ``nll_loss`` (base 2) and ``ppl``."""
+    """``loss`` (the criterion's, base 2, with label smoothing), ``nll_loss`` (base 2) and ``ppl``."""
     lines = _losses(job)
     if not lines:
-        raise UserError(f"fairseq-validate said no loss; see {job.folder / 'validate.log'}")
+        raise UserError(f"fairseq-validate reported no loss; see {job.folder / 'validate.log'}")
     return {name: float(lines[-1][f"valid_{name}"]) for name in ("loss", "nll_loss", "ppl")}
 
 
 def evaluation_figures(job: Job) -> dict:
-    """The scores of each split, with the speed of its beam search by the clock."""
+    """The scores of each split, with the speed of beam search (wall time)."""
     speeds, figures = _speeds(job), {}
     for split in splits(job):
         found = read_json(job.folder / "evaluation" / f"{split}.json")
-        places = ("checkpoint", "command", "references")  # on this machine
+        places = ("checkpoint", "command", "references")  # specific to this machine
         figures[split] = {key: value for key, value in found.items() if key not in places}
         figures[split]["sentences_per_second"] = speeds.get(split)
     return figures
 
 
 def head_figures(job: Job) -> dict:
-    """Of each attention type the α of each layer and head, their mean, least and greatest; mean density."""
+    """For each attention type: α by layer and head, its mean, minimum and maximum, and the mean density."""
     rows = read_json(job.average.with_suffix(".heads.json"))["heads"]
     return {
         kind: {"alpha": list(by_layer(mine, "alpha").values()), **alpha_and_density(mine)}
@@ -166,7 +166,7 @@ def head_figures(job: Job) -> dict:
 
 
 def json_lines(log: Path) -> list[dict]:
-    """The figures that fairseq logged as JSON, one object after other words on each line."""
+    """The JSON objects in fairseq's log, each at the end of a line."""
     lines = []
     for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
         found = re.search(r'\{"(?:epoch|valid_)[^{}]*\}$', line.rstrip())
@@ -181,6 +181,6 @@ def _losses(job: Job) -> list[dict]:
 
 
 def _speeds(job: Job) -> dict[str, float]:
-    """Sentences a second of beam search, by the clock, of each split that is translated."""
+    """Sentences per second of beam search (wall time) for each translated split."""
     path = job.folder / SPEEDS
     return read_json(path) if path.is_file() else {}

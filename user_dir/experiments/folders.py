@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked for, how far it has come."""
+"""The folder of a run: its settings and its progress."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ASKED, RESULT = "asked.json", "result.json"
 
 @dataclass(frozen=True)
 class Job:
-    """A run, checked, with its place on the disk."""
+    """A validated run with its folders."""
 
     run: Run
     folder: Path
-    record: Path  # the folder of what is kept of it
+    record: Path  # the folder of its record
     corpus: Corpus
-    asked: dict  # all that decides what comes out
+    asked: dict  # all settings that determine the results
 
     @property
     def average(self) -> Path:
@@ -31,44 +31,44 @@ class Job:
 
     @property
     def result(self) -> Path:
-        """All figures of the run; written last."""
+        """The file of all figures of the run; written last."""
         return self.folder / RESULT
 
     @property
     def failure(self) -> Path:
-        """Why it came to no end, if it did not."""
+        """The file with the error of a failed run."""
         return self.folder / "failed.txt"
 
     def lock(self, doing: str = "at work in"):
-        """Keep other processes off the folder."""
+        """Prevent other processes from working in the folder."""
         return locked(self.folder, doing)
 
 
 def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
-    """Check a run's config, overrides and data; nothing is written.
+    """Validate a run's config, overrides and data; writes nothing.
 
     Args:
-        run: of an experiment.
-        root: the folder that paths in its config start from.
-        place: the folder under which each experiment has one.
-        records: the same of what is kept of the runs.
+        run: a run of an experiment.
+        root: the folder that paths in its config are relative to.
+        place: the parent folder of the experiments.
+        records: the parent folder of the records.
 
     Raises:
-        UserError: naming the first thing that is wrong, links that lead out of these folders included.
+        UserError: with the first problem found, including links that lead outside these folders.
     """
     folder = within(place, place / run.experiment / run.label)
     record = within(records, records / run.experiment / run.label)
     overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
     settings = run.config.resolve()
     try:
-        # With the save_dir that the config names, not the run's own, so that a run can be moved.
+        # Use the config's save_dir, not the run's folder, so that the folder can be moved.
         config = check_config(settings, overrides, root)
         corpus = _corpus(run, config, root).require_prepared()
         data = stamps.fingerprint(corpus.bin / "stamp.json")
     except UserError:
         if not (record / RESULT).is_file():
             raise
-        config = check_settings(settings, overrides)  # looking at a record takes no data
+        config = check_settings(settings, overrides)  # a record can be read without the data
         corpus = _corpus(run, config, root)
         data = read_json(record / ASKED).get("data")
     asked = {"config": config, "data": data, "average": run.average}
@@ -79,42 +79,42 @@ def _corpus(run: Run, config: dict, root: Path) -> Corpus:
     data = root / config["task"]["data"]
     if data.name != "bin":
         raise UserError(
-            f"{run.config}: task.data is {config['task']['data']}; an experiment takes DATA/CORPUS/bin, as "
-            "scripts/prepare.py makes it"
+            f"{run.config}: task.data is {config['task']['data']}; an experiment needs DATA/CORPUS/bin, as "
+            "written by scripts/prepare.py"
         )
     return load_corpus(data.parent.name, data.parent.parent)
 
 
 def is_recorded(job: Job) -> bool:
-    """Whether there is a record of the run; raises UserError where it is of other settings."""
+    """Whether the run has a record; raises UserError if the record has different settings."""
     if not (job.record / RESULT).is_file():
         return False
     different = differences(job, job.record)
     if different:
         raise UserError(
-            f"{job.record} is of other settings: {different}; to make the run anew, remove the record "
-            "or give another folder with --records"
+            f"{job.record} has different settings: {different}; to repeat the run, remove the record "
+            "or choose another folder with --records"
         )
     return True
 
 
 def claim(job: Job) -> None:
-    """Note what is asked for in a new folder; in an older one, check that it is the same.
+    """Write the settings to a new folder; for an existing one, check that they are the same.
 
     Raises:
-        UserError: the folder is of something else; it says what is different.
+        UserError: the folder has different settings; the message names them.
     """
     different = differences(job, job.folder)
     if different:
         raise UserError(
-            f"{job.folder} is of other settings: {different}; rename or remove the folder to train anew"
+            f"{job.folder} has different settings: {different}; rename or remove the folder to train again"
         )
     if not (job.folder / ASKED).is_file():
         write_json(job.folder / ASKED, job.asked)
 
 
 def differences(job: Job, folder: Path) -> str:
-    """What the folder was made with and what is asked for now, where they differ; empty if nowhere."""
+    """Describe how the settings of a folder differ from those of the job; empty if they are equal."""
     path = folder / ASKED
     if not path.is_file():
         return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
@@ -126,7 +126,7 @@ def differences(job: Job, folder: Path) -> str:
 
 
 def state(job: Job) -> str:
-    """In a word or two, and for what has gone wrong with its reason."""
+    """The state of a run in a word or two, with the reason if something is wrong."""
     try:
         if (job.record / RESULT).is_file():
             different = differences(job, job.record)
@@ -147,13 +147,13 @@ def state(job: Job) -> str:
 
 
 def read_json(path: Path) -> dict:
-    """A file that a run wrote; raises UserError where it is not whole."""
+    """Read a file written by a run; raises UserError if it is corrupt."""
     try:
         values = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         values = None
     if not isinstance(values, dict):
-        raise UserError(f"{path} is broken; remove the folder {path.parent} to train anew")
+        raise UserError(f"{path} is corrupt; remove the folder {path.parent} to train again")
     return values
 
 

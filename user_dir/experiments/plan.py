@@ -1,4 +1,4 @@
-"""What an experiment's YAML file asks for: runs, checked as far as can be done without training."""
+"""Reading and validation of an experiment's YAML file."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from typing import Any
 from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 
-KEYS = {"average": (int, "a positive whole number"), "runs": (list, "a list of runs")}
+KEYS = {"average": (int, "a positive integer"), "runs": (list, "a list of runs")}
 RUN_KEYS = {
     "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
     "config": (str, "the path of a config"),
     "overrides": (list, "a list of section.key=value"),
-    "seeds": (list, "a list of whole numbers"),
+    "seeds": (list, "a list of integers"),
     "of": (str, "the name of another experiment"),
 }
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 OURS = {
-    "common.seed": "give seeds",
-    "checkpoint.save_dir": "every run gets a folder of its own",
-    "common.user_dir": "it is this plugin",
-    "common.log_file": "every run has its log in its folder",
-    "common.tensorboard_logdir": "it would be written out of the run's folder",
+    "common.seed": "use seeds",
+    "checkpoint.save_dir": "every run has its own folder",
+    "common.user_dir": "it is always this plugin",
+    "common.log_file": "every run has a log in its folder",
+    "common.tensorboard_logdir": "it would be written outside the run's folder",
 }
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training to be."""
+    """One training run."""
 
-    experiment: str  # the folder it lies in
+    experiment: str  # name of the experiment's folder
     name: str
     seed: int
     config: Path
     overrides: tuple[str, ...]
-    average: int  # of so many last epochs
+    average: int  # number of last epochs to average
 
     @property
     def label(self) -> str:
-        """Its name with the seed, which no other run of the experiment has."""
+        """The run's name and seed, unique in the experiment."""
         return f"{self.name}-seed{self.seed}"
 
 
 def read_plan(path: Path, root: Path) -> list[Run]:
-    """The runs of an experiment, in the order in which they are to be made.
+    """Read the runs of an experiment, in the order in which they are run.
 
-    A name may come again with other seeds, so that the first seed of every run can come before the second of
-    any; its config and overrides must then be the same.
+    A name may be repeated with other seeds, so that the first seed of every run can precede the second seed
+    of any; its config and overrides must then be the same.
 
     Args:
-        path: the YAML file; its name without the suffix is the experiment's.
-        root: the folder that paths of configs start from.
+        path: the YAML file; the experiment has its name without the suffix.
+        root: the folder that config paths are relative to.
 
     Raises:
-        UserError: with the file and the line, saying what is wrong.
+        UserError: the file is invalid; with file and line.
     """
     fault = name_fault(path.stem)
     if fault is not None:
@@ -66,7 +66,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     _check(values, KEYS, ("runs",), str(path))
     average = values.get("average", 5)
     if average < 1:
-        raise UserError(f"{path}: average is {average}, but must be a positive whole number")
+        raise UserError(f"{path}: average is {average}, but must be a positive integer")
     if not values["runs"]:
         raise UserError(f"{path}: runs is empty")
     runs: dict[str, Run] = {}
@@ -75,20 +75,20 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         where = f"{path}, line {line}"
         for run in _runs(entry, where, path.stem, root, average):
             if run.label in runs:
-                raise UserError(f"{where}: {run.label} was already asked for")
+                raise UserError(f"{where}: {run.label} occurs twice")
             like = first.setdefault((run.experiment, run.name), run)
             if (run.config, run.overrides) != (like.config, like.overrides):
-                raise UserError(f"{where}: {run.name} was already asked for with another config or overrides")
+                raise UserError(f"{where}: {run.name} occurs twice with different configs or overrides")
             runs[run.label] = run
     return list(runs.values())
 
 
 def select(runs: list[Run], patterns: list[str]) -> list[Run]:
-    """The runs whose label one of the patterns (``*``, ``?``) fits; all where none is given."""
+    """The runs whose label matches one of the patterns (``*``, ``?``); all runs if there are no patterns."""
     for pattern in patterns:
         if not any(fnmatch(run.label, pattern) for run in runs):
             known = ", ".join(run.label for run in runs)
-            raise UserError(f"--only {pattern} fits none of the runs: {known}")
+            raise UserError(f"--only {pattern} matches none of the runs: {known}")
     return [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
 
 
@@ -105,10 +105,10 @@ def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> 
         if key is None or "=" not in override:
             raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
         for ours, instead in OURS.items():
-            if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
+            if key in (ours, ours.partition(".")[0]):  # the setting or its section
                 raise UserError(f"{where}: {override} cannot be an override; {instead}")
         if key.partition(".")[0] == "hydra":
-            raise UserError(f"{where}: {override} cannot be an override; it says where hydra writes")
+            raise UserError(f"{where}: {override} cannot be an override; it configures hydra itself")
     seeds = entry.get("seeds", [1])
     if not seeds or not all(type(seed) is int and abs(seed) < 2**63 for seed in seeds):
         raise UserError(f"{where}: seeds is {shown(seeds)}, but must be {RUN_KEYS['seeds'][1]}")
@@ -128,19 +128,19 @@ def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> 
 def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> None:
     for key in values:
         if key not in keys:
-            raise UserError(f"{where}: unknown key {key!r}; the known ones are {', '.join(keys)}")
+            raise UserError(f"{where}: unknown key {key!r}; choose from {', '.join(keys)}")
     for key, (kind, called) in keys.items():
         if key not in values:
             if key in required:
-                raise UserError(f"{where}: the key {key!r} is missing; give {called}")
+                raise UserError(f"{where}: the key {key!r} is missing; expected {called}")
         elif not isinstance(values[key], kind) or isinstance(values[key], bool):
             raise UserError(f"{where}: {key} is {values[key]!r}, but must be {called}")
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[int]]:
-    """The file's values, and the line on which each run begins."""
+    """The file's values, and the line on which each run starts."""
     values, node = read_yaml(path)
     if not isinstance(values, dict):
-        raise UserError(f"{path} must hold a mapping with the key runs; see experiments/ for examples")
+        raise UserError(f"{path} must be a mapping with the key runs; see experiments/ for examples")
     lists = [value for key, value in node.value if key.value == "runs" and isinstance(value.value, list)]
     return values, [entry.start_mark.line + 1 for entries in lists for entry in entries.value]

@@ -1,7 +1,7 @@
-"""What is kept of a run beside the repository's code: every figure and translation, but no model.
+"""Records of runs that are kept in the repository: all figures and translations, but no models.
 
-A record has the layout of the run's folder, so that what reads one reads the other. Its larger files are
-compressed, with ``.bz2`` after their names; paths of this machine are made relative.
+A record has the same layout as the folder of the run, so both are read by the same code. Larger files are
+compressed, with the extension ``.bz2``; absolute paths are made relative.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEPT = (ASKED, "evaluation/*.json")
 
 
 def keep(job: Job) -> None:
-    """Copy what is to be kept, result.json last: where it is, the record is whole."""
+    """Copy the files to keep; result.json is copied last and marks the record as complete."""
     for name in COMPRESSED:
         if (job.folder / name).is_file():
             _copy(job, job.folder / name, compressed=True)
@@ -48,5 +48,5 @@ def _translations(evaluation: Path) -> Path:
     target = direction.partition("-")[2] if isinstance(direction, str) else direction
     fault = name_fault(target)
     if fault is not None:
-        raise UserError(f"{evaluation} is broken: the target language {shown(target)} {fault}; remove it")
+        raise UserError(f"{evaluation} is corrupt: the target language {shown(target)} {fault}; remove it")
     return evaluation.with_name(f"{evaluation.stem}.{target}")

@@ -1,4 +1,4 @@
-"""An experiment's runs, one after the other; several processes may be at it, each run is one's alone."""
+"""Runs an experiment sequentially; several processes can share the runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Say = Callable[[str], None]
 
 
 def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
-    """Make every run that is not done.
+    """Run everything that is not done yet.
 
-    A run that another process has is come back to after the others, in case that process is gone.
+    A run locked by another process is tried again after the others, in case that process has ended.
 
     Returns:
-        Why runs failed, and the runs that another process still has, both by their labels.
+        The reasons of failed runs, and the runs that another process still has locked, by label.
     """
     failed: dict[str, str] = {}
     waiting = jobs
@@ -45,7 +45,7 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
 
 
 def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
-    """All stages of one run; each skips what it has done already."""
+    """All stages of one run; each skips work that is already done."""
     claim(job)
     stages: list[tuple[str, Callable[[], None]]] = [
         ("training", lambda: training.train(job, descriptors)),

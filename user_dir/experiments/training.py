@@ -1,4 +1,4 @@
-"""The first stages of a run: training, from where it was killed, and the mean of the last epochs."""
+"""The first stages of a run: training, resumed if it was killed, and averaging of the last epochs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def train(job: Job, descriptors: tuple[int, ...]) -> None:
-    """Train to the end, from the last checkpoint if there is one.
+    """Train to the end, resuming from the last checkpoint if there is one.
 
-    Every session, this one and those that were killed, is kept in training.json with its time.
+    Each session, including killed ones, is recorded in training.json with its time.
     """
     path = job.folder / "training.json"
     record = read_json(path) if path.is_file() else {"done": False, "sessions": []}
@@ -60,9 +60,9 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
 
 
 def mend_last_checkpoint(folder: Path) -> int:
-    """Put the newest whole checkpoint into the place of checkpoint_last.pt if that is broken or gone.
+    """Replace checkpoint_last.pt by the newest complete checkpoint if it is missing or corrupt.
 
-    Returns the updates it has; 0 of none.
+    Returns its number of updates, or 0 if there is no checkpoint.
     """
     last = folder / "checkpoint_last.pt"
     epochs = epoch_checkpoints(folder).values()
@@ -75,7 +75,7 @@ def mend_last_checkpoint(folder: Path) -> int:
 
 
 def average(job: Job) -> None:
-    """Average the last epochs, then remove every other checkpoint."""
+    """Average the checkpoints of the last epochs, then remove all others."""
     if not job.average.is_file():
         save_checkpoint(average_checkpoints(last_epoch_checkpoints(job.folder, job.run.average)), job.average)
     for path in [*epoch_checkpoints(job.folder).values(), *job.folder.glob("checkpoint_*.pt")]:
@@ -89,12 +89,12 @@ def run_child(
     descriptors: tuple[int, ...] = (),
     environment: dict[str, str] | None = None,
 ) -> None:
-    """Run a command with its output at the end of ``log``; it keeps the lock of ``descriptors``.
+    """Run a command, appending its output to ``log``; it inherits the lock of ``descriptors``.
 
-    It is ended, with all that it has started, where this process is told to end.
+    If this process is interrupted, the command and all its children are killed.
 
     Raises:
-        UserError: it fails; with the last thing it said of an error.
+        UserError: the command fails; with its last error message.
     """
     with log.open("a", encoding="utf-8") as file:
         begin = file.tell()

@@ -1,14 +1,14 @@
-"""Everything that changes how fairseq itself behaves, a module for each reason.
+"""All changes to fairseq's behaviour, one module per reason.
 
-Each says what is wrong, since when, and what would make it unnecessary. Nothing else in this package patches
-fairseq or PyTorch. Importing ``user_dir.models`` installs all of them, once in a process.
+Each module says what is wrong, since when, and what would make it unnecessary. Nothing else in this package
+patches fairseq or PyTorch. Importing ``user_dir.models`` installs all guards, once per process.
 """
 
 from __future__ import annotations
 
 
 def install() -> None:
-    """Install all guards, unless they are: also under this package's other name."""
+    """Install all guards, unless already installed, possibly under this package's other name."""
     import fairseq
 
     if hasattr(fairseq, "guarded_by"):
@@ -30,7 +30,7 @@ def install() -> None:
 
     debug_logging.install()
     hostile_checkpoints.install()
-    torn_checkpoints.install()  # wraps the reading that the former put in the place of fairseq's
+    torn_checkpoints.install()  # wraps the reading function of hostile_checkpoints
     oversized_models.install()
     workers.install()
     finished_runs.install()

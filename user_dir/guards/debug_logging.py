@@ -1,7 +1,7 @@
-"""fairseq has every library log at DEBUG.
+"""fairseq makes all libraries log at level DEBUG.
 
-``fairseq.models.wav2vec`` configures the root logger when it is imported, in 0.12.2 and later. Drawing
-libraries then fill the terminal. Unnecessary once fairseq leaves the root logger alone.
+``fairseq.models.wav2vec`` configures the root logger when it is imported (0.12.2 and later), so plotting
+libraries flood the terminal. Unnecessary once fairseq leaves the root logger alone.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ import logging
 
 
 def install() -> None:
-    """Keep the libraries that say much below WARNING quiet."""
+    """Silence libraries that log a lot below WARNING."""
     for name in ("matplotlib", "fontTools", "PIL"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,7 +1,7 @@
-"""The command of a finished run, given again, makes one update beyond ``--max-update``.
+"""Repeating the command of a finished run makes one update beyond ``--max-update``.
 
-fairseq looks at the number of updates only after it has made one, in 0.12.2 and later. Unnecessary once
-``fairseq_cli.train`` looks before.
+fairseq (0.12.2 and later) checks the number of updates only after making one. Unnecessary once
+``fairseq_cli.train`` checks it before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """End a run with status 0 where the checkpoint it resumes from has all its updates."""
+    """End a run with status 0 if the checkpoint that it resumes from has all its updates."""
     resume = checkpoint_utils.load_checkpoint
 
     @functools.wraps(resume)
@@ -23,7 +23,7 @@ def install() -> None:
         restored = resume(cfg, trainer, **iterator)
         updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
         if limit and limit <= updates:
-            logger.info("nothing to train: %d updates are made, and --max-update is %d", updates, limit)
+            logger.info("nothing to train: %d updates are done and --max-update is %d", updates, limit)
             raise SystemExit(0)
         return restored
 

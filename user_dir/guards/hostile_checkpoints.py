@@ -1,12 +1,12 @@
-"""A checkpoint that somebody else made runs code, or opens files, when fairseq reads it.
+"""Reading a checkpoint from an untrusted source with fairseq can run code or open files.
 
-Here a checkpoint is rebuilt from plain data, and checked before fairseq acts on what it says.
+Here a checkpoint is rebuilt from plain data and validated before fairseq uses its settings.
 
-``weights_only`` is never switched off, since unpickling a file can run code. That is not enough: what it
-returns need not be plain data (:mod:`.plain_data`), fairseq evaluates some settings as Python
-(:data:`EVALUATED`, which must be literals here), and opens what others name (:data:`FILES`, which are left
-out here). So it is in all versions of fairseq; PyTorch before 2.6 unpickled anything, and since then refuses
-fairseq's own checkpoints. Unnecessary once fairseq reads settings as data and evaluates none.
+``weights_only`` is never turned off, because unpickling can run code. It is not sufficient: its result need
+not be plain data (:mod:`.plain_data`), fairseq evaluates some settings as Python (:data:`EVALUATED`, which
+must be literals here), and opens the files named by others (:data:`FILES`, which are removed here). All
+versions of fairseq are affected; PyTorch before 2.6 unpickled anything, and since then refuses fairseq's own
+checkpoints. Unnecessary once fairseq reads settings as data and evaluates none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..errors import UserError
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 
-# Of every model, task, criterion and optimizer of fairseq's; a test finds them anew in its source.
+# Settings of all fairseq models, tasks, criterions and optimizers; a test searches fairseq's source for them.
 EVALUATED = {
     "adafactor_eps",
     "adam_betas",
@@ -62,7 +62,7 @@ EVALUATED = {
     "pipeline_encoder_devices",
     "pipeline_decoder_devices",
 }
-# They name a file, a folder or a module. A checkpoint's are not followed: what the command line says counts.
+# Settings that name a file, folder or module. Those of a checkpoint are ignored; the command line's are used.
 FILES = {
     "user_dir",
     "encoder_embed_path",
@@ -116,21 +116,21 @@ FILES = {
     "testpref",
     "alignfile",
 }
-NO_DATA = "(no data folder was given)"  # in the place of a checkpoint's own, which fairseq would open
+NO_DATA = "(no data folder was given)"  # replaces a checkpoint's data folder, which fairseq would open
 
-# What fairseq puts into a checkpoint besides plain data.
+# Types in fairseq's checkpoints other than plain data.
 torch.serialization.add_safe_globals([argparse.Namespace])
 allow_numpy()
 
-LONGEST = 10_000  # of a literal, and of what it stands for
+LONGEST = 10_000  # maximum length of a literal and of its value
 MOST_LAYERS = 1_000
 
 
 def literal(text: str):
-    """What a Python literal stands for, which may use + - and *, as ``[(512, 3)] * 20`` does.
+    """Evaluate a Python literal, possibly with + - and *, such as ``[(512, 3)] * 20``.
 
     Raises:
-        ValueError: it is something else, or stands for more than 10,000 values.
+        ValueError: it is not a literal, or has more than 10,000 values.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval") if len(text) <= LONGEST else None
@@ -164,10 +164,10 @@ def _value_of(node: ast.expr):
 
 
 def is_literal(value) -> bool:
-    """Whether evaluating a setting as Python gives plain data of a sensible size and does nothing else."""
+    """Whether evaluating a setting as Python gives plain data of reasonable size without side effects."""
     if isinstance(value, (list, tuple)):
         return all(map(is_literal, value))
-    if not isinstance(value, str):  # what else eval takes: bytes, and whatever has a buffer
+    if not isinstance(value, str):  # eval also accepts bytes and other buffers
         return value is None or isinstance(value, (bool, int, float))
     try:
         literal(value)
@@ -177,12 +177,12 @@ def is_literal(value) -> bool:
 
 
 def read_checkpoint(path: str | Path) -> dict:
-    """Read a fairseq checkpoint as plain data on the CPU, with settings that are safe to act on.
+    """Read a fairseq checkpoint as plain data on the CPU, with settings that are safe to use.
 
-    Tensors stay in the file, where its format allows that, until they are used.
+    Tensors are memory-mapped if the file format allows it.
 
     Raises:
-        UserError: the file is missing, broken, of another program, or holds anything but plain data.
+        UserError: the file is missing, corrupt, of another program, or contains more than plain data.
     """
     path = Path(path)
     if not path.is_file():
@@ -194,7 +194,7 @@ def read_checkpoint(path: str | Path) -> dict:
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
     except UserError:
         raise
-    except Exception as error:  # a broken file can raise anything
+    except Exception as error:  # a corrupt file can raise any exception
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         if found:
             raise UserError(
@@ -212,13 +212,13 @@ def read_checkpoint(path: str | Path) -> dict:
 
 
 def _stored(path: Path) -> bool:
-    """Whether nothing in an archive is compressed: a small file could otherwise fill the memory."""
+    """Whether nothing in an archive is compressed; otherwise a small file could fill the memory."""
     with zipfile.ZipFile(path) as archive:
         return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
 
 
 def without_files(state: dict) -> dict:
-    """A checkpoint whose settings name no file, folder or module any more, in place."""
+    """Remove files, folders and modules from a checkpoint's settings, in place."""
     _forget_files(state.get("cfg"))
     _forget_files(state.get("args"))
     return state
@@ -235,19 +235,19 @@ def _forget_files(settings) -> None:
             elif name == "data":
                 _of(settings)[name] = NO_DATA
             elif isinstance(settings, dict):
-                settings[name] = None  # the key stays: the command line overwrites only what is there
+                settings[name] = None  # keep the key: the command line overwrites existing keys only
             else:
-                delattr(settings, name)  # None would not do where fairseq asks for a string
+                delattr(settings, name)  # fairseq expects a string where the setting exists
 
 
 def require_finite(parameters: dict, what: str) -> None:
-    """Raise a ``UserError`` unless all ``parameters`` are floating-point tensors of finite numbers.
+    """Raise UserError unless all ``parameters`` are floating-point tensors of finite numbers.
 
-    A whole number by itself is a counter and may pass.
+    Scalar integer tensors are counters and are accepted.
 
     Args:
         parameters: by name.
-        what: the checkpoint that holds them, for the error message.
+        what: the checkpoint, for the error message.
     """
     for name, value in parameters.items():
         if not isinstance(value, torch.Tensor):
@@ -264,7 +264,7 @@ def require_finite(parameters: dict, what: str) -> None:
 
 @contextmanager
 def blaming(checkpoint: str | Path) -> Iterator[None]:
-    """Turn whatever goes wrong in building what a checkpoint says into a UserError."""
+    """Convert errors caused by a checkpoint's settings to UserError."""
     try:
         yield
     except UserError:
@@ -288,14 +288,14 @@ def _check_settings(path: Path, state: dict) -> None:
             raise UserError(
                 f"{path} is refused: its {name} is {_short(value)}, which fairseq would run as Python"
             )
-        if isinstance(value, str) and "${" in value:  # resolved, it could be anything
+        if isinstance(value, str) and "${" in value:  # it could resolve to anything
             raise UserError(f"{path} is refused: its {name} is {_short(value)}, which fairseq never writes")
         if name.endswith("layers") and type(value) is int and value > MOST_LAYERS:
             raise UserError(f"{path} is refused: its {name} is {value}; the limit is {MOST_LAYERS}")
 
 
 def _settings(value) -> Iterator[tuple[str, object]]:
-    """Every name in nested settings, with what it names; "settings" for what has none."""
+    """All names in nested settings with their values; items of lists are named "settings"."""
     if isinstance(value, (dict, argparse.Namespace)):
         for name, inner in _of(value).items():
             yield name, inner
@@ -316,7 +316,7 @@ def _short(value) -> str:
 
 
 def _check_history(path: Path, state: dict) -> None:
-    """What fairseq takes for granted of a training's past, where there is one."""
+    """Check the training history that fairseq relies on, if there is one."""
     history = state.get("optimizer_history", [{}])
     extra = state.get("extra_state", {})
     whole = isinstance(history, list) and history and all(isinstance(each, dict) for each in history)
@@ -328,9 +328,9 @@ def _check_history(path: Path, state: dict) -> None:
 
 
 class _TorchThatChecks:
-    """``torch`` for fairseq's ``checkpoint_utils``; its ``load`` returns what :func:`read_checkpoint` built.
+    """Replaces ``torch`` in fairseq's ``checkpoint_utils``; ``load`` calls :func:`read_checkpoint`.
 
-    The file is read once: what was checked is what fairseq uses.
+    The file is read once, so fairseq uses exactly what was checked.
     """
 
     def __getattr__(self, name: str):
@@ -342,9 +342,9 @@ class _TorchThatChecks:
 
 
 def install() -> None:
-    """Let fairseq load nothing that is not checked.
+    """Make fairseq load only checked checkpoints.
 
-    All of fairseq's commands, and ``from_pretrained``, read checkpoints by functions of ``checkpoint_utils``.
+    All fairseq commands, and ``from_pretrained``, read checkpoints with functions of ``checkpoint_utils``.
     """
     checkpoint_utils.torch = _TorchThatChecks()
     load = checkpoint_utils.load_checkpoint_to_cpu
@@ -352,7 +352,7 @@ def install() -> None:
     @functools.wraps(load)
     def checked(path, *args, **kwargs):
         local = Path(PathManager.get_local_path(path))
-        if local.exists() and not local.is_file():  # a pipe would be waited for
+        if local.exists() and not local.is_file():  # reading a pipe would block
             raise UserError(f"{path} is not a file")
         with blaming(path) if local.exists() else nullcontext():
             return load(path, *args, **kwargs)

@@ -1,6 +1,6 @@
-"""Ctrl-C ends in a traceback, and so does a folder for checkpoints that cannot be written to.
+"""Ctrl-C, or a checkpoint folder that is not writable, ends fairseq with a traceback.
 
-So it is in all versions of fairseq. Unnecessary once its ``main`` catches both.
+All versions of fairseq are affected. Unnecessary once its ``main`` catches both.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fairseq import checkpoint_utils
 
 
 def install() -> None:
-    """Have a training that begins look at its folder, and say what becomes of it when interrupted."""
+    """Check the checkpoint folder when training starts, and report how to resume after an interrupt."""
     begin = checkpoint_utils.verify_checkpoint_directory
 
     @functools.wraps(begin)
     def verify_checkpoint_directory(save_dir: str) -> None:
         try:
-            begin(save_dir)  # called by the first worker as a training begins
+            begin(save_dir)  # called by the first worker when training starts
         except OSError as error:
             raise SystemExit(f"error: cannot write to --save-dir {save_dir}: {error.strerror}") from None
-        logging.raiseExceptions = False  # a log file on a full disk would give a traceback for each line
+        logging.raiseExceptions = False  # a full disk would cause a traceback per log line
         sys.excepthook = _reporting_interrupts(save_dir, sys.excepthook)
 
     checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
@@ -41,7 +41,7 @@ def _reporting_interrupts(save_dir: str, otherwise: Callable) -> Callable:
         print(f"interrupted; the same command, given again, {next_time}", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not by the interpreter's own end, where a thread of torch's may abort.
+        # Not by the normal exit of the interpreter, during which a thread of torch may abort.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
 

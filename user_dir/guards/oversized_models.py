@@ -1,8 +1,8 @@
-"""A model that does not fit into memory is built all the same, until the kernel kills the process.
+"""fairseq builds models that do not fit into memory until the kernel kills the process.
 
-So it is in all versions of fairseq, also where the sizes are settings of a checkpoint that somebody else
-made. A model that might be too large is therefore first built on PyTorch's ``meta`` device, where tensors
-have sizes and no numbers. Unnecessary once fairseq looks at the sizes itself.
+All versions of fairseq are affected, including sizes from an untrusted checkpoint's settings. A model that
+might be too large is therefore first built on PyTorch's ``meta`` device, where tensors have sizes but no
+data. Unnecessary once fairseq checks the sizes itself.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .hostile_checkpoints import LONGEST
 
 
 def require_memory(build, what: str) -> None:
-    """Raise a UserError where the model that ``build()`` makes is larger than this machine's memory."""
+    """Raise UserError if the model built by ``build()`` is larger than this machine's memory."""
     with _without_traces():
         try:
             model = build()
         except UserError:
             raise
-        except Exception:  # not every model of fairseq's can be built on that device; the build proper tells
+        except Exception:  # some models cannot be built on that device; the real build will report errors
             return
     needed, memory = size_in_bytes(model), physical_memory()
     if needed > memory:
         raise UserError(
             f"{what} needs {needed / 2**30:,.0f} GiB for its parameters, and this machine has "
-            f"{memory / 2**30:,.0f} GiB of memory; look at the sizes among its settings"
+            f"{memory / 2**30:,.0f} GiB of memory; check the sizes in its settings"
         )
 
 
@@ -47,13 +47,13 @@ def physical_memory() -> int:
 
 
 def might_be_large(settings, symbols: int, memory: int) -> bool:
-    """Whether the sizes among a model's settings could, taken together, ask for more than ``memory`` bytes.
+    """Whether the sizes in a model's settings could require more than ``memory`` bytes.
 
-    An upper bound in a moment: loading what PyTorch needs for its ``meta`` device takes seconds.
+    A fast upper bound, because loading PyTorch's ``meta`` device takes seconds.
 
     Args:
         settings: of the model, by name.
-        symbols: in its larger dictionary.
+        symbols: size of its larger dictionary.
         memory: in bytes.
     """
     sizes = {"layers": 1, "positions": 1, "width": 1}
@@ -62,7 +62,9 @@ def might_be_large(settings, symbols: int, memory: int) -> bool:
         if kind != "width" or re.search(_WIDTHS, name):
             sizes[kind] = max(sizes[kind], *_whole_numbers(value), 1)
     width = sizes["width"]
-    weights = 2 * sizes["layers"] * 16 * width**2  # 16: a layer has 4 square matrices and two 4 times as long
+    weights = (
+        2 * sizes["layers"] * 16 * width**2
+    )  # 16: a layer has 4 square matrices and two 4 times as large
     return 4 * (weights + 3 * symbols * width + 2 * sizes["positions"] * width) > memory
 
 
@@ -70,7 +72,7 @@ _WIDTHS = r"dim|channels|hidden|width|embed|(?<!batch_)size|vars|groups|rank"
 
 
 def _flat(settings) -> Iterator[tuple[str, object]]:
-    """Settings by name, those of inner groups too."""
+    """Settings by name, including those of nested groups."""
     for name, value in settings.items():
         if isinstance(value, Namespace):
             value = vars(value)
@@ -81,7 +83,7 @@ def _flat(settings) -> Iterator[tuple[str, object]]:
 
 
 def _whole_numbers(value) -> list[int]:
-    """The whole numbers in a setting, which may be a list of fairseq's as a text."""
+    """The integers in a setting, which may be one of fairseq's lists as a string."""
     if isinstance(value, str):
         return [int(digits) for digits in re.findall(r"\d+", value[:LONGEST])]
     if isinstance(value, (list, tuple)):
@@ -90,16 +92,16 @@ def _whole_numbers(value) -> list[int]:
 
 
 def size_in_bytes(model: nn.Module) -> int:
-    """The memory that a model's parameters, buffers and other tensors take, each counted once."""
+    """The memory of a model's parameters, buffers and other tensors, each counted once."""
     tensors: dict[int, Tensor] = {id(each): each for each in (*model.parameters(), *model.buffers())}
-    for module in model.modules():  # fairseq keeps its sinusoids as plain attributes
+    for module in model.modules():  # fairseq stores its sinusoids as plain attributes
         tensors.update({id(value): value for value in vars(module).values() if isinstance(value, Tensor)})
     return sum(each.numel() * each.element_size() for each in tensors.values())
 
 
 @contextmanager
 def _without_traces() -> Iterator[None]:
-    """Build on the meta device, without log lines, and leave the random numbers as they were."""
+    """Build on the meta device without log lines or effects on the random number generator."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -110,7 +112,7 @@ def _without_traces() -> Iterator[None]:
 
 
 def install() -> None:
-    """Have fairseq build no model that does not fit."""
+    """Make fairseq refuse models that do not fit into memory."""
     build = models.build_model
 
     @functools.wraps(build)

@@ -1,9 +1,9 @@
-"""A checkpoint's contents rebuilt from exact plain types, so that what is checked is what is used.
+"""Rebuilds a checkpoint's contents from exact plain types, so that what is checked is what is used.
 
-``torch.load(weights_only=True)`` runs no code, but what it returns need not be plain data: an ``OrderedDict``
-or a tensor of a file can carry attributes beside its items, and fairseq reads settings as attributes. Here
-everything is rebuilt from dicts, lists, tuples, strings, numbers, None, ``Namespace`` (settings only) and
-dense tensors and arrays (elsewhere). Whatever has no place among these is refused.
+``torch.load(weights_only=True)`` runs no code, but its result need not be plain data: an ``OrderedDict`` or a
+tensor can carry extra attributes, and fairseq reads settings as attributes. Here everything is rebuilt from
+dicts, lists, tuples, strings, numbers, None, ``Namespace`` (settings only) and dense tensors and arrays
+(elsewhere). Anything else is refused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from ..errors import UserError
 
 DEEPEST = 50  # levels of nesting; fairseq's own settings have 5
-MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # values in the settings, and in all
-MOST_CHARACTERS = 10_000_000  # of the settings' text
-MOST_CLAIMED = 16  # times the size of the file: tied parameters are stored once and named several times
-LARGEST = 2**63  # of a whole number
+MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # maximum number of values in the settings, and in total
+MOST_CHARACTERS = 10_000_000  # maximum length of text in the settings
+MOST_CLAIMED = 16  # times the size of the file: tied parameters are stored once under several names
+LARGEST = 2**63  # limit of integers
 
 _SCALARS = (str, bool, int, float, type(None))
 _REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -29,16 +29,16 @@ _SETTINGS = ("cfg", "args")
 
 
 def plain_state(state: dict, path: str, file_size: int) -> dict:
-    """Rebuild what ``torch.load(weights_only=True)`` returned for the checkpoint at ``path``.
+    """Rebuild the result of ``torch.load(weights_only=True)`` for the checkpoint at ``path``.
 
     Args:
-        state: the contents of the file.
-        path: named in error messages.
-        file_size: in bytes; tensors that claim much more than that are refused.
+        state: the result.
+        path: for error messages.
+        file_size: in bytes; tensors much larger than that are refused.
 
     Raises:
         UserError: a value is not plain data, is cyclic or nested more than 50 levels deep, or there are more
-            values than any real checkpoint has.
+            values than in any real checkpoint.
     """
     builder = _Builder(path, file_size)
     return {
@@ -59,7 +59,7 @@ class _Builder:
         return UserError(f"{self.path} is refused: its {where} {reason}")
 
     def build(self, value, where: str, *, settings: bool, depth: int = 0):
-        """``value`` rebuilt; ``settings``: it is below ``cfg`` or ``args``, where tensors have no place."""
+        """Rebuild ``value``; ``settings``: it is in ``cfg`` or ``args``, where tensors are not allowed."""
         self.values_left[settings] -= 1
         if depth > DEEPEST:
             raise self.refuse(where, f"is nested more than {DEEPEST} levels deep, or within itself")
@@ -82,7 +82,7 @@ class _Builder:
         raise self.refuse(where, f"is a {kind.__name__}, which is not plain data")
 
     def key(self, key, where: str):
-        """A key of a dict: a string or a number, or a tuple of these."""
+        """Check a key of a dict: a string, a number or a tuple of these."""
         scalars = key if type(key) is tuple else (key,)
         if not all(type(each) in _SCALARS for each in scalars):
             raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
@@ -130,4 +130,4 @@ class _Builder:
         if claimed > value.untyped_storage().nbytes() or self.bytes_left < 0:
             shape = "×".join(map(str, value.shape))
             raise self.refuse(where, f"claims {shape} numbers, more than the file holds")
-        return value.detach()  # without attributes of its own
+        return value.detach()  # without extra attributes

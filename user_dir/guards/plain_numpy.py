@@ -1,8 +1,8 @@
-"""The numpy values in fairseq's checkpoints, rebuilt without handing numpy's own unpickling what a file says.
+"""Rebuilds the numpy values in fairseq's checkpoints without numpy's unpickling.
 
-``--eval-bleu`` leaves scores and counts of numpy in a checkpoint. What numpy unpickles them with trusts the
-file: the state of a dtype sets flags by which numpy takes bytes for pointers. Here a dtype is a type of
-number and its byte order; a scalar and an array are their bytes.
+``--eval-bleu`` stores numpy scores and counts in checkpoints. numpy's unpickling trusts the file: the state
+of a dtype can set flags that make numpy interpret bytes as pointers. Here a dtype is restricted to a number
+type and its byte order; scalars and arrays are built from their bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 class _Type:
-    """A dtype of numbers, as a pickle builds it: by name, then by the byte order of its state."""
+    """A numeric dtype, as built by a pickle: by name, then by the byte order in its state."""
 
     def __init__(self, name: str, *copied: bool):
         self.dtype = np.dtype(name) if isinstance(name, str) else None
@@ -24,7 +24,7 @@ class _Type:
 
 
 class _Array(np.ndarray):
-    """An array, as a pickle builds it: empty, then by its state."""
+    """An array, as built by a pickle: empty, then by its state."""
 
     def __setstate__(self, state: tuple) -> None:
         version, shape, kind, by_columns, content = state
@@ -33,7 +33,7 @@ class _Array(np.ndarray):
         super().__setstate__((version, shape, kind.dtype, by_columns, content))
 
     def __reduce_ex__(self, protocol: int):
-        return np.array(self, subok=False).__reduce_ex__(protocol)  # saved again, it is numpy's own
+        return np.array(self, subok=False).__reduce_ex__(protocol)  # pickles as a plain numpy array
 
 
 def _empty(kind: type, *shape) -> _Array:
@@ -47,7 +47,7 @@ def _scalar(kind: _Type, content: bytes) -> np.generic:
 
 
 def allow_numpy() -> None:
-    """Let torch's ``weights_only`` load numpy's numbers, which numpy 1 and 2 rebuild by different names."""
+    """Allow numpy's numbers in torch's ``weights_only``, under the names of numpy 1 and 2."""
     rebuild = {"_reconstruct": _empty, "scalar": _scalar}
     named = [
         (function, f"numpy.{core}.multiarray.{name}")

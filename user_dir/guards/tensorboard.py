@@ -1,7 +1,7 @@
-"""Where TensorBoard's files cannot be written, training waits for ever.
+"""Training hangs if TensorBoard's files cannot be written.
 
-tensorboardX writes in a thread of its own (2.6 and before); if that dies of a full disk, the next event
-waits for it to take the last. Unnecessary once tensorboardX raises the error in the thread that logs.
+tensorboardX (2.6 and before) writes in its own thread. If that thread dies, for instance of a full disk, the
+next event waits forever for it. Unnecessary once tensorboardX raises the error in the logging thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _watching(otherwise: Callable) -> Callable:
 
 
 def _end(error: OSError) -> None:
-    """At once: tensorboardX closes its files as the interpreter ends, which would fail again."""
+    """Exit at once, because tensorboardX closes its files at interpreter exit, which would fail again."""
     reason = f"error: cannot write to --tensorboard-logdir: {error.strerror}"
     print(f"{reason}; the same command, given again, resumes the training", file=sys.stderr, flush=True)
     os._exit(1)

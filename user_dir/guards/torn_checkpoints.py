@@ -1,8 +1,7 @@
-"""A run killed while it writes a checkpoint, or out of disk space, leaves a torn one and cannot resume.
+"""A run killed while writing a checkpoint, or out of disk space, leaves a torn checkpoint and cannot resume.
 
-fairseq (0.12.2 and later) copies each checkpoint over ``checkpoint_last.pt`` in place, and where the file
-system refuses to write it ends in pages of traceback. Unnecessary once fairseq writes beside, syncs and
-renames.
+fairseq (0.12.2 and later) overwrites ``checkpoint_last.pt`` in place, and prints pages of traceback if the
+file system fails. Unnecessary once fairseq writes to a temporary file, syncs and renames it.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from ..io import copy_file
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS, PAUSE = 3, 2.5  # how often, and after how many seconds, a refused checkpoint is written again
+ATTEMPTS, PAUSE = 3, 2.5  # attempts to write a checkpoint, and seconds between them
 
 
 def install() -> None:
-    """Write and copy checkpoints whole or not at all, and name a whole one where a torn one is to be read."""
+    """Write and copy checkpoints atomically, and suggest a complete one in place of a torn one."""
     fairseq_save, fairseq_copy = checkpoint_utils.torch_persistent_save, PathManager.copy
     read = checkpoint_utils.load_checkpoint_to_cpu
 
@@ -56,7 +55,7 @@ def install() -> None:
 
     @functools.wraps(begin)
     def verify_checkpoint_directory(save_dir: str) -> None:
-        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):  # of runs that were killed
+        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):  # left by killed runs
             torn.unlink(missing_ok=True)
         begin(save_dir)
 
@@ -67,9 +66,9 @@ def install() -> None:
 
 
 def _insist(write: Callable[[], None]) -> None:
-    """Write, again where the file system refuses, as networks do at times; then end the run.
+    """Write, retrying on errors, which network file systems cause occasionally; then end the run.
 
-    To train on for days without being able to save would be worse.
+    Training for days without being able to save would be worse.
     """
     for _ in range(ATTEMPTS - 1):
         try:
@@ -82,7 +81,7 @@ def _insist(write: Callable[[], None]) -> None:
 
 
 def _remedy(broken: Path) -> str:
-    """What to do about a broken checkpoint that training was to resume from."""
+    """Advice for a corrupt checkpoint that training should resume from."""
     if not broken.name.startswith("checkpoint_last"):
         return ""
     others = (path for path in broken.parent.glob("checkpoint*.pt") if path != broken)

@@ -1,9 +1,9 @@
-"""A model hears of an update only as the next one begins.
+"""fairseq informs the model of an update only when the next one begins.
 
-fairseq calls ``set_num_updates`` from the task's ``train_step`` (0.12.2 and later), so that a checkpoint or a
-validation comes between an update and the report of it. PyTorch's hook after an optimizer's step comes too
-early: in half precision the model still has the parameters of before. Unnecessary once fairseq's trainer
-calls the model when an update is complete.
+fairseq (0.12.2 and later) calls ``set_num_updates`` in the task's ``train_step``, so checkpoints and
+validation can come between an update and its report. PyTorch's hook after an optimizer step comes too early:
+in half precision the model still has the previous parameters. Unnecessary once fairseq's trainer informs the
+model when an update is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairseq.trainer import Trainer
 
 
 def install() -> None:
-    """Call ``model.after_update(n)`` before the first update of a run, and after each."""
+    """Call ``model.after_update(n)`` before the first update of a run and after each update."""
     train_step = Trainer.train_step
 
     @functools.wraps(train_step)

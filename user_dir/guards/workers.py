@@ -1,8 +1,8 @@
-"""Several workers cannot resume a training, and without GPUs they do not find each other.
+"""Distributed training cannot resume, and without GPUs the workers do not find each other.
 
-By itself fairseq looks at torchrun's variables only if it counts several GPUs, and lets worker 0 read a
-checkpoint and hand it to the others in a pickle that PyTorch 2.6 and later refuse. Unnecessary once fairseq
-takes world size and rank from torchrun's variables as they are, and broadcasts plain data.
+fairseq reads torchrun's variables only if it counts several GPUs, and has worker 0 read a checkpoint and
+broadcast it as a pickle, which PyTorch 2.6 and later refuse. Unnecessary once fairseq takes world size and
+rank from torchrun's variables and broadcasts plain data.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ READ_BY_EACH = "load_checkpoint_on_all_dp_ranks"
 
 
 def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
-    """Settings of fairseq's ``distributed_training`` that make one training of what ``torchrun`` started.
+    """The ``distributed_training`` settings that join the workers started by ``torchrun``.
 
-    fairseq divides by the number of GPUs: where there is none, each process would train a model of its own
-    over the checkpoints of the rest.
+    fairseq divides by the number of GPUs: without GPUs, each process would train its own model and overwrite
+    the checkpoints of the others.
 
     Args:
-        ddp_backend: the one asked for, fairseq's default included.
-        cpu: whether a CPU is asked for even if there is a GPU.
+        ddp_backend: the configured backend, including fairseq's default.
+        cpu: whether a CPU is requested even if there is a GPU.
 
     Returns:
-        The settings by name; none outside torchrun, and where it started one process.
+        The settings by name; empty outside torchrun, or if it started a single process.
     """
     names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
     if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
@@ -43,13 +43,13 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     if cpu or not torch.cuda.is_available():
         settings["distributed_backend"] = "gloo"  # NCCL is for GPUs
         if ddp_backend in ("c10d", "pytorch_ddp"):
-            # fairseq names a GPU to it, which torch refuses for a model on a CPU. The gradients are the same.
+            # fairseq would name a GPU, which torch rejects for a model on a CPU. Gradients are the same.
             settings["ddp_backend"] = "legacy_ddp"
     return settings
 
 
 def join_workers(cfg: FairseqConfig) -> None:
-    """Fill the settings in for a training by ``fairseq-train``, in place."""
+    """Set these settings for a training by ``fairseq-train``, in place."""
     cfg.checkpoint[READ_BY_EACH] = True
     distributed = cfg.distributed_training
     if distributed.distributed_init_method is None:
@@ -58,12 +58,12 @@ def join_workers(cfg: FairseqConfig) -> None:
 
 
 def install() -> None:
-    """Have fairseq's commands that train join the workers that ``torchrun`` started."""
+    """Make fairseq's training commands join the workers started by ``torchrun``."""
     call = utils.call_main
 
     @functools.wraps(call)
     def call_main(cfg: FairseqConfig, main, **kwargs):
-        if getattr(cfg, "model", None) is not None:  # others, such as fairseq-validate, are given none
+        if getattr(cfg, "model", None) is not None:  # other commands, such as fairseq-validate, have none
             join_workers(cfg)
         return call(cfg, main, **kwargs)
 

@@ -1,1 +1,1 @@
-"""Translating splits of corpora, scoring the translations, and comparing the scores of several systems."""
+"""Translation of splits, scoring of translations, and significance tests between systems."""

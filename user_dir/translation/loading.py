@@ -1,4 +1,4 @@
-"""The model of a checkpoint and the splits of a corpus, checked to fit each other."""
+"""Loads the model of a checkpoint and the splits of a corpus, checking that they match."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..guards.hostile_checkpoints import blaming
 
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
-    """Source and target language a checkpoint was trained for.
+    """The source and target language that a checkpoint was trained for.
 
     Raises:
-        UserError: the checkpoint does not fit the corpus.
+        UserError: the checkpoint does not match the corpus.
     """
     task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
@@ -32,32 +32,30 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
         )
     embeddings = state["model"].get("encoder.embed_tokens.weight")
     if embeddings is None:
-        raise UserError(
-            f"{checkpoint} is of a {model_name(state)}, which is no translation model of fairseq's"
-        )
+        raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
     symbols = len(read_dictionary(corpus.bin, direction[0]))
     if embeddings.dim() != 2 or embeddings.size(0) != symbols:
         raise UserError(
             f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
-            f"{symbols}; prepare it with the --vocab-size of then"
+            f"{symbols}; prepare it with the --vocab-size used in training"
         )
     return direction
 
 
 def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False):
-    """The model of a checkpoint, in eval mode, and fairseq's translation task over ``corpus``.
+    """Load the model of a checkpoint, in evaluation mode, and fairseq's translation task over ``corpus``.
 
-    The model is on a GPU if there is one and not ``cpu``. The task has fairseq-generate's defaults, not
-    the settings of training.
+    The model is on a GPU if there is one, unless ``cpu``. The task has fairseq-generate's defaults, not the
+    settings of training.
 
     Args:
-        checkpoint: of any translation model of fairseq's.
-        corpus: prepared.
-        direction: as :func:`translation_direction` gives it.
-        cpu: even if there is a GPU.
+        checkpoint: of any fairseq translation model.
+        corpus: prepared corpus.
+        direction: from :func:`translation_direction`.
+        cpu: use the CPU even if there is a GPU.
     """
     settings = TranslationConfig(data=str(corpus.bin), source_lang=direction[0], target_lang=direction[1])
-    # By default they refer to other sections of a config.
+    # By default these refer to other sections of a config.
     settings.train_subset, settings.dataset_impl, settings.required_seq_len_multiple = "train", None, 1
     task = TranslationTask.setup_task(settings)
     with blaming(checkpoint):
@@ -69,10 +67,10 @@ def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, 
 
 
 def load_split(task, subset: str):
-    """fairseq's dataset of a subset, checked and loaded once.
+    """Check and load fairseq's dataset of a subset, once.
 
     Raises:
-        UserError: its files are missing or broken.
+        UserError: its files are missing or corrupt.
     """
     if subset not in task.datasets:
         check_split(Path(task.cfg.data), subset, (task.cfg.source_lang, task.cfg.target_lang))
@@ -81,17 +79,17 @@ def load_split(task, subset: str):
 
 
 def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int | None = None) -> np.ndarray:
-    """The length of each sentence pair, that of its longer side, in tokens.
+    """The length of each sentence pair in tokens, i.e. that of its longer side.
 
     Args:
-        dataset: as :func:`load_split` gives it.
-        subset: its name, for the error message.
-        max_tokens: the greatest size of a batch.
-        model: which limits the length of either side.
-        sentences: only the first so many; None for all.
+        dataset: from :func:`load_split`.
+        subset: name of the split, for error messages.
+        max_tokens: maximum batch size.
+        model: limits the length of either side.
+        sentences: only the first N sentences; None for all.
 
     Raises:
-        UserError: there is no sentence, or one is longer than the model or ``max_tokens`` allows.
+        UserError: there are no sentences, or one is longer than the model or ``max_tokens`` allows.
     """
     lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
     if not len(lengths):
@@ -99,7 +97,7 @@ def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int |
     longest = int(lengths.argmax())
     if lengths[longest] > max_tokens:
         raise UserError(
-            f"--max-tokens {max_tokens} has no room for line {longest + 1} of {subset}, which has "
+            f"--max-tokens {max_tokens} is too small for line {longest + 1} of {subset}, which has "
             f"{lengths[longest]} tokens"
         )
     sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions())
@@ -107,7 +105,7 @@ def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int |
         longest = int(sizes[: len(lengths)].argmax())
         if sizes[longest] > limit:
             raise UserError(
-                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model takes "
+                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model allows "
                 f"{limit} at most (its --max-{side}-positions)"
             )
     return lengths

@@ -1,4 +1,4 @@
-"""A split of a corpus as it is scored: how its text is restored, against what, and by which metrics."""
+"""How a split of a corpus is scored: text restoration, references and metrics."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from . import scoring, text
 
 
 class ScoredSplit:
-    """What scoring the translations of a split takes.
+    """Scores translations of a split.
 
     Attributes:
         name: public name of the split.
-        subset: fairseq's name of it.
-        target: the language translated into.
-        bleu: sacrebleu's BLEU, its tokenizer and case as the corpus has them.
-        references: as sacrebleu takes them: its own where it has the test set on this machine.
-        references_name: where the references are from.
+        subset: fairseq's name of the split.
+        target: target language.
+        bleu: sacrebleu's BLEU with the tokenizer and case that the corpus specifies.
+        references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
+        references_name: origin of the references.
 
     Args:
-        corpus: prepared.
-        name: public name of the split, or fairseq's.
+        corpus: prepared corpus.
+        name: name of the split, public or fairseq's.
         direction: source and target language.
-        tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
+        tokenize: sacrebleu's tokenizer for BLEU; None for sacrebleu's default for the language.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
@@ -44,17 +44,17 @@ class ScoredSplit:
 
     @property
     def tokenised(self) -> bool:
-        """Whether the corpus is released in tokens, so that a model translates into tokens."""
+        """Whether the corpus is released as tokens, so that models output tokens."""
         return self._corpus.description.tokenised
 
     def lines(self, hypotheses: list[str]) -> list[str]:
-        """What a model puts out, pieces joined, as lines of the corpus: byte pieces become characters."""
+        """Convert hypotheses with joined pieces to lines of the corpus, decoding byte pieces."""
         if self._corpus.description.byte_fallback:
             return [text.join_bytes(line) for line in hypotheses]
         return hypotheses
 
     def natural(self, lines: list[str]) -> list[str]:
-        """Lines of the corpus as natural text: those of a corpus released in tokens are detokenised."""
+        """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
         if not self.tokenised:
             return lines
         if self._detokenize is None:
@@ -62,21 +62,21 @@ class ScoredSplit:
         return list(map(self._detokenize, lines))
 
     def bleu_of(self, hypotheses: list[str]) -> float:
-        """BLEU of what a model puts out, pieces joined, for the first ``len(hypotheses)`` sentences."""
+        """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""
         count = len(hypotheses)
         references = [each[:count] for each in self.references]
         return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
 
     def scores(self, lines: list[str]) -> dict:
-        """BLEU, chrF and BLEU on tokens with their signatures, of ``lines`` for the whole split.
+        """BLEU, chrF and tokenised BLEU of ``lines`` for the whole split, with signatures.
 
         Raises:
-            UserError: there is not one line for each sentence.
+            UserError: the number of lines differs from the number of sentences.
         """
         if len(lines) != len(self._own):
             raise UserError(
                 f"there are {len(lines)} translations for the {len(self._own)} sentences of {self.name}; "
-                f"was {self._corpus.name} prepared anew meanwhile?"
+                f"was {self._corpus.name} prepared again in the meantime?"
             )
         natural = self.natural(lines)
         return {
@@ -85,7 +85,7 @@ class ScoredSplit:
         }
 
     def _tokenized(self, lines: list[str]) -> dict:
-        """BLEU on the tokens of the release, or else on Moses'; nothing for a language that has neither."""
+        """BLEU on the tokens of the release, or else Moses tokens; empty for unsupported languages."""
         if self.tokenised:
             references = list(read_lines(self._corpus.text(self.subset, self.target)))
             return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")

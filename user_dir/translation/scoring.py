@@ -1,4 +1,4 @@
-"""Metrics and references: sacrebleu's BLEU and chrF, and BLEU on tokenised text."""
+"""Metrics and references: sacrebleu's BLEU and chrF, and tokenised BLEU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def scores(
     hypotheses: list[str], references: list[list[str]], bleu: sacrebleu.metrics.BLEU, lower_case: bool
 ) -> dict:
-    """BLEU and chrF on detokenised text, each with its signature; ``references`` as sacrebleu takes them."""
+    """BLEU and chrF on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
     chrf = sacrebleu.metrics.CHRF(lowercase=lower_case)
     return {
         "bleu": round(bleu.corpus_score(hypotheses, references).score, 2),
@@ -30,9 +30,9 @@ def scores(
 
 
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU on tokens parted by spaces, as papers reported it before sacrebleu; ``tokens`` says whose.
+    """BLEU on tokens separated by spaces, as reported before sacrebleu; ``tokens`` names the tokenisation.
 
-    With it the same on lower-cased text, as many papers on Multi30k report it.
+    Includes the score on lower-cased text, which many papers on Multi30k report.
     """
     found = {"tokenized_bleu_tokens": tokens}
     for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
@@ -43,14 +43,14 @@ def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: boo
 
 
 def own_references(corpus: Corpus, subset: str, language: str) -> list[str]:
-    """The references that the corpus has of a subset, as released."""
+    """The corpus's own references of a subset, as released."""
     return list(read_lines(corpus.reference(subset, language)))
 
 
 def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str) -> list[list[str]] | None:
-    """sacrebleu's own references of a test set, if it has them on this machine; nothing is downloaded.
+    """sacrebleu's references of a test set, if they are on this machine; downloads nothing.
 
-    None also where they are not those of our sentences, which is warned of.
+    Returns None, with a warning, if they are not references of our sentences.
     """
     name = corpus.description.sacrebleu.get(test_set)
     dataset = DATASETS.get(name)
@@ -64,7 +64,7 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
     ours = read_lines(corpus.text(test_set, source))
     if [_plain(line) for line in ours] != [_plain(line) for line in read_lines(paths["src"])]:
         logger.warning(
-            "warning: sacrebleu's %s %s has other sentences than %s; not scored against it",
+            "warning: sacrebleu's %s %s has different sentences from %s; not used as reference",
             name,
             pair,
             test_set,
@@ -74,19 +74,19 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 
 
 def _plain(line: str) -> str:
-    # sacrebleu joins runs of spaces, and leaves entities to its tokeniser.
+    # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
     return " ".join(unescape(line).split())
 
 
 def make_bleu(language: str, tokenize: str | None = None, lower_case: bool = False) -> sacrebleu.metrics.BLEU:
-    """sacrebleu's BLEU for text in ``language``; a tokenizer it does not have is refused."""
+    """sacrebleu's BLEU for text in ``language``; raises UserError for an unknown tokenizer."""
     if tokenize is not None and tokenize not in sacrebleu.metrics.BLEU.TOKENIZERS:
         known = ", ".join(sacrebleu.metrics.BLEU.TOKENIZERS)
-        raise UserError(f"sacrebleu has no tokenizer {tokenize!r}; it has {known}")
+        raise UserError(f"sacrebleu has no tokenizer {tokenize!r}; choose from {known}")
     try:
         return sacrebleu.metrics.BLEU(tokenize=tokenize, trg_lang=language, lowercase=lower_case)
-    except RuntimeError as error:  # that of Japanese and Korean is a package of its own
+    except RuntimeError as error:  # the tokenizers of Japanese and Korean need extra packages
         raise UserError(
             f"sacrebleu cannot tokenize {language!r} here ({' '.join(str(error).split())}); "
-            "install what it names, or give --tokenize char"
+            "install the named package, or use --tokenize char"
         ) from None

@@ -1,4 +1,4 @@
-"""Beam search over a split, as fairseq-generate does it to the letter, but within this process."""
+"""Beam search over a split within this process, with the same results as fairseq-generate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tqdm import tqdm
 from .loading import check_lengths, load_split
 from .text import join_pieces
 
-# What fairseq seeds the order of sentences of equal length with: its --seed and the number of the epoch.
+# fairseq's seed for shuffling sentences of equal length: its --seed plus the epoch.
 _SEED = 1 + 1
 
 
@@ -25,12 +25,12 @@ class Translation:
     """A sentence and its best hypothesis.
 
     Attributes:
-        number: of the sentence in its split, from 0.
-        source: its text, pieces joined.
-        reference: the same of the target, as it is binarised.
-        text: the hypothesis; what fairseq-generate has on its line ``D-NUMBER``.
+        number: index of the sentence in its split, from 0.
+        source: source text, with pieces joined.
+        reference: reference text as binarised, with pieces joined.
+        text: the hypothesis, as on line ``D-NUMBER`` of fairseq-generate.
         score: log₂ p of the hypothesis, normalised by its length.
-        token_scores: log₂ p of each of its pieces, ``</s>`` included.
+        token_scores: log₂ p of each of its pieces, including ``</s>``.
     """
 
     number: int
@@ -43,14 +43,14 @@ class Translation:
 
 @dataclass(frozen=True)
 class TranslatedSplit:
-    """The translations of a split, batch by batch, and how long the beam search took."""
+    """The translations of a split, in order of batches, and the time that beam search took."""
 
     translations: list[Translation]
     seconds: float
 
     @property
     def texts(self) -> list[str]:
-        """The hypotheses in the order of the corpus."""
+        """The hypotheses in corpus order."""
         return [each.text for each in sorted(self.translations, key=lambda each: each.number)]
 
     def as_fairseq_writes_it(self) -> str:
@@ -67,12 +67,12 @@ class BeamSearch:
     """fairseq's beam search with one model.
 
     Attributes:
-        generator: fairseq's, whose limits on length may be changed between batches.
-        seconds: how long the search took so far.
+        generator: fairseq's generator; its length limits may be changed between batches.
+        seconds: total time of the search so far.
 
     Args:
-        model: of fairseq's; it cannot be trained any more afterwards.
-        task: its task.
+        model: a fairseq model; it cannot be trained afterwards.
+        task: the model's task.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
     """
@@ -86,7 +86,7 @@ class BeamSearch:
         self._on_gpu = next(model.parameters()).is_cuda
 
     def __call__(self, sample: dict) -> list[list[dict]]:
-        """The hypotheses of each sentence of a batch in fairseq's form, best first."""
+        """The hypotheses of each sentence of a batch, in fairseq's form, best first."""
         if self._on_gpu:
             sample = utils.move_to_cuda(sample)
         begin = time.perf_counter()
@@ -106,23 +106,23 @@ def translate_split(
     sentences: int | None = None,
     description: str | None = None,
 ) -> TranslatedSplit:
-    """Translate a split; shows a progress bar.
+    """Translate a split with a progress bar.
 
-    Batches are those of ``fairseq-generate --max-tokens N --required-batch-size-multiple 1``, so that every
-    number is computed as there: the hypotheses are the same to the letter.
+    Batches are those of ``fairseq-generate --max-tokens N --required-batch-size-multiple 1``, so that
+    rounding and hence the hypotheses are identical.
 
     Args:
-        model: what :func:`~.loading.load_model` gives; heads may be masked.
-        task: its task.
+        model: from :func:`~.loading.load_model`; heads may be masked.
+        task: the model's task.
         subset: fairseq's name of the split.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
-        max_tokens: greatest size of a batch, in tokens of one side, padding included.
-        sentences: only the first so many of the split; None for all.
-        description: what the progress bar says; None for the subset's name.
+        max_tokens: maximum batch size in tokens of one side, including padding.
+        sentences: only the first N sentences of the split; None for all.
+        description: label of the progress bar; None for the name of the split.
 
     Raises:
-        UserError: the split is missing, broken, or has a sentence that is too long.
+        UserError: the split is missing, corrupt, or has a sentence that is too long.
     """
     search = BeamSearch(model, task, beam, length_penalty)
     translations = []
@@ -136,7 +136,7 @@ def translate_split(
 
 
 def _batches(dataset, sentences: int, max_tokens: int) -> Iterator[dict]:
-    """The first ``sentences`` of a dataset in fairseq's own batches."""
+    """The first ``sentences`` of a dataset, in fairseq's batches."""
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()
     for members in dataset.batch_by_size(order[order < sentences], max_tokens=max_tokens):

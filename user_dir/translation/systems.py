@@ -1,4 +1,4 @@
-"""What is compared: the translations of each system and the references, read and checked."""
+"""Reads and validates the translations of the systems to compare, and their references."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS = ("test_set", "direction", "references", "bleu_signature")
 
 @dataclass(frozen=True)
 class System:
-    """A system and its translations of the test set, one list for each of its seeds."""
+    """A system and its translations of the test set, one list per seed."""
 
     name: str
     files: tuple[Path, ...]
@@ -26,18 +26,18 @@ class System:
 
 @dataclass(frozen=True)
 class TestSet:
-    """References as sacrebleu takes them, and how evaluate.py scored against them."""
+    """References in sacrebleu's form, and the settings that evaluate.py scored with."""
 
     references: list[list[str]]
-    tokenize: str | None = None  # None: nothing was said
+    tokenize: str | None = None  # None: unknown
     lowercase: bool = False
 
-    __test__ = False  # not one of pytest's
+    __test__ = False  # for pytest: not a test class
 
 
 @dataclass(frozen=True)
 class _Read:
-    """One file: its translations and, if it is an evaluation, the test set."""
+    """One file: its translations and, for an evaluation, the test set."""
 
     translations: list[str]
     test_set: TestSet | None = None
@@ -46,26 +46,26 @@ class _Read:
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None
 ) -> tuple[list[System], TestSet]:
-    """Read every system's files, one for each seed, in the order given.
+    """Read the files of all systems, one per seed, in the given order.
 
     Args:
-        named: name and files of each system. A file is an evaluation, the JSON that evaluate.py wrote with
-            the translations beside it, or plain text with a translation on each line.
-        references: plain text; None takes those of the evaluations.
+        named: name and files of each system. A file is an evaluation (JSON written by evaluate.py, with the
+            translations next to it) or plain text with one translation per line.
+        references: plain text files; None for the references of the evaluations.
 
     Raises:
-        UserError: a file is missing or no evaluation; one is empty or has another number of lines than the
-            references; evaluations are against different references or scored differently; systems have
-            different numbers of seeds, or there is only one system.
+        UserError: a file is missing, invalid or empty, or has a different number of lines from the
+            references; evaluations have different references or settings; systems have different numbers of
+            seeds, or there is only one system.
     """
     if len(named) < 2:
-        raise UserError(f"{named[0][0]} is the only system; give --system at least twice, the baseline first")
+        raise UserError(f"{named[0][0]} is the only system; use --system at least twice, the baseline first")
     baseline, seeds = named[0][0], len(named[0][1])
     for name, files in named:
         if len(files) != seeds:
             raise UserError(
-                f"{name} has {_seeds(len(files))} and {baseline} {_seeds(seeds)}; give as many "
-                "files of each, in the order of the seeds"
+                f"{name} has {_seeds(len(files))} and {baseline} {_seeds(seeds)}; pass the same number of "
+                "files for each, in the order of the seeds"
             )
     read = {file: _read(file) for _, files in named for file in files}
     test_set = _test_set(read, references)
@@ -73,7 +73,7 @@ def read_systems(
         if len(found.translations) != len(test_set.references[0]):
             raise UserError(
                 f"{file} has {_lines(found.translations)} and the references "
-                f"{len(test_set.references[0])}; they are not of one test set"
+                f"{len(test_set.references[0])}; they are not of the same test set"
             )
     systems = [
         System(name, tuple(files), tuple(read[file].translations for file in files)) for name, files in named
@@ -82,7 +82,7 @@ def read_systems(
 
 
 def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet:
-    """The test set of all evaluations, which must be one, or that of the reference files."""
+    """The common test set of all evaluations, or that of the reference files."""
     evaluations = {file: found.test_set for file, found in read.items() if found.test_set}
     if references:
         texts = [_text(file) for file in references]
@@ -93,7 +93,7 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
     elif evaluations:
         given = next(iter(evaluations.values()))
     else:
-        raise UserError("translations in plain text need --ref FILE to be scored against")
+        raise UserError("plain text translations require --ref FILE")
     if not evaluations:
         return given
     first_file, first = next(iter(evaluations.items()))
@@ -103,7 +103,7 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
         if (each.tokenize, each.lowercase) != (first.tokenize, first.lowercase):
             raise UserError(
                 f"{file} was scored with {_settings(each)} and {first_file} with {_settings(first)}; "
-                "evaluate both alike"
+                "evaluate both with the same settings"
             )
     return TestSet(given.references, first.tokenize, first.lowercase)
 
@@ -120,14 +120,12 @@ def _read(file: Path) -> _Read:
     missing = [key for key in KEYS if not isinstance(known.get(key), str)]
     if missing:
         raise UserError(
-            f"{file} is no evaluation that scripts/evaluate.py wrote: it lacks {', '.join(missing)}"
+            f"{file} is not an evaluation written by scripts/evaluate.py: it lacks {', '.join(missing)}"
         )
     beside = f"{evaluation['test_set']}.{evaluation['direction'].partition('-')[2]}"
     fault = name_fault(beside, longest=255)
     if fault is not None:
-        raise UserError(
-            f"{file} is no evaluation of evaluate.py's: its translations' name {shown(beside)} {fault}"
-        )
+        raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
     translations = _text(packed_or_plain(file.parent / beside))
     signature = dict(part.partition(":")[::2] for part in evaluation["bleu_signature"].split("|"))
     references = _references(file, evaluation["references"], evaluation["direction"])
@@ -135,11 +133,11 @@ def _read(file: Path) -> _Read:
 
 
 def _references(file: Path, named: str, direction: str) -> list[list[str]]:
-    """The references that an evaluation names: a file, or those of a test set of sacrebleu's."""
+    """The references that an evaluation names: a file, or those of a sacrebleu test set."""
     owner, _, dataset = named.partition("sacrebleu's ")
     if owner or dataset not in DATASETS:
         paths = [Path(named)]
-        if not paths[0].is_file():  # of a record, which has it from the repository's root
+        if not paths[0].is_file():  # in records, paths are relative to the repository
             paths = [ROOT / named]
     else:
         dataset = DATASETS[dataset]
@@ -148,7 +146,7 @@ def _references(file: Path, named: str, direction: str) -> list[list[str]]:
     for path in paths:
         if not path.is_file():
             raise UserError(
-                f"the references of {file} are not there: {path}; prepare the corpus, or give --ref FILE"
+                f"the references of {file} are missing: {path}; prepare the corpus, or use --ref FILE"
             )
     return [_text(path) for path in paths]
 

@@ -1,4 +1,4 @@
-"""From the pieces that a model puts out back to natural text."""
+"""Restores text from the pieces that a model outputs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from importlib.metadata import version
 
 from fairseq.data.data_utils import post_process
 
-UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # written without spaces: Moses cannot tokenise them
+UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # written without spaces; not supported by Moses
 
 
 def join_pieces(pieces: str) -> str:
-    """Join sentencepiece's pieces, parted by spaces, as fairseq does; byte pieces stay."""
+    """Join sentencepiece pieces separated by spaces, as fairseq does; byte pieces are kept."""
     return post_process(pieces, "sentencepiece")
 
 
 def join_bytes(line: str) -> str:
-    """Replace runs of sentencepiece's byte pieces by their characters; invalid UTF-8 becomes U+FFFD."""
+    """Replace runs of sentencepiece's byte pieces by characters; invalid UTF-8 becomes U+FFFD."""
 
     def decode(found: re.Match) -> str:
         return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", errors="replace")
@@ -26,9 +26,9 @@ def join_bytes(line: str) -> str:
 
 
 def detokenizer(language: str) -> Callable[[str], str]:
-    """A function from tokens parted by spaces to natural text."""
+    """Return a function that detokenises tokens separated by spaces."""
     if language in UNSPACED:
-        # Between letters of another script a space is one of theirs.
+        # Keep only spaces between Latin letters or digits.
         return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
     from sacremoses import MosesDetokenizer
 
@@ -37,7 +37,7 @@ def detokenizer(language: str) -> Callable[[str], str]:
 
 
 def moses_tokens(lines: list[str], language: str) -> list[str]:
-    """The lines tokenised by Moses, tokens parted by spaces."""
+    """Tokenise lines with Moses; tokens are separated by spaces."""
     from sacremoses import MosesTokenizer
 
     tokenize = MosesTokenizer(language).tokenize
@@ -45,5 +45,5 @@ def moses_tokens(lines: list[str], language: str) -> list[str]:
 
 
 def moses_name() -> str:
-    """How a report names the tokens of ``moses_tokens``."""
+    """The name of the tokens of ``moses_tokens`` in reports."""
     return f"Moses (sacremoses {version('sacremoses')})"
