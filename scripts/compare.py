@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
-r"""BLEU and chrF of several systems on one test set, each tested against the first by sacrebleu.
+r"""BLEU and chrF of several systems on one test set, each compared with the first.
 
-    python scripts/compare.py --system softmax RUNS/softmax-seed*/evaluation/test.json \
+    python scripts/compare.py --margin 0.5 --system softmax RUNS/softmax-seed*/evaluation/test.json \
         --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
 
 A system's files are its seeds, in order: evaluations that evaluate.py wrote, or translations in plain text,
-then with --ref. Prints mean and standard deviation over the seeds, and p of a paired test, of all seeds
-together and seed by seed. p says whether these very models would differ on other sentences; how far other
-seeds would fall apart is what the standard deviation shows. p is not corrected for several comparisons. That
-of sacrebleu's bootstrap is one-sided in effect: where it is small, about half of approximate randomisation's.
+then with --ref. Prints mean and standard deviation over the seeds, and for each difference from the first
+system a 95 % interval and a p-value over seeds and sentences together. With --margin, a difference whose
+interval lies inside the margin is called level, and one that is not shown either way is called open. The last
+column is sacrebleu's paired test, which asks only whether these models would differ on other sentences. All p
+are adjusted for the number of comparisons by Holm's method.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 from pathlib import Path
 
@@ -32,12 +34,29 @@ def parse_args(argv=None) -> argparse.Namespace:
     add = parser.add_argument
     add_system_argument(parser, "FILE", "given at least twice, the baseline first")
     add("--ref", nargs="+", type=Path, metavar="FILE", help="references; by default those of the evaluations")
+    add(
+        "--margin",
+        type=_margin,
+        metavar="POINTS",
+        help="difference too small to matter, named before the scores are seen: say which systems are level",
+    )
     add("--test", choices=("bs", "ar"), default="bs", help="bootstrap (default) or approximate randomisation")
     add("--samples", type=positive, metavar="N", help="resamples (default: 1000), or trials (10000)")
     add("--lowercase", action="store_true", help="lower-case everything, as evaluate.py does where told so")
     add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU; by default as evaluated, or 13a")
     add_table_argument(parser)
     return parser.parse_args(argv)
+
+
+def _margin(text: str) -> float:
+    """A number of points above 0."""
+    try:
+        margin = float(text)
+    except ValueError:
+        margin = math.nan
+    if not 0 < margin < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points above 0")
+    return margin
 
 
 def main(argv=None) -> None:
@@ -59,7 +78,7 @@ def main(argv=None) -> None:
         "chrF": sacrebleu.metrics.CHRF(lowercase=lower_case),
     }
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
-    report = compare(systems, test_set.references, metrics, args.test, samples)
+    report = compare(systems, test_set.references, metrics, args.test, samples, args.margin)
     tables = comparison_tables(report)
     print(tables)
     write_tables(args.table, tables, report)

@@ -9,7 +9,9 @@ import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
+from user_dir.tables import significance
 from user_dir.translation.paired import compare, comparison_tables
+from user_dir.translation.significance import difference, holm, resampled_scores
 from user_dir.translation.systems import System
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
@@ -41,8 +43,8 @@ def system(name: str, *translations: list[str]) -> System:
     return System(name, (), translations)
 
 
-def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES) -> dict:
-    return compare(systems, [REFERENCES], metrics or {"BLEU": bleu()}, test, samples)
+def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES, margin=None) -> dict:
+    return compare(systems, [REFERENCES], metrics or {"BLEU": bleu()}, test, samples, margin)
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
@@ -102,21 +104,69 @@ def test_what_is_known_beforehand(test):
     assert truth["p"] == pytest.approx(1 / (SAMPLES + 1))
 
 
+def cells_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line[:1] == "|"]
+
+
+def test_intervals_p_values_and_verdicts_are_those_of_significance():
+    base, near = [damaged(0.3, i) for i in (1, 2, 3)], [damaged(0.25, i) for i in (4, 5, 6)]
+    metrics = {"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()}
+    systems = system("base", *base), system("near", *near), system("copy", *base)
+    report = compare(systems, [REFERENCES], metrics, "bs", SAMPLES, margin=3)
+    rows = [row[name] for row in report["systems"][1:] for name in metrics]
+    counts = [
+        [bleu()._extract_corpus_statistics(lines, [REFERENCES]) for lines in each] for each in (base, near)
+    ]
+    resampled = [
+        resampled_scores(each, lambda row: bleu()._compute_score_from_stats(row).score) for each in counts
+    ]
+    deltas = [seed["delta"] for seed in rows[0]["seeds"]]
+    expected = difference(deltas, (resampled[1] - resampled[0]).T)
+    assert rows[0]["interval"] == expected.interval()
+    assert rows[0]["p_seeds"] == expected.p_differs() and rows[0]["p_margin"] == expected.p_equivalent(3)
+    for key in ("p", "p_seeds", "p_margin"):
+        assert [row[f"{key}_holm"] for row in rows] == holm([row[key] for row in rows])
+    assert rows[2]["verdict"] == rows[3]["verdict"] == "level", "a copy"
+    for row in rows:
+        inside = row["interval"][0] > -3 and row["interval"][1] < 3 and row["p_margin_holm"] < 0.05
+        differs = row["p_seeds_holm"] < 0.05
+        assert (row["verdict"] == "level") == inside
+        assert inside or (row["verdict"] in ("higher", "lower")) == differs
+    assert "verdict" not in run(*systems)["systems"][1]["BLEU"], "without a margin"
+
+
+def test_a_large_loss_is_lower_and_a_single_seed_gets_no_verdict():
+    base, bad = [damaged(0.1, i) for i in (1, 2, 3)], [damaged(0.6, i) for i in (4, 5, 6)]
+    report = compare([system("base", *base), system("bad", *bad)], [REFERENCES], {"BLEU": bleu()}, margin=0.5)
+    assert report["systems"][1]["BLEU"]["verdict"] == "lower"
+    single = compare(
+        [system("base", base[0]), system("bad", bad[0])], [REFERENCES], {"BLEU": bleu()}, margin=0.5
+    )
+    assert single["systems"][1]["BLEU"]["verdict"] is None
+    text = comparison_tables(single)
+    assert "One seed" in text and "margin" not in text
+
+
 def test_tables():
     base, other = (damaged(0.3, 1), damaged(0.3, 2)), (damaged(0.1, 3), damaged(0.1, 4))
-    report = run(system("base", *base), system("other", *other))
+    report = run(system("base", *base), system("other", *other), margin=0.5)
     text = comparison_tables(report)
     row = report["systems"][1]["BLEU"]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line[:1] == "|"]
+    rows = cells_of(text)
+    low, high = row["interval"]
     assert rows[3] == [
+        "BLEU",
         "other",
         f"{row['mean']:.2f} ± {row['std']:.2f}",
         f"{row['delta']:+.2f}",
-        f"{row['p']:.3f}",
+        f"{low:+.2f} to {high:+.2f}",
+        significance(row["p_seeds_holm"]),
+        row["verdict"],
+        significance(row["p_holm"]),
     ]
-    assert [cells[:2] for cells in rows[6:]] == [["base", "1"], ["other", "1"], ["base", "2"], ["other", "2"]]
+    assert rows[6] == ["BLEU, other", *(f"{seed['delta']:+.2f}" for seed in row["seeds"])]
     assert report["signatures"]["BLEU"] in text and "36 sentences" in text
     far = run(system("base", *base), system("truth", REFERENCES, REFERENCES), test="ar", samples=4000)
-    assert "| < 0.001 |" in comparison_tables(far)
+    assert "| < 0.001 " in comparison_tables(far) and "margin" not in comparison_tables(far)
     single = comparison_tables(run(system("base", base[0]), system("other", other[0])))
-    assert "seed |" not in single and "±" not in single
+    assert "by seed" not in single and "±" not in single

@@ -1,16 +1,18 @@
-"""Paired tests of each system against the first, by sacrebleu: the bootstrap, or approximate randomisation.
+"""Comparison of each system with the first: intervals over seeds and sentences, and sacrebleu's paired tests.
 
-A system is a way to train, seen through models of several seeds. What is tested:
+A system is a recipe for training, seen through models of several seeds. Two questions are asked:
 
-- seed by seed: each model against the baseline's model of the same seed, its place in the list;
-- all seeds together: the test set as many times over as there are seeds, each time translated by the models
-  of one seed. A resample that draws a sentence draws it with all its translations, and randomisation swaps
-  them all: they are of one sentence, and drawn one by one they would make a test set look larger than it is.
+- Would the systems differ with other seeds and on other sentences? :mod:`.significance` answers it: an
+  interval of the difference, its p-value, and whether it is smaller than a margin named in advance. With one
+  seed only the sentences vary, and no verdict on the systems is given.
+- Would these very models differ on other sentences? sacrebleu's paired bootstrap or approximate randomisation
+  answers it, for each seed (against the baseline's model of the same place in the list), and for all seeds
+  together: the test set then counts as many times as there are seeds, and a resample or a swap takes all
+  translations of a sentence at once. Drawn one by one they would make the test set look larger than it is.
 
-Both ask whether these models would differ on other sentences. How much other seeds would change is what the
-spread over seeds shows; no test here answers it. p is not corrected for several comparisons. sacrebleu's
-bootstrap takes for chance what a resample's absolute difference exceeds its own mean by, which makes it
-one-sided in effect: its p is about half of that of randomisation where either is small.
+P-values are adjusted by Holm's method over all systems and metrics of a comparison. sacrebleu's bootstrap
+counts resamples whose absolute difference exceeds its own mean, which makes it one-sided in effect: where it
+is small, its p is about half that of randomisation.
 
 Sources: Koehn 2004 (the bootstrap); Riezler and Maxwell 2005 (randomisation); sacrebleu.significance.
 """
@@ -18,13 +20,14 @@ Sources: Koehn 2004 (the bootstrap); Riezler and Maxwell 2005 (randomisation); s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
-from ..tables import Column, plus_minus, significance, table
+from ..tables import Column, markdown, plus_minus, significance, table
+from .significance import LEVEL, difference, holm, resampled_scores
 from .systems import System
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
@@ -49,25 +52,35 @@ def compare(
     metrics: dict[str, sacrebleu.metrics.base.Metric],
     test: str = "bs",
     samples: int = 1000,
+    margin: float | None = None,
 ) -> dict:
-    """Score every system, and test it against the first.
+    """Score every system, and compare it with the first.
 
     Args:
         systems: the baseline and at least one more, each with as many translations (``seeds``).
         references: as sacrebleu takes them.
         metrics: by name, sacrebleu's.
         test: ``bs`` or ``ar``.
-        samples: resamples of the bootstrap, or trials of the randomisation.
+        samples: resamples of sacrebleu's bootstrap, or trials of the randomisation.
+        margin: a difference too small to matter, in points of the metrics; chosen before the scores are seen.
+            None tests no equivalence.
 
     Returns:
-        ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed, their
-        ``mean`` and standard deviation ``std`` (None of one), the difference of the means ``delta``, ``p`` of
-        all seeds together, and ``seeds``, the same seed by seed. With the bootstrap also ``ci``, half the
-        width of the interval that holds 95 % of the resampled scores. The baseline has no ``delta`` or ``p``.
+        ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
+        ``seeds``, their ``mean`` and standard deviation ``std`` (None of one). Of all but the baseline also
+
+        - ``delta``: the difference of the means; ``interval``: its 95 % confidence interval;
+        - ``p_seeds``: p-value of no difference over seeds and sentences, ``p_seeds_holm`` adjusted;
+        - with ``margin``, ``p_margin`` of a difference of that size or more, ``p_margin_holm`` adjusted, and
+          the ``verdict``, see :func:`_verdict`; None with one seed;
+        - ``p``: sacrebleu's, of these models; ``p_holm`` adjusted; in ``seeds``, ``delta`` and ``p`` seed by
+          seed. With sacrebleu's bootstrap also ``ci``, half the width of the interval that holds 95 % of the
+          resampled scores.
     """
     report = {
         "test": TESTS[test],
         "samples": samples,
+        "margin": margin,
         "sentences": len(references[0]),
         "seeds": len(systems[0].translations),
         "signatures": {},
@@ -83,6 +96,10 @@ def compare(
         by_seed = [pooled]
         if report["seeds"] > 1:
             by_seed = [_test(metric, models, test, samples)[0] for models in zip(*counts)]
+        resampled = [
+            resampled_scores(each, lambda row, metric=metric: metric._compute_score_from_stats(row).score)
+            for each in counts
+        ]
         report["signatures"][name] = signature
         baseline = None
         for i, row in enumerate(report["systems"]):
@@ -97,10 +114,34 @@ def compare(
             if baseline is None:
                 baseline = row[name]
                 continue
-            row[name]["delta"] = row[name]["mean"] - baseline["mean"]
             for seed, other in zip(seeds, baseline["seeds"]):
                 seed["delta"] = seed["score"] - other["score"]
+            found = difference([seed["delta"] for seed in seeds], (resampled[i] - resampled[0]).T)
+            row[name] |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            if margin is not None:
+                row[name]["p_margin"] = found.p_equivalent(margin)
+    compared = [row[name] for row in report["systems"][1:] for name in metrics]
+    for key in ("p", "p_seeds") if margin is None else ("p", "p_seeds", "p_margin"):
+        for found, p in zip(compared, holm([found[key] for found in compared])):
+            found[f"{key}_holm"] = p
+    if margin is not None:
+        for found in compared:
+            found["verdict"] = _verdict(found, margin) if report["seeds"] > 1 else None
     return report
+
+
+def _verdict(found: dict, margin: float) -> str:
+    """``level``, ``higher``, ``lower`` or ``open``; after Holm's adjustment, at 5 %.
+
+    ``level`` only where the interval lies inside the margin and the two one-sided tests reject every
+    difference as large as it; ``open`` where neither this nor a difference is shown.
+    """
+    low, high = found["interval"]
+    if found["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
+        return "level"
+    if found["p_seeds_holm"] < 1 - LEVEL:
+        return "higher" if found["delta"] > 0 else "lower"
+    return "open"
 
 
 def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
@@ -125,47 +166,59 @@ def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tupl
 def comparison_tables(report: dict) -> str:
     """The report of :func:`compare` as Markdown: systems, seed by seed if there are several, and a legend."""
     metrics, systems = list(report["signatures"]), report["systems"]
-    rows = [([system["name"]], {metric: system[metric] for metric in metrics}) for system in systems]
-    tables = [table(["system"], rows, _columns(metrics))]
+    rows = [([metric, system["name"]], system[metric]) for metric in metrics for system in systems]
+    tables = [table(["metric", "system"], rows, _columns(report))]
     if report["seeds"] > 1:
+        headers = ["Δ by seed", *(str(i + 1) for i in range(report["seeds"]))]
         rows = [
-            ([system["name"], i + 1], {metric: system[metric]["seeds"][i] for metric in metrics})
-            for i in range(report["seeds"])
-            for system in systems
+            [f"{metric}, {system['name']}", *(f"{seed['delta']:+.2f}" for seed in system[metric]["seeds"])]
+            for metric in metrics
+            for system in systems[1:]
         ]
-        tables.append(table(["system", "seed"], rows, _columns(metrics)))
+        tables.append(markdown(rows, headers))
     return "\n\n".join([*tables, _legend(report)])
 
 
-def _columns(metrics: list[str]) -> list[Column]:
-    """Score, difference and p by metric, of a system or of one of its seeds; the baseline has only scores."""
+def _columns(report: dict) -> list[Column]:
+    """Score, difference, interval and p of a system by one metric; the baseline has only scores."""
 
-    def score(found: dict) -> str:
-        return plus_minus(found.get("mean", found.get("score")), found.get("std"), ".2f")
+    def interval(found: dict) -> str:
+        low, high = found["interval"]
+        return f"{low:+.2f} to {high:+.2f}"
 
-    def delta(found: dict) -> str:
-        return f"{found['delta']:+.2f}" if "p" in found else ""
+    def compared(header: str, show: Callable[[dict], str]) -> Column:
+        return Column(header, lambda found: show(found) if "delta" in found else "")
 
-    def p_value(found: dict) -> str:
-        return significance(found["p"]) if "p" in found else ""
-
-    return [
-        Column(header, lambda figures, metric=metric, show=show: show(figures[metric]))
-        for metric in metrics
-        for header, show in ((metric, score), ("Δ", delta), ("p", p_value))
+    columns = [
+        Column("score", lambda found: plus_minus(found["mean"], found["std"], ".2f")),
+        compared("Δ", lambda found: f"{found['delta']:+.2f}"),
+        compared("95 % interval", interval),
     ]
+    if report["seeds"] > 1:
+        columns.append(compared("p", lambda found: significance(found["p_seeds_holm"])))
+        if report["margin"] is not None:
+            columns.append(compared(f"margin {report['margin']:g}", lambda found: found["verdict"]))
+    return [*columns, compared("p, these models", lambda found: significance(found["p_holm"]))]
 
 
 def _legend(report: dict) -> str:
-    baseline = report["systems"][0]["name"]
-    lines = [
-        f"{report['sentences']} sentences. Δ and p: against {baseline}; p of sacrebleu's {report['test']}, "
-        "not corrected for several comparisons."
-    ]
-    if report["seeds"] > 1:
-        lines.append(
-            f"Mean ± standard deviation of {report['seeds']} seeds; p of all seeds together, a sentence "
-            "drawn with all its translations; below, each seed against the same seed."
-        )
+    baseline, seeds = report["systems"][0]["name"], report["seeds"]
+    lines = [f"{report['sentences']} sentences. Δ: difference from {baseline}."]
+    if seeds > 1:
+        lines += [
+            f"Score: mean ± standard deviation of {seeds} seeds. Interval and p: over seeds (Student's t, "
+            f"{seeds - 1} degree{'s' if seeds > 2 else ''} of freedom) and sentences (bootstrap) together.",
+        ]
+        if report["margin"] is not None:
+            lines.append(
+                f"Level: the interval lies inside ±{report['margin']:g}, and two one-sided tests reject "
+                "larger differences; higher, lower: p below 0.05; open: neither is shown."
+            )
+    else:
+        lines.append("Interval: over sentences alone (bootstrap). One seed says nothing about other models.")
+    lines.append(
+        f"P, these models: sacrebleu's {report['test']} over sentences. "
+        f"All p: Holm's adjustment over the {(len(report['systems']) - 1) * len(report['signatures'])} rows."
+    )
     lines += [f"{metric}: `{signature}`" for metric, signature in report["signatures"].items()]
     return "\n".join(f"- {line}" for line in lines)
