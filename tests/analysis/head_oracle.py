@@ -55,6 +55,7 @@ def entropy(row: list[float]) -> float:
 def head(sentences: list[dict], attention: str, layer: int, number: int, lists: dict[str, set[str]]) -> dict:
     """The columns of one head; ``lists`` has the interrogative words of ``source`` and ``target_input``."""
     densities, entropies, eos, punctuation = [], [], [], []
+    all_pairs = all_positive = 0
     offsets: dict[int, list[float]] = {-1: [], 0: [], 1: []}
     merging, merging_split, inside, asked, declared = [], [], [], [], []
     histogram = [0] * 20
@@ -78,6 +79,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
                 if 0 <= q + offset < len(keys) and possible(attention, q, q + offset):
                     values.append(p[q][q + offset])
         densities.append(positive / pairs)
+        all_pairs, all_positive = all_pairs + pairs, all_positive + positive
         histogram[min(20 * positive // pairs, 19)] += 1
 
         if attention != "decoder_context":
@@ -104,6 +106,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
     average = mean(densities)
     return {
         "density": average,
+        "density_of_pairs": all_positive / all_pairs,
         "density_std": math.sqrt(mean([(density - average) ** 2 for density in densities])),
         "density_histogram": histogram,
         "entropy": mean(entropies),
@@ -123,6 +126,7 @@ def head(sentences: list[dict], attention: str, layer: int, number: int, lists: 
 def layer(sentences: list[dict], attention: str, number: int) -> dict:
     """The columns of one layer."""
     divergences, unions, densities = [], [], {}
+    all_united = all_pairs = 0
     for sentence in sentences:
         heads = [[[float(x) for x in row] for row in head] for head in sentence["weights"][attention][number]]
         united = pairs = 0
@@ -137,11 +141,13 @@ def layer(sentences: list[dict], attention: str, number: int) -> dict:
                     pairs += 1
                     united += any(row[k] > 0 for row in rows)
         unions.append(united / pairs)
+        all_united, all_pairs = all_united + united, all_pairs + pairs
         for i, p in enumerate(heads):
             densities.setdefault(i, []).append(sum(x > 0 for row in p for x in row) / pairs)
     return {
         "diversity": mean(divergences),
         "union_density": mean(unions),
+        "union_density_of_pairs": all_united / all_pairs,
         "sorted_densities": sorted(mean(values) for values in densities.values()),
     }
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from examples import statistics, write_alpha_log, write_statistics
 from helpers import script_module
+from scipy.stats import spearmanr
 
-from user_dir.analysis.findings import findings, findings_tables, pruning, roles, training
+from user_dir.analysis.findings import findings, findings_tables, importance, pruning, roles, training
 from user_dir.analysis.sources import ModelAnalysis, read_model
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
@@ -28,6 +29,8 @@ IMPORTANCE = {
         {"attention": "all", "measure": "density", "spearman": -0.25, "p_value": 0.1},
         {"attention": "all", "measure": "alpha", "spearman": 0.75, "p_value": 0.1},
         {"attention": "encoder_self", "measure": "density", "spearman": None, "p_value": None},
+        {"attention": "encoder_self", "measure": "alpha", "spearman": 0.5, "p_value": 0.3},
+        {"attention": "encoder_self", "measure": "entropy", "spearman": 0.1, "p_value": 0.7},
     ],
 }
 
@@ -82,18 +85,30 @@ def test_alphas_that_fell_and_then_rose():
         "stays": [1.5, 1.48, 1.49, 1.5],
     }
     alphas = np.array(list(path.values())).T[:, None]  # (U, 1, H)
-    seed = ModelAnalysis("a", {}, Trajectories([0, 100, 200, 300], {"encoder_self": alphas}))
+    seed = ModelAnalysis("a", heads([0.5] * 6), Trajectories([0, 100, 200, 300], {"encoder_self": alphas}))
     found = training(seed)["encoder_self"]
     assert (found["heads"], found["fell"], found["turned"], found["turned_at"]) == (6, 3, 1, 200)
     assert found["alpha_first"] == pytest.approx(alphas[0].mean())
     assert found["spread_last"] == pytest.approx(alphas[-1].std())
 
 
-def test_whether_heads_keep_the_order_in_which_their_alphas_began():
-    def start_kept(first, last):
+def heads(densities: list[float]) -> dict:
+    """The rows of encoder heads of one layer."""
+    return {"heads": [{"attention": "encoder_self", "density": density} for density in densities]}
+
+
+def test_rank_correlation_of_the_first_alpha_with_the_last_and_with_density():
+    def found(first, last, densities=(0.1, 0.4, 0.2, 0.3)):
         alphas = np.array([first, [1.1, 1.2, 1.3, 1.4], last])[:, None]  # (U, 1, H)
-        seed = ModelAnalysis("a", {}, Trajectories([0, 100, 200], {"encoder_self": alphas}))
-        return training(seed)["encoder_self"]["start_kept"]
+        trajectories = Trajectories([0, 100, 200], {"encoder_self": alphas})
+        return training(ModelAnalysis("a", heads(densities), trajectories))["encoder_self"]
+
+    def start_kept(first, last):
+        return found(first, last)["first_last"][0]
+
+    assert found([1.2, 1.4, 1.6, 1.8], [1.5] * 4)["first_density"] == pytest.approx(
+        (1 - 6 * 6 / (4 * 15), spearmanr([1, 2, 3, 4], [1, 4, 2, 3]).pvalue)
+    )
 
     assert start_kept([1.2, 1.4, 1.6, 1.8], [1.19, 1.2, 1.25, 1.9]) == pytest.approx(1), "in rank"
     assert start_kept([1.2, 1.4, 1.6, 1.8], [1.4, 1.3, 1.2, 1.1]) == pytest.approx(-1)
@@ -107,7 +122,28 @@ def test_what_pruning_a_share_of_the_heads_adds():
     assert found["most_important"] == 0.5
     assert found["added"]["importance"] == pytest.approx({"0.25": 0.25, "0.5": 0.5, "0.75": 1.75})
     assert found["added"]["random"]["0.5"] == pytest.approx(1.5), "the mean of the orders"
-    assert found["correlation"] == {"all": -0.25, "encoder_self": None}
+
+
+def test_importance_is_correlated_within_each_attention_type():
+    found = importance(ModelAnalysis("a", {}, importance=IMPORTANCE))
+    assert found == {"encoder_self": {"density": (None, None), "alpha": (0.5, 0.3)}}
+    assert importance(ModelAnalysis("a", {})) is None
+
+
+def test_correlations_are_starred_by_holm_over_the_table():
+    def seed(p_values):
+        rows = [
+            {"attention": kind, "measure": measure, "spearman": -0.5, "p_value": p}
+            for kind, pair in zip(ATTENTION_TYPES, p_values)
+            for measure, p in zip(("density", "alpha"), pair)
+        ]
+        return ModelAnalysis("a", statistics(), importance={**IMPORTANCE, "correlations": rows})
+
+    p_values = [[(0.001, 0.2), (0.3, 0.4), (0.5, 0.6)], [(0.005, 0.7), (0.8, 0.9), (0.99, 0.02)]]
+    text = findings_tables({"one": findings(list(map(seed, p_values)))})
+    section = text.split("**Importance of heads**")[1].split("**Pruning**")[0]
+    assert "| -0.50*, -0.50 " in section, "0.001 of twelve tests, and 0.005 of the eleven left: 0.055"
+    assert section.count("-0.50*") == 1 and "Holm" in section
 
 
 def test_what_lies_beside_the_statistics_is_read(tmp_path):
@@ -148,7 +184,7 @@ def test_seeds_become_mean_and_deviation_and_what_is_missing_is_left_out():
     assert "α over training" in text
     (row,) = [line for line in text.split("\n") if "| importance" in line]
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750", "-0.25"]
+    assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750"]
 
 
 def test_the_command_line_writes_its_tables(tmp_path, capsys, monkeypatch):

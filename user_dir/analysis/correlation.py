@@ -1,4 +1,4 @@
-"""Whether two measures rank the heads alike."""
+"""Rank correlation of two measures of the same heads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """Spearman's ρ of two measures of the same heads, and its two-sided p, of no correlation.
+    """Spearman's ρ of two measures of the same heads, and its two-sided p-value of no correlation.
 
-    Both None for fewer than three heads, or where a measure is the same for all.
+    The p-value takes the heads as independent and is of one model; adjust it if there are several tests. Both
+    are None for fewer than three heads, or where a measure is the same for all.
     """
     if len(first) < 3 or constant(first) or constant(second):
         return None, None

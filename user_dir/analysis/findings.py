@@ -1,7 +1,7 @@
-"""The paper's findings, asked of systems that were each trained from several seeds.
+"""The paper's findings, checked for systems that were each trained from several seeds.
 
-Sources: Correia et al. 2019, section 5: α over training, density, diversity, what single heads do. Pruning is
-beyond the paper, as :mod:`.importance` has it.
+Source: Correia et al. 2019, section 5: α over training, density, diversity, roles of single heads. Importance
+and pruning of heads (:mod:`.importance`) are not in the paper.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
 from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, table
+from ..translation.significance import holm
 from .correlation import rank_correlation
 from .heads import alpha_and_density, by_attention
 from .roles import ROLES
@@ -21,7 +22,7 @@ from .sources import ModelAnalysis
 
 
 def _as(role: str) -> tuple[tuple[str, ...], float]:
-    """Whose heads can have a role, and from which value on they have it."""
+    """The attention types whose heads can have a role, and the least value that earns it."""
     return ROLES[role].attentions or ATTENTION_TYPES, ROLES[role].threshold
 
 
@@ -36,17 +37,16 @@ MEASURES = {  # that a head can be best at
     "eos": _as("</s> sink"),
 }
 DENSE, SPARSE = 0.98, 0.5
-"""A head is called dense from this density on, sparse below that one."""
+"""A head is called dense from the first density on, sparse below the second."""
 MOVED = 0.05
-"""How far α must go to have fallen, or to have risen again."""
+"""The least change of α that counts as a fall, or as a rise after it."""
 
 
 def findings(models: list[ModelAnalysis]) -> dict[str, Any]:
-    """Of each model of one system, the figures that :data:`FINDINGS` asks for, by finding.
+    """For each of :data:`FINDINGS`, its figures for each model of one system, in the order of the models.
 
-    ``attention``: of each attention type. ``layers``: of each of its layers. ``roles``: for each of
-    :data:`MEASURES` the best head. ``training``: of each attention type, what became of its α's; None where
-    there is no α log. ``pruning``: None where importance was not measured.
+    ``training`` is None for a model without α log, ``importance`` and ``pruning`` for one whose importance of
+    heads was not measured.
     """
     return {name: [finding(model) for model in models] for name, finding in FINDINGS.items()}
 
@@ -101,17 +101,18 @@ def roles(model: ModelAnalysis) -> dict[str, dict]:
 
 
 def training(model: ModelAnalysis) -> dict[str, dict] | None:
-    """By attention type: did α fall first, and then part?
+    """By attention type: whether α falls first and rises later, and what the initial α determines.
 
-    ``fell``: heads whose α went at least :data:`MOVED` below where it began. ``turned``: those of them whose
-    last α is at least as far above their least. ``turned_at``: the median update of that least α.
-    ``spread_first``, ``spread_last``: standard deviation of α over heads. ``start_kept``: Spearman's rank
-    correlation, over heads, of the first α with the last; None as :func:`.rank_correlation` says.
+    ``fell``: heads whose α fell at least :data:`MOVED` below its initial value. ``turned``: those of them
+    whose last α is at least as far above their least. ``turned_at``: the median update of that least α.
+    ``spread_first``, ``spread_last``: standard deviation of α over heads. ``first_last``: Spearman's rank
+    correlation, over heads, of the initial α with the last, and its p-value; ``first_density``: of the
+    initial α with the density of the trained head. Both as :func:`.rank_correlation` returns them.
     """
     if model.trajectories is None:
         return None
     updates = np.array(model.trajectories.updates)
-    found = {}
+    found, rows = {}, by_attention(model.statistics["heads"])
     for kind, alphas in model.trajectories.alphas.items():
         alphas = alphas.reshape(len(updates), -1)
         least = alphas.min(0)
@@ -123,7 +124,8 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
             "alpha_last": float(alphas[-1].mean()),
             "spread_first": float(alphas[0].std()),
             "spread_last": float(alphas[-1].std()),
-            "start_kept": rank_correlation(alphas[0], alphas[-1])[0],
+            "first_last": rank_correlation(alphas[0], alphas[-1]),
+            "first_density": rank_correlation(alphas[0], [row["density"] for row in rows[kind]]),
             "fell": int(fell.sum()),
             "turned": int(turned.sum()),
             "turned_at": float(np.median(updates[alphas.argmin(0)[turned]])) if turned.any() else None,
@@ -131,11 +133,23 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
     return found
 
 
-def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
-    """What pruning costs, in nats per token: ``added`` loss by order and share of the heads pruned.
+def importance(model: ModelAnalysis) -> dict[str, dict] | None:
+    """By attention type: Spearman's rank correlation of importance with density and with α, and p-values.
 
-    ``correlation``: Spearman's of importance with density, by attention type, and over ``all`` heads.
+    Not over the heads of all types together: context heads are both sparser and more important than others,
+    which would look like a relation within each type.
     """
+    if model.importance is None:
+        return None
+    found: dict[str, dict] = {}
+    for row in model.importance["correlations"]:
+        if row["attention"] in ATTENTION_TYPES and row["measure"] in ("density", "alpha"):
+            found.setdefault(row["attention"], {})[row["measure"]] = row["spearman"], row["p_value"]
+    return found
+
+
+def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
+    """What pruning costs, in nats per token: ``added`` loss by order and share of the heads pruned."""
     if model.importance is None:
         return None
     loss, curves = model.importance["loss"], model.importance["curves"]
@@ -148,11 +162,6 @@ def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
         "loss": loss,
         "most_important": max(row["importance"] for row in model.importance["heads"]),
         "added": added,
-        "correlation": {
-            row["attention"]: row["spearman"]
-            for row in model.importance["correlations"]
-            if row["measure"] == "density"
-        },
     }
 
 
@@ -161,6 +170,7 @@ FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "layers": layers,
     "roles": roles,
     "training": training,
+    "importance": importance,
     "pruning": pruning,
 }
 
@@ -185,6 +195,7 @@ def findings_tables(systems: Systems) -> str:
         "Diversity by layer": _layer_table(systems),
         "α over training": _training_table(systems),
         "Roles": _role_table(systems),
+        "Importance of heads": _importance_table(systems),
         "Pruning": _pruning_table(systems),
     }
     return "\n\n".join(f"**{title}**\n\n{shown}" for title, shown in tables.items() if shown)
@@ -209,7 +220,6 @@ _TRAINING = [
     seed_mean("last", "alpha_last", ".3f"),
     seed_mean("deviation, first", "spread_first", ".3f"),
     seed_mean("last", "spread_last", ".3f"),
-    seed_mean("first with last", "start_kept", ".2f"),
     Column("heads", lambda seeds: str(seeds[0]["heads"])),
     seed_list("fell", "fell"),
     seed_list("then rose", "turned"),
@@ -220,6 +230,38 @@ _TRAINING = [
         ),
     ),
 ]
+
+
+def _correlations(systems: Systems, finding: str, names: dict[str, str]) -> list[Column]:
+    """Columns of rank correlations, seed by seed; a star where p < 0.05 after Holm's adjustment over all.
+
+    Args:
+        systems: those shown.
+        finding: of :data:`FINDINGS`.
+        names: header of each correlation, by its key; each is ρ and p.
+    """
+    shown = [
+        kind[name]
+        for system in systems.values()
+        for seed in system[finding]
+        for kind in seed.values()
+        for name in names
+    ]
+    family = [p for _, p in shown if p is not None]
+    adjusted = dict(zip(family, holm(family)))
+
+    def cell(seeds: list[dict], name: str) -> str:
+        if all(seed[name][0] is None for seed in seeds):
+            return ""
+        return ", ".join(
+            "–" if rho is None else f"{rho:+.2f}{'*' if adjusted[p] < 0.05 else ''}"
+            for rho, p in (seed[name] for seed in seeds)
+        )
+
+    return [Column(header, lambda seeds, name=name: cell(seeds, name)) for name, header in names.items()]
+
+
+_STARS = "*: p < 0.05 after Holm's adjustment over all correlations of this table."
 
 
 def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
@@ -252,10 +294,24 @@ def _training_table(systems: Systems) -> str:
     logged = {name: system for name, system in systems.items() if None not in system["training"]}
     if not logged:
         return ""
+    names = {"first_last": "ρ of first α with last", "first_density": "ρ of first α with density"}
+    columns = [*_TRAINING, *_correlations(logged, "training", names)]
     return (
-        f"{_by_attention(logged, 'training', _TRAINING)}\n\nDeviation: over heads. First with last: their "
-        f"rank correlation over heads. Fell, rose: by at least {MOVED}; seed by seed. At: median update of "
-        "the turn."
+        f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Fell, rose: by at least "
+        f"{MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: Spearman's rank "
+        f"correlation over heads, seed by seed. {_STARS}"
+    )
+
+
+def _importance_table(systems: Systems) -> str:
+    measured = {name: system for name, system in systems.items() if None not in system["importance"]}
+    if not measured:
+        return ""
+    columns = _correlations(measured, "importance", {"density": "ρ with density", "alpha": "ρ with α"})
+    return (
+        f"{_by_attention(measured, 'importance', columns)}\n\nρ: Spearman's rank correlation, over heads, of "
+        "the loss added when a head is masked, seed by seed. Below 0 with density: sparse heads matter more. "
+        f"{_STARS}"
     )
 
 
@@ -267,11 +323,11 @@ def _role_table(systems: Systems) -> str:
             if seeds:
                 rows.append(([measure, name, f"{threshold:g}"], seeds))
     columns = [
-        seed_list("heads there", "reached"),
+        seed_list("heads that reach it", "reached"),
         seed_mean("best head's value", "value", ".3f"),
         Column("best of all seeds", _best_head),
     ]
-    return table(["measure", "system", "from"], rows, columns)
+    return table(["measure", "system", "threshold"], rows, columns)
 
 
 def _best_head(seeds: list[dict]) -> str:
@@ -284,8 +340,7 @@ def _pruning_table(systems: Systems) -> str:
     measured = {name: system["pruning"] for name, system in systems.items() if None not in system["pruning"]}
     if not measured:
         return ""
-    whole = [seed_mean("loss", "loss", ".3f"), seed_mean("dearest head", "most_important", ".3f")]
-    correlation = seed_mean("rank correlation", lambda seed: seed["correlation"].get("all"), "+.2f")
+    whole = [seed_mean("loss", "loss", ".3f"), seed_mean("most important head", "most_important", ".3f")]
     shares = list(next(iter(next(iter(measured.values()))[0]["added"].values())))
     rows = []
     for name, seeds in measured.items():
@@ -296,10 +351,11 @@ def _pruning_table(systems: Systems) -> str:
             costs = [
                 mean_and_deviation((seed["added"][order][share] for seed in seeds), ".3f") for share in shares
             ]
-            rows.append([*first, order, *costs, "" if i else correlation.cell(seeds)])
+            rows.append([*first, order, *costs])
     headers = ["system", *(column.header for column in whole), "pruned by"]
-    headers += [f"{float(share):.0%} pruned" for share in shares] + [correlation.header]
+    headers += [f"{float(share):.0%} pruned" for share in shares]
     return (
-        f"{markdown(rows, headers)}\n\nNats per token: the loss of the whole model; what the loss rises by "
-        "without its dearest head, and without a share of all heads. Correlation: of importance with density."
+        f"{markdown(rows, headers)}\n\nNats per token: the loss of the whole model; the loss added by "
+        "masking its most important head; the loss added by pruning a share of all heads: the least "
+        "important first, the densest first, those of the smallest α first, or at random."
     )

@@ -16,6 +16,7 @@ BINS = 20
 COLUMNS = {
     "alpha": "α of the head",
     "density": "share of the possible query-key pairs with a weight above 0, mean over sentences",
+    "density_of_pairs": "the same share over the pairs of all sentences together, as in the authors' code",
     "density_std": "standard deviation of the density over sentences",
     "density_histogram": f"number of sentences by density, in {BINS} equal bins over [0, 1]",
     "output_norm": "L2 norm of the head's slice of the output projection",
@@ -36,6 +37,7 @@ COLUMNS = {
 LAYER_COLUMNS = {
     "diversity": "Jensen-Shannon divergence of the heads / log(heads), from 0 to 1, mean over queries",
     "union_density": "density of the union of the heads' supports, mean over sentences",
+    "union_density_of_pairs": "the same share over the pairs of all sentences together",
     "sorted_densities": "densities of the heads, ascending",
 }
 
@@ -74,6 +76,8 @@ class LayerStatistics:
         self.density_squared: Tensor | float = 0.0
         self.histogram = torch.zeros(num_heads, BINS, dtype=torch.long)
         self.union = 0.0
+        self.attended: Tensor | int = 0  # pairs in each head's support, in their union, and possible ones
+        self.attended_by_any = self.pairs = 0
         self.diversity = Mean()
         names = [name for name in COLUMNS if name != "alpha" and "density" not in name]
         self.means = {name: Mean() for name in names if name != "output_norm"}
@@ -112,8 +116,11 @@ class LayerStatistics:
         bins = (attended * BINS // pairs[:, None]).clamp(max=BINS - 1).cpu()  # integer arithmetic is exact
         for head in range(self.num_heads):
             self.histogram[head] += torch.bincount(bins[:, head], minlength=BINS)
+        self.attended = self.attended + attended.sum(0)
+        self.pairs += int(pairs.sum())
         attended, pairs = measures.support(weights.amax(1, keepdim=True), possible)
         self.union += float((attended[:, 0].double() / pairs).sum())
+        self.attended_by_any += int(attended.sum())
 
     def head(self, head: int) -> dict:
         """The columns of one head that are computed from its weights."""
@@ -121,6 +128,7 @@ class LayerStatistics:
         variance = float(self.density_squared[head]) / self.sentences - mean**2
         return {
             "density": mean,
+            "density_of_pairs": int(self.attended[head]) / self.pairs,
             "density_std": max(variance, 0.0) ** 0.5,
             "density_histogram": self.histogram[head].tolist(),
             **{name: values.of(head) for name, values in self.means.items()},
@@ -131,6 +139,7 @@ class LayerStatistics:
         return {
             "diversity": self.diversity.of(0) if self.num_heads > 1 else None,
             "union_density": self.union / self.sentences,
+            "union_density_of_pairs": self.attended_by_any / self.pairs,
             "sorted_densities": sorted(float(total) / self.sentences for total in self.density),
         }
 
