@@ -20,8 +20,10 @@ def install() -> None:
         finished_runs,
         hostile_checkpoints,
         interrupts,
+        last_batches,
         oversized_models,
         prefetching,
+        resumed_epochs,
         tensorboard,
         torn_checkpoints,
         update_reports,
@@ -38,3 +40,5 @@ def install() -> None:
     tensorboard.install()
     prefetching.install()
     update_reports.install()
+    last_batches.install()
+    resumed_epochs.install()

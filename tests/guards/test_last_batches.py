@@ -1,0 +1,128 @@
+"""Every sentence is in a batch, whatever the multiple that batches should have."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import FairseqDataset, data_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks.fairseq_task import FairseqTask
+
+FAIRSEQS_OWN = data_utils.batch_by_size.__wrapped__
+NUMBERS = [1, 7, 8, 9, 461]
+LIMITS = [{}, {"max_tokens": 60}, {"max_sentences": 20}, {"max_tokens": 200, "max_sentences": 12}]
+
+
+class Lengths(FairseqDataset):
+    """Sentences that are nothing but their lengths."""
+
+    def __init__(self, number: int):
+        self.sizes = 1 + np.random.default_rng(number).integers(30, size=number)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        return index
+
+    def collater(self, samples):
+        return {"id": torch.tensor(samples)} if samples else {}
+
+    def ordered_indices(self):
+        return np.argsort(self.sizes[np.random.permutation(len(self))], kind="stable")
+
+    def num_tokens(self, index):
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices):
+        return self.sizes[indices]
+
+    def size(self, index):
+        return self.num_tokens(index)
+
+
+class BySlowCalls(Lengths):
+    """The same without lengths as an array, as some of fairseq's datasets are."""
+
+    def num_tokens_vec(self, indices):
+        raise NotImplementedError
+
+
+def ids(batches) -> list[int]:
+    return sorted(itertools.chain.from_iterable(np.asarray(batch).tolist() for batch in batches))
+
+
+@pytest.mark.parametrize("multiple", [1, 2, 8, 50])
+@pytest.mark.parametrize("limits", LIMITS, ids=str)
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("kind", [Lengths, BySlowCalls])
+def test_no_sentence_is_lost_and_the_other_batches_are_fairseqs(kind, number, limits, multiple):
+    dataset = kind(number)
+    order = dataset.ordered_indices()
+    batches = dataset.batch_by_size(order, **limits, required_batch_size_multiple=multiple)
+    assert np.array_equal(np.concatenate(batches), order)
+    lengths = [(len(batch), dataset.sizes[batch].max()) for batch in batches]
+    assert all(size < multiple or size % multiple == 0 for size, _ in lengths)
+    assert all(size <= limits.get("max_sentences", size) for size, _ in lengths)
+    assert all(size * longest <= limits.get("max_tokens", 10**9) for size, longest in lengths)
+    vector = dataset.sizes[order] if kind is Lengths else None
+    given = {**limits, "num_tokens_vec": vector, "required_batch_size_multiple": multiple}
+    own = FAIRSEQS_OWN(order, dataset.num_tokens, **given)
+    assert len(own) in (len(batches), len(batches) - 1)
+    assert all(map(np.array_equal, own, batches))
+
+
+@pytest.mark.parametrize("number", [1, 7, 9, 461])
+def test_fairseq_alone_loses_some(number):
+    """If this fails, the guard can go."""
+    sizes = np.ones(number, dtype=np.int64)
+    given = {"num_tokens_vec": sizes, "required_batch_size_multiple": 8}
+    kept = ids(FAIRSEQS_OWN(np.arange(number), None, **given))
+    assert len(kept) == number - number % 8
+    assert ids(data_utils.batch_by_size(np.arange(number), None, **given)) == list(range(number))
+
+
+def test_no_sentences_are_no_batches():
+    assert Lengths(0).batch_by_size(np.arange(0), max_tokens=9, required_batch_size_multiple=8) == []
+
+
+def test_an_iterator_instead_of_an_array():
+    batches = data_utils.batch_by_size(iter(range(9)), lambda i: 1, required_batch_size_multiple=8)
+    assert [list(batch) for batch in batches] == [list(range(8)), [8]]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_workers_share_all_sentences(number, shards, grouped):
+    """Each sees as many batches as the others, empty ones included; together they see each sentence once."""
+    task = FairseqTask(None)
+    for epoch in (1, 2):
+        seen = []
+        for shard in range(shards):
+            iterator = task.get_batch_iterator(
+                Lengths(number),
+                max_tokens=60,
+                required_batch_size_multiple=8,
+                num_shards=shards,
+                shard_id=shard,
+                epoch=epoch,
+                grouped_shuffling=grouped,
+                disable_iterator_cache=True,
+            )
+            batches = list(iterator.next_epoch_itr(shuffle=True))
+            assert len(batches) == len(iterator)
+            seen += [batch["id"] for batch in batches if batch]
+        assert ids(seen) == list(range(number))
+
+
+def test_fairseq_alone_loses_the_last_group():
+    """If this fails, this part of the guard can go."""
+    alone = EpochBatchIterator.ordered_batches.__wrapped__
+    iterator = EpochBatchIterator(
+        Lengths(9), lambda samples: samples, [[i] for i in range(9)], num_shards=2, grouped_shuffling=True
+    )
+    assert len(ids(alone(iterator, 1, False, True))) == 4
