@@ -1,20 +1,20 @@
-# Everything sets itself up: a virtual environment in .venv, made once and reused while requirements stay.
-# PYTHON is what it is made with; named, .venv must be of that Python.
+# Every target first creates or updates the virtual environment in .venv, which is reused until requirements change.
+# PYTHON is the interpreter for it; if given explicitly, an existing .venv of another Python is replaced.
 PYTHON ?= python3
 BIN := .venv/bin
-# One process per core; more than eight would spend their time on preparing the same fixtures.
+# One process per core; more than eight would mostly prepare the same fixtures.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all test-fast lint bench lock audit clean
 
-help:  ## what there is to make
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
 
-setup:  ## the virtual environment
+setup:  ## create or update the virtual environment in .venv
 	@$(PYTHON) scripts/install.py $(if $(filter file,$(origin PYTHON)),,--this-python)
 
-demo: setup  ## prepare the toy corpus, train on it, translate, score, report on the heads
+demo: setup  ## prepare the toy corpus, train on it, translate, score, write the head report
 	$(BIN)/python scripts/prepare.py toy
 	$(BIN)/python scripts/train.py configs/toy/alpha_entmax.yaml
 	$(BIN)/python scripts/average_checkpoints.py checkpoints/toy/alpha_entmax --last-epochs 5 \
@@ -22,31 +22,31 @@ demo: setup  ## prepare the toy corpus, train on it, translate, score, report on
 	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
-test: setup  ## all tests but the nightly ones
+test: setup  ## run all tests except the nightly ones
 	$(PYTEST) -m "not nightly"
 
-test-all: setup  ## all tests: also long grids and upstream's own bugs
+test-all: setup  ## run all tests, including long parameter grids and known bugs of fairseq
 	$(PYTEST)
 
-test-fast: setup  ## the tests that take seconds
+test-fast: setup  ## run the tests that take seconds
 	$(PYTEST) -m "not slow and not nightly"
 
-lint: setup  ## ruff, mypy over the mathematics, and the arrows between rooms
+lint: setup  ## run ruff, mypy (entmax, attention) and the import rules between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup  ## speed, memory and accuracy beside the peers (data: scripts/prepare.py multi30k)
+bench: setup  ## measure speed, memory and accuracy (data: scripts/prepare.py multi30k)
 	$(BIN)/python scripts/benchmark.py kernels
 	$(BIN)/python scripts/benchmark.py end-to-end
 
-lock: .tools/bin/uv  ## constraints.txt anew from the requirements; newer versions of all with UPGRADE=--upgrade
+lock: .tools/bin/uv  ## recompute constraints.txt; UPGRADE=--upgrade takes the newest versions
 	.tools/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.10 --no-python-downloads \
 		--no-annotate --custom-compile-command "make lock" --output-file constraints.txt \
 		requirements.txt requirements-dev.txt
 
-audit: .tools/bin/uv  ## known holes in what constraints.txt names (asks PyPI)
+audit: .tools/bin/uv  ## look up known vulnerabilities of the pinned versions (asks PyPI)
 	.tools/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 .tools/bin/uv:
