@@ -61,6 +61,7 @@ SYSTEMS = (
     STOCK,
     Variant("ours, softmax", ("--attention-normalizer", "softmax")),
     Variant("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
+    Variant("ours, sparsemax", ("--attention-normalizer", "sparsemax")),
     ALPHA_ENTMAX,
     Variant("α-entmax by entmax_bisect", bisection=True),
 )

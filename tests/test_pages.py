@@ -1,0 +1,122 @@
+"""The documentation: links and anchors resolve; scripts, flags, make targets and files it names exist."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "data").glob("**/README.md"))
+FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+FOLDERS = "scripts|user_dir|tests|configs|experiments|data|docs"
+FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]*\w\.(?:py|md|yaml|cpp|h|svg))\b")
+TARGET = re.compile(r"(?:`|^\s*|&& )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", re.MULTILINE)
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [page.relative_to(ROOT).as_posix() for page in pages]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} +(.+?)\s*#*$", FENCE.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        kept = [c for c in plain if c in " -_" or unicodedata.category(c)[0] in "LNM"]
+        slug = "".join(kept).replace(" ", "-")
+        number, each = 0, slug
+        while each in found:
+            number += 1
+            each = f"{slug}-{number}"
+        found.add(each)
+    return found
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    broken = []
+    for link in LINK.findall(FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        found = target.exists() and target.resolve().is_relative_to(ROOT)
+        if not found or (anchor and unquote(anchor) not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Each command of a page that runs a script: the script's name, and the flags given to it."""
+    lines = [line for block in FENCE.finditer(text) for line in re.sub(r"\\\n", " ", block[0]).splitlines()]
+    lines += re.findall(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)", FENCE.sub("", text))
+    found = []
+    for line in lines:
+        for part in re.split(r"[|;]| && ", re.sub(r"(^|\s)#.*", "", line)):
+            script = re.search(r"(?:^|[\s/])([a-z_]+\.py)(\s.*|$)", part, re.DOTALL)
+            if script:
+                found.append((script[1], re.findall(r"(?<![\w-])--[a-z][a-z-]*", script[2])))
+    return found
+
+
+def known_flags(script: str) -> set[str]:
+    """The flags in the source of a script and of what the scripts share."""
+    paths = [ROOT / "scripts" / script, *(ROOT / "scripts").glob("_*.py")]
+    return {flag for path in paths for flag in re.findall(r'"(--[a-z-]+)"', path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_links_and_anchors_resolve(page):
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_is_found():
+    page = ROOT / "README.md"
+    wrong = ["#no", "docs/none.md", "docs/results.md#no", "../x.md"]
+    right = ["#two-commands", "docs/results.md", "docs/results.md#ablations", "data/toy", "https://a.b/c"]
+    assert broken_links(page, " ".join(f"[a]({link})" for link in right + wrong)) == wrong
+    assert anchors("# α-entmax & `code`") == {"α-entmax--code"}
+    assert anchors("# A\n## A\n```\n# no heading\n```\n## [B c](x.md)\n") == {"a", "a-1", "b-c"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_files_and_make_targets_exist(page):
+    text = page.read_text(encoding="utf-8")
+    named = [path for path in FILE.findall(text) if not re.search(r"/[A-Z]+/", path)]  # not configs/CORPUS/…
+    examples = ("data/talks/corpus.yaml",) if page.parent.name == "data" else ()
+    assert [path for path in named if not (ROOT / path).exists() and path not in examples] == []
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    assert set(TARGET.findall(text)) <= set(targets)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_scripts_and_their_flags_exist(page):
+    scripts = {path.name for path in (ROOT / "scripts").glob("[a-z]*.py")}
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"\bscripts/(\w+\.py)", text)) <= scripts
+    for script, flags in commands(text):
+        if script in scripts:
+            assert set(flags) <= known_flags(script) | {"--help"}, script
+
+
+def test_commands_and_targets_are_found():
+    """The searches above find what they are to check."""
+    text = "```\npython scripts/evaluate.py --path a \\\n  --corpus b  # --no\nmake demo\n```\n`train.py --x`"
+    assert commands(text) == [("evaluate.py", ["--path", "--corpus"]), ("train.py", ["--x"])]
+    assert TARGET.findall("`make test`\nmake PYTHON=python3.12 demo\nto make something") == ["test", "demo"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {script for script, _ in commands(readme)} >= {"evaluate.py", "train.py", "compare.py"}
+    assert {"demo", "test"} <= set(TARGET.findall(readme))
+
+
+def test_every_page_is_in_the_index_and_the_readme_is_short():
+    index = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= index
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
