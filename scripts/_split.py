@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
+
+from user_dir.command_line import file_path, path_of, plain_name
 
 
 def positive(text: str) -> int:
@@ -24,11 +25,19 @@ def split_parser(description: str) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--path", type=Path, required=True, metavar="CHECKPOINT", help="of our model, or a stock transformer"
+        "--path",
+        type=file_path,
+        required=True,
+        metavar="CHECKPOINT",
+        help="of our model, or a stock transformer",
     )
-    parser.add_argument("--corpus", required=True, help="a prepared corpus, for instance multi30k")
-    parser.add_argument("--subset", default="valid", help="valid (default), train, or a test set's name")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    parser.add_argument(
+        "--corpus", type=plain_name, required=True, help="a prepared corpus, for instance multi30k"
+    )
+    parser.add_argument(
+        "--subset", type=plain_name, default="valid", help="valid (default), train, or a test set's name"
+    )
+    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
     parser.add_argument("--sentences", type=positive, metavar="N", help="only the first N of the subset")
     parser.add_argument(
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from user_dir.command_line import file_path
+
 
 def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) -> None:
     """Add ``--system NAME FILE…``, which ``args.system`` has as pairs of name and paths, in order."""
@@ -36,10 +38,15 @@ class _System(argparse.Action):
             parser.error(f"--system {name}: give a name, and then a file for each seed")
         if name in dict(systems):
             parser.error(f"two systems are named {name}; give each a name of its own")
-        setattr(namespace, self.dest, [*systems, (name, list(map(Path, files)))])
+        try:
+            paths = list(map(file_path, files))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, [*systems, (name, paths)])
 
 
 def _markdown(text: str) -> Path:
-    if Path(text).suffix == ".json":
+    path = file_path(text)
+    if path.suffix == ".json":
         raise argparse.ArgumentTypeError(f"{text} is the Markdown; the JSON is written beside it")
-    return Path(text)
+    return path

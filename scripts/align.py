@@ -12,9 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _split import open_split, split_parser
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from user_dir.command_line import file_path, path_of, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -22,7 +24,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = split_parser(__doc__)
     parser.add_argument(
         "--output",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="default: alignment/CHECKPOINT-SUBSET beside the checkpoint",
     )
@@ -37,7 +39,10 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--bpe", metavar="SCHEME", help="sentencepiece, subword_nmt or none, if not as it looks"
     )
     parser.add_argument(
-        "--gold", type=Path, metavar="FILE", help="gold links, a line per sentence: i-j sure, i?j possible"
+        "--gold",
+        type=file_path,
+        metavar="FILE",
+        help="gold links, a line per sentence: i-j sure, i?j possible",
     )
     parser.add_argument("--gold-from-1", action="store_true", help="it counts words from 1")
     parser.add_argument("--gold-reversed", action="store_true", help="it has target words first")
@@ -49,6 +54,10 @@ def parse_args(argv=None) -> argparse.Namespace:
 def main(argv=None) -> None:
     """Read the command line, align, print and write."""
     args = parse_args(argv)
+
+    from user_dir.io import check_output
+
+    check_output(args.output / "alignment.json")
     split = open_split(args)
 
     from user_dir.analysis.alignment import Gold
@@ -71,4 +80,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -17,10 +17,11 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from _split import positive
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -38,7 +39,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--device", choices=("cpu", "cuda"), help="default: a GPU where there is one")
     add("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
     add("--seed", type=int, default=1, metavar="N")
-    add("--output", type=Path, metavar="FILE.json", help="default: benchmarks/KIND.json")
+    add("--output", type=file_path, metavar="FILE.json", help="default: benchmarks/KIND.json")
     add("--quick", action="store_true", help="a first look: the least of everything")
 
     parser = argparse.ArgumentParser(
@@ -57,41 +58,37 @@ def parse_args(argv=None) -> argparse.Namespace:
 
     models = argparse.ArgumentParser(add_help=False)
     add = models.add_argument
-    add("--corpus", default="multi30k", help="a prepared corpus (default: multi30k)")
-    add("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    add("--corpus", type=plain_name, default="multi30k", help="a prepared corpus (default: multi30k)")
+    add("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
     add("--size", nargs="+", choices=("tiny", "iwslt"), help="of the models")
     add("--precision", nargs="+", choices=("fp32", "fp16", "bf16"), help="default: fp32; all on a GPU")
-    add("--checkpoint", type=Path, help="start from its parameters: one of ours or of the stock model's")
+    add("--checkpoint", type=file_path, help="start from its parameters: one of ours or of the stock model's")
     add("--max-tokens", type=positive, default=2048, metavar="N", help="in a training batch (default: 2048)")
     add("--updates", type=positive, metavar="N", help="training updates in a round")
     end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
     end_to_end.add_argument("--rounds", type=positive, metavar="N", help="default: 7")
     end_to_end.add_argument("--sentences", type=positive, metavar="N", help="to translate in a round")
     kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
+    if args.output.suffix != ".json":
+        parser.error(f"--output {args.output} must end in .json")
+    return args
 
 
 def main(argv=None) -> None:
-    """Measure, print, write."""
+    """Measure; after each part, write what is known and print it."""
     args = parse_args(argv)
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        sys.exit("interrupted; nothing is written")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Measure what was asked for."""
-    output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
     # The profiler would tell that it starts, stops, and does not know what was there before it.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
     import torch
 
-    from user_dir.benchmarks.machine import heading, record, write_measurements
+    from user_dir.benchmarks.machine import heading, record
+    from user_dir.io import check_output
 
-    check_output(output)
+    check_output(args.output)
     device = choose_device(args.device)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
@@ -99,8 +96,15 @@ def run(args: argparse.Namespace) -> None:
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
     {"kernels": kernels, "end-to-end": end_to_end, "profile": profile}[args.kind](args, device, report)
-    write_measurements(output, report)
-    print(output)
+    print(args.output)
+
+
+def finish_part(args: argparse.Namespace, report: dict, tables: str) -> None:
+    """Write all measurements so far, then print the tables of the last part."""
+    from user_dir.benchmarks.machine import write_measurements
+
+    write_measurements(args.output, report)
+    print(tables + "\n", flush=True)
 
 
 def kernels(args: argparse.Namespace, device, report: dict) -> None:
@@ -119,12 +123,12 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
     print("steps, entmax15, sparsemax; per head: α from 1.05 to 1.95 over the heads\n")
     for variance in VARIANCES:
         report["accuracy"] += accuracy(found, variance, args.seed, device)
-    print(accuracy_tables(report["accuracy"]) + "\n", flush=True)
+    finish_part(args, report, accuracy_tables(report["accuracy"]))
     for size in shapes:
         for variance in VARIANCES:
             rows = time_kernels(found, size, variance, rounds, args.seed, device)
-            print(kernel_tables(rows) + "\n", flush=True)
             report["timings"] += rows
+            finish_part(args, report, kernel_tables(rows))
 
 
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
@@ -139,13 +143,13 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
         updates, sentences = args.updates or updates, args.sentences or sentences
         runners = build(workshop)
         rows = time_training(runners, updates, rounds, args.seed)
-        print(f"training, {where['size']}, {where['precision']}, {updates} updates a round\n")
-        print(speed_table(rows, "tokens_per_second") + "\n", flush=True)
         report["training"] += [{**where, "updates": updates, **row} for row in rows]
+        title = f"training, {where['size']}, {where['precision']}, {updates} updates a round"
+        finish_part(args, report, title + "\n\n" + speed_table(rows, "tokens_per_second"))
         rows = time_translation(runners, where["subset"], sentences, rounds, args.seed)
-        print(f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam 5\n")
-        print(speed_table(rows, "sentences_per_second") + "\n", flush=True)
         report["translation"] += [{**where, "sentences": sentences, **row} for row in rows]
+        title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam 5"
+        finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
 
 
 def profile(args: argparse.Namespace, device, report: dict) -> None:
@@ -157,9 +161,9 @@ def profile(args: argparse.Namespace, device, report: dict) -> None:
     for workshop, where in workshops(args, device, report):
         updates = args.updates or (1 if args.quick else 5)
         found = profile_updates(workshop, updates)
-        print(f"{where['size']}, {where['precision']}, {updates} updates\n")
-        print(profile_tables(found) + "\n", flush=True)
         report["profiles"].append({**where, "updates": updates, **found})
+        title = f"{where['size']}, {where['precision']}, {updates} updates"
+        finish_part(args, report, title + "\n\n" + profile_tables(found))
 
 
 def workshops(args: argparse.Namespace, device, report: dict):
@@ -191,18 +195,6 @@ def workshops(args: argparse.Namespace, device, report: dict):
                 yield Workshop(corpus, size, precision, *settings), where
 
 
-def check_output(output: Path) -> None:
-    """Refuse at once what could not be written after all the measuring."""
-    from user_dir.errors import UserError
-    from user_dir.io import make_folder
-
-    if output.suffix != ".json" or output.is_dir():
-        raise UserError(f"--output {output} must be a file that ends in .json")
-    make_folder(output.parent)
-    if not os.access(output.parent, os.W_OK):
-        raise UserError(f"cannot write {output}: no permission in {output.parent}")
-
-
 def choose_device(name: str | None):
     """The device asked for, or the best there is."""
     import torch
@@ -215,4 +207,4 @@ def choose_device(name: str | None):
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "interrupted; what was measured before is in the output file")

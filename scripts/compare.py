@@ -20,10 +20,11 @@ import math
 import sys
 from pathlib import Path
 
-from _split import positive
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _systems import add_system_argument, add_table_argument
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from user_dir.command_line import file_path, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -33,7 +34,13 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add_system_argument(parser, "FILE", "given at least twice, the baseline first")
-    add("--ref", nargs="+", type=Path, metavar="FILE", help="references; by default those of the evaluations")
+    add(
+        "--ref",
+        nargs="+",
+        type=file_path,
+        metavar="FILE",
+        help="references; by default those of the evaluations",
+    )
     add(
         "--margin",
         type=_margin,
@@ -65,12 +72,15 @@ def main(argv=None) -> None:
 
     import sacrebleu
 
+    from user_dir.io import check_output
     from user_dir.tables import write_tables
     from user_dir.translation.paired import compare, comparison_tables
     from user_dir.translation.scoring import make_bleu
     from user_dir.translation.systems import read_systems
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    if args.table:
+        check_output(args.table)
     systems, test_set = read_systems(args.system, args.ref)
     lower_case = args.lowercase or test_set.lowercase
     metrics = {
@@ -80,9 +90,9 @@ def main(argv=None) -> None:
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
     report = compare(systems, test_set.references, metrics, args.test, samples, args.margin)
     tables = comparison_tables(report)
-    print(tables)
     write_tables(args.table, tables, report)
+    print(tables)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

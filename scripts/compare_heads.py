@@ -15,9 +15,11 @@ import argparse
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _systems import add_system_argument, add_table_argument
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from user_dir.command_line import run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -36,16 +38,19 @@ def main(argv=None) -> None:
 
     from user_dir.analysis.findings import findings, findings_tables
     from user_dir.analysis.sources import check_same_split, read_model
+    from user_dir.io import check_output
     from user_dir.tables import write_tables
 
+    if args.table:
+        check_output(args.table)
     models = {name: list(map(read_model, files)) for name, files in args.system}
     check_same_split([model for each in models.values() for model in each])
     systems = {name: findings(each) for name, each in models.items()}
     tables = findings_tables(systems)
-    print(tables)
     files = {name: list(map(str, files)) for name, files in args.system}
     write_tables(args.table, tables, {"files": files, "systems": systems})
+    print(tables)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

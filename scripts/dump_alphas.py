@@ -13,16 +13,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from user_dir.command_line import file_path, path_of, run_command
+
 
 def main(argv=None) -> None:
     """Read the command line, read the α's, print and write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", type=Path, help="α log, folder of checkpoints, or checkpoint")
+    parser.add_argument("source", type=path_of, help="α log, folder of checkpoints, or checkpoint")
     parser.add_argument(
         "--output",
-        type=Path,
+        type=file_path,
         metavar="FILE.json",
         help="default: SOURCE with .alphas.json, or in the folder alphas.json; CSV and figure are beside it",
     )
@@ -35,10 +37,10 @@ def main(argv=None) -> None:
 
     from user_dir.analysis import plots
     from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
-    from user_dir.io import write_text
+    from user_dir.io import check_output, write_text
 
+    check_output(output)
     trajectories = read_trajectories(args.source)
-    print(alpha_table(trajectories))
     if len(trajectories.updates) > 1:
         figure = plots.alpha_trajectories(trajectories)
     else:
@@ -47,8 +49,9 @@ def main(argv=None) -> None:
     write_text(output, to_json(trajectories, str(args.source)))
     write_text(table, to_csv(trajectories))
     plots.save(figure, drawing)
+    print(alpha_table(trajectories))
     print(f"{len(trajectories.updates)} updates: {output}, {table.name} and {drawing.name}")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -8,9 +8,9 @@ import logging
 import sys
 from pathlib import Path
 
-from _split import positive
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -18,17 +18,25 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT", help="what translates")
-    parser.add_argument("--corpus", required=True, help="a prepared corpus, for instance multi30k")
+    parser.add_argument("--path", type=file_path, required=True, metavar="CHECKPOINT", help="what translates")
+    parser.add_argument(
+        "--corpus", type=plain_name, required=True, help="a prepared corpus, for instance multi30k"
+    )
     parser.add_argument(
         "--test-set",
+        type=plain_name,
         action="append",
         metavar="NAME",
         help="or valid; may be given several times; all test sets if not given",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora; data/ if not given")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="evaluation/CHECKPOINT beside the checkpoint if not given"
+        "--data", type=path_of, metavar="DIR", help="folder of the corpora; data/ if not given"
+    )
+    parser.add_argument(
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="evaluation/CHECKPOINT beside the checkpoint if not given",
     )
     parser.add_argument("--beam", type=positive, default=5, help="beam size")
     parser.add_argument("--lenpen", type=float, default=1.0, help="length penalty")
@@ -43,11 +51,13 @@ def main(argv=None) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.corpora import load_corpus
+    from user_dir.io import check_output
     from user_dir.translation.evaluation import evaluate
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     output = args.output or args.path.parent / "evaluation" / args.path.stem
+    check_output(output / "scores.json")
     evaluations = evaluate(
         args.path,
         corpus,
@@ -71,4 +81,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

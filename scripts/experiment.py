@@ -18,10 +18,13 @@ import signal
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _systems import add_table_argument
 
+from user_dir.command_line import file_path, path_of, run_command
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -30,7 +33,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("plan", type=Path, metavar="FILE.yaml", help="experiments/NAME.yaml: the runs")
+    add("plan", type=file_path, metavar="FILE.yaml", help="experiments/NAME.yaml: the runs")
     add(
         "--only",
         action="append",
@@ -42,14 +45,14 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_table_argument(parser)
     add(
         "--folder",
-        type=Path,
+        type=path_of,
         default=ROOT / "checkpoints" / "experiments",
         metavar="DIR",
         help="where the runs lie (default: checkpoints/experiments)",
     )
     add(
         "--records",
-        type=Path,
+        type=path_of,
         default=ROOT / "experiments" / "records",
         metavar="DIR",
         help="where their figures and translations are kept (default: experiments/records); an empty folder "
@@ -66,11 +69,14 @@ def main(argv=None) -> None:
     from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select
+    from user_dir.io import check_output
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     for end in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
+    if args.table:
+        check_output(args.table)
     runs = select(read_plan(args.plan, ROOT), args.only)
     jobs, failed, elsewhere = [], {}, []
     for run in runs:
@@ -86,10 +92,7 @@ def main(argv=None) -> None:
     if not args.list:
         from user_dir.experiments.running import run_all  # imports fairseq and torch
 
-        try:
-            failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
-        except KeyboardInterrupt:
-            sys.exit("interrupted; the same command goes on from here")
+        failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
     report(jobs, [run.label for run in runs], args.table)
     for label in elsewhere:
         print(f"{label}: another process is at it")
@@ -115,9 +118,9 @@ def report(jobs: list, labels: list[str], table: Path | None) -> None:
             results.append(read_json(job.record / RESULT))
             missing.remove(job.run.label)
     tables = experiment_tables(results)
-    print("\n" + tables if results else "no run is done")
     write_tables(table, tables, {"missing": missing, "runs": results})
+    print("\n" + tables if results else "no run is done")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "interrupted; the same command resumes the experiment")

@@ -13,10 +13,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from _split import positive
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import file_path, positive, run_command
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
 SMALL += "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-layers 1 --decoder-attention-heads 2"
 TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
@@ -32,23 +33,16 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--rounds", type=positive, default=11, metavar="N", help="of each measurement (default: 11)")
     add("--updates", type=positive, default=20, metavar="N", help="of the models in a round (default: 20)")
     add("--seed", type=int, default=1, metavar="N")
-    add("--output", type=Path, default=ROOT / "benchmarks" / "gpu.json", metavar="FILE.json")
+    add("--output", type=file_path, default=ROOT / "benchmarks" / "gpu.json", metavar="FILE.json")
     add("--no-tests", action="store_true", help="measure only")
     add("--rehearse", action="store_true", help="the least of everything on the CPU: its times mean nothing")
     return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
-    """Test, measure, print, write."""
+    """Test, measure, print, write; the exit status is 1 where a test fails."""
     args = parse_args(argv)
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        sys.exit(f"interrupted; what was measured until then is in {args.output}, if anything")
 
-
-def run(args: argparse.Namespace) -> None:
-    """All of it; the exit status is 1 where a test fails."""
     import torch
 
     import user_dir.models  # noqa: F401  registers the model
@@ -64,12 +58,12 @@ def run(args: argparse.Namespace) -> None:
     from user_dir.benchmarks.machine import heading, record, write_measurements
     from user_dir.benchmarks.speed import speed_table
     from user_dir.errors import UserError
-    from user_dir.io import make_folder
+    from user_dir.io import check_output
 
     if not torch.cuda.is_available() and not args.rehearse:
         raise UserError("torch finds no GPU here; --rehearse goes through the motions on the CPU")
     device = torch.device("cpu" if args.rehearse else "cuda")
-    make_folder(args.output.parent)
+    check_output(args.output)
     report = record("gpu", device, args.seed)
     print(heading(report) + "\n", flush=True)
     rounds = 1 if args.rehearse else args.rounds
@@ -84,18 +78,19 @@ def run(args: argparse.Namespace) -> None:
         rows += time_attention(length, sentences, rounds, args.seed, device, dtype)
         write_measurements(args.output, report)  # what is measured stays, should the next step fail
     error = alpha_error(lengths[0] if args.rehearse else 128, args.seed, device, dtype)
+    report.update(alpha_error=error)
+    write_measurements(args.output, report)
     print(attention_table(rows) + "\n", flush=True)
 
     small = {"max_tokens": 60, "flags": SMALL} if args.rehearse else {}
     updates = 1 if args.rehearse else args.updates
     speeds = random_tokens.time_training(device, dtype, updates, rounds, args.seed, **small)
-    print("training, base models, random tokens\n\n" + speed_table(speeds, "tokens_per_second") + "\n")
     to_stock = {row["system"]: row["to_stock"] for row in speeds}[random_tokens.OURS]
     aims = verdicts(rows, error, None if args.rehearse else to_stock)
-    print(verdict_table(aims), flush=True)
-
-    report.update(alpha_error=error, training=speeds, aims=aims)
+    report.update(training=speeds, aims=aims)
     write_measurements(args.output, report)
+    print("training, base models, random tokens\n\n" + speed_table(speeds, "tokens_per_second") + "\n")
+    print(verdict_table(aims))
     print(args.output)
     if passed is False:
         sys.exit(1)
@@ -110,4 +105,4 @@ def run_tests(rehearse: bool) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "interrupted; what was measured before is in the output file")

@@ -12,20 +12,22 @@ import argparse
 import sys
 from pathlib import Path
 
-from _split import open_split, positive, split_parser
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _split import open_split, split_parser
+
+from user_dir.command_line import file_path, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.json", help="default: CHECKPOINT.SUBSET.importance.json"
+        "--output", type=file_path, metavar="FILE.json", help="default: CHECKPOINT.SUBSET.importance.json"
     )
     parser.add_argument(
         "--figure",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="svg, pdf or png (default: the output with .svg)",
     )
@@ -50,10 +52,16 @@ def parse_args(argv=None) -> argparse.Namespace:
 def main(argv=None) -> None:
     """Read the command line, compute and write, print."""
     args = parse_args(argv)
+
+    from user_dir.analysis.sources import result_file
+    from user_dir.io import check_output
+
+    for each in (args.output or result_file(args.path, args.subset, "importance.json"), args.figure):
+        if each:
+            check_output(each)
     split = open_split(args)
 
     from user_dir.analysis.results import write_importance
-    from user_dir.analysis.sources import result_file
     from user_dir.analysis.summaries import importance_summary
 
     output = args.output or result_file(args.path, split.name, "importance.json")
@@ -71,4 +79,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -11,9 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from _split import open_split, positive, split_parser
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _split import open_split, split_parser
+
+from user_dir.command_line import file_path, positive, run_command
 
 BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
 
@@ -23,7 +25,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = split_parser(__doc__)
     parser.add_argument(
         "--output",
-        type=Path,
+        type=file_path,
         metavar="FILE.json",
         help="default: beside the checkpoint, CHECKPOINT.SUBSET.heads.json; the CSV goes next to it",
     )
@@ -52,7 +54,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--dump-attention",
         nargs="?",
-        type=Path,
+        type=file_path,
         const=BESIDE,
         metavar="FILE.npz",
         help="also write the attention maps of single sentences; without FILE.npz to "
@@ -91,10 +93,16 @@ def read_word_lists(given: list[str], source: str, target: str) -> dict[str, fro
 def main(argv=None) -> None:
     """Read the command line, compute and write, print."""
     args = parse_args(argv)
+
+    from user_dir.analysis.sources import result_file
+    from user_dir.io import check_output
+
+    check_output(args.output or result_file(args.path, args.subset, "heads.json"))
+    if args.dump_attention not in (None, BESIDE):
+        check_output(args.dump_attention)
     split = open_split(args)
 
     from user_dir.analysis.results import write_statistics
-    from user_dir.analysis.sources import result_file
     from user_dir.analysis.summaries import statistics_summary
 
     lists = read_word_lists(args.interrogatives, *split.direction)
@@ -115,4 +123,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

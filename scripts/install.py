@@ -15,6 +15,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import run_command
+
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 STAMP = VENV / ".installed"
@@ -115,4 +119,4 @@ def python_of(venv: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

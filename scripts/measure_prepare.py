@@ -20,9 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from user_dir.command_line import path_of, run_command
+
+ROOT = Path(__file__).resolve().parents[1]
 STAMPS = {
     "download, extract, read, clean": "text/stamp.json",
     "normalise": "text/normalised/stamp.json",
@@ -124,15 +126,15 @@ def cpu_seconds(process: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def main() -> None:
+def main(argv=None) -> None:
     """Make the release, prepare it, print what that took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("corpus", help="whose corpus.yaml to follow, for instance wmt14-en-de")
     parser.add_argument("--pairs", type=int, required=True, help="sentence pairs to train on")
     parser.add_argument("--workers", type=int, default=1, help="as of prepare.py")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scratch", type=Path, help="where to work; needs about 2 KB a pair")
-    arguments = parser.parse_args()
+    parser.add_argument("--scratch", type=path_of, help="where to work; needs about 2 KB a pair")
+    arguments = parser.parse_args(argv)
 
     from user_dir.corpora import load_corpus
 
@@ -168,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

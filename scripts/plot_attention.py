@@ -13,9 +13,11 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _figures import add_width_argument
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from user_dir.command_line import file_path, run_command
 
 
 def heads(text: str) -> list[tuple[str, int, int]]:
@@ -31,7 +33,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("maps", type=Path, nargs="+", metavar="MAPS.npz", help="one file for each model")
+    parser.add_argument("maps", type=file_path, nargs="+", metavar="MAPS.npz", help="one file for each model")
     parser.add_argument(
         "--sentence", type=int, action="append", help="number of a sentence, from 0; may be repeated"
     )
@@ -45,7 +47,7 @@ def main(argv=None) -> None:
         "heads are counted from 0",
     )
     parser.add_argument("--name", action="append", help="name of each model, in order (default: its path)")
-    parser.add_argument("--output", type=Path, required=True, help="figure to write: .svg, .pdf or .png")
+    parser.add_argument("--output", type=file_path, required=True, help="figure to write: .svg, .pdf or .png")
     add_width_argument(parser)
     args = parser.parse_args(argv)
     for chosen in args.head:
@@ -84,4 +86,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -11,9 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from _figures import add_width_argument
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from user_dir.command_line import file_path, path_of, run_command
 
 
 def main(argv=None) -> None:
@@ -21,13 +23,13 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("statistics", type=Path, nargs="+", metavar="MODEL.heads.json")
+    parser.add_argument("statistics", type=file_path, nargs="+", metavar="MODEL.heads.json")
     parser.add_argument("--name", action="append", help="name of each model, in order (default: its path)")
     parser.add_argument(
-        "--alpha-log", type=Path, action="append", metavar="FILE", help="α log of each model, in order"
+        "--alpha-log", type=file_path, action="append", metavar="FILE", help="α log of each model, in order"
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("figures"), metavar="DIR", help="folder (default: figures)"
+        "--output", type=path_of, default=Path("figures"), metavar="DIR", help="folder (default: figures)"
     )
     parser.add_argument("--format", choices=("svg", "pdf", "png"), default="svg", help="default: svg")
     add_width_argument(parser)
@@ -64,11 +66,11 @@ def main(argv=None) -> None:
     for number, log in enumerate(logs):
         suffix = f"_{number}" if len(names) > 1 else ""
         figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(log, args.width)
-    for stem, figure in figures.items():
-        path = args.output / f"{stem}.{args.format}"
+    paths = [args.output / f"{stem}.{args.format}" for stem in figures]
+    for path, figure in zip(paths, figures.values()):
         plots.save(figure, path)
-        print(path)
+    print("\n".join(map(str, paths)))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -10,25 +10,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.corpora import known_corpora, load_corpus
-from user_dir.corpora.corpus import DATA
-from user_dir.corpora.prepare import prepare
-from user_dir.corpora.summary import summary
-from user_dir.errors import UserError
+from user_dir.command_line import path_of, plain_name, run_command
 
 
-def main() -> None:
+def main(argv=None) -> None:
     """Parse the command line, prepare, print what came out."""
+    from user_dir.corpora.corpus import DATA, known_corpora, load_corpus
+
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="A stage whose output is whole is skipped: after an interruption, just run the command again.",
     )
     add = parser.add_argument
     names = ", ".join(known_corpora()).replace("%", "%%")  # as argparse wants it
-    add("corpus", metavar="CORPUS", help=f"one of: {names}")
+    add("corpus", type=plain_name, metavar="CORPUS", help=f"one of: {names}")
     add(
         "--raw",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="a folder with the raw files, plain or .gz (else: download)",
     )
@@ -38,21 +36,26 @@ def main() -> None:
         metavar="N",
         help="entries of the joint vocabulary (default: that of the last run, or else of corpus.yaml)",
     )
-    add("--data", type=Path, default=DATA, metavar="DIR", help="the data folder (default: the repository's)")
+    add(
+        "--data",
+        type=path_of,
+        default=DATA,
+        metavar="DIR",
+        help="the data folder (default: the repository's)",
+    )
     add("--workers", type=int, metavar="N", help="how many processes and threads (default: one a core)")
     add("--force", action="store_true", help="redo every stage, but download nothing again")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
+
+    from user_dir.corpora.prepare import prepare
+    from user_dir.corpora.summary import summary
+
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    try:
-        corpus = load_corpus(arguments.corpus, arguments.data)
-        prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
-    except OSError as error:
-        raise UserError(f"{error.filename or arguments.data}: {error.strerror or error}") from None
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
+    corpus = load_corpus(arguments.corpus, arguments.data)
+    prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
     print(summary(corpus))
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "interrupted; the same command continues from here")

@@ -24,6 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from user_dir.command_line import file_path, path_of, plain_name, run_command
+
 
 class BeginModel(argparse.Action):
     """An option that starts a model."""
@@ -48,7 +50,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    begin, of = {"action": BeginModel, "type": Path}, {"action": OfModel, "type": Path}
+    begin, of = {"action": BeginModel, "type": file_path}, {"action": OfModel, "type": file_path}
     parser.add_argument("--path", **begin, metavar="CHECKPOINT", help="starts a model")
     parser.add_argument(
         "--statistics",
@@ -61,11 +63,14 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--maps", **of, metavar="FILE.npz", help="the model's attention maps (default: see above)"
     )
     parser.add_argument("--name", action=OfModel, help="the model's name (default: its folder and file)")
-    parser.add_argument("--corpus", help="compute what is missing on this prepared corpus")
+    parser.add_argument("--corpus", type=plain_name, help="compute what is missing on this prepared corpus")
     parser.add_argument(
-        "--subset", default="valid", help="split to report on: valid (default), train, or a test set's name"
+        "--subset",
+        type=plain_name,
+        default="valid",
+        help="split to report on: valid (default), train, or a test set's name",
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
     parser.add_argument(
         "--sentences",
         type=int,
@@ -74,7 +79,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="sentences in the explorer: the first N (default: 50)",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.html", help="default for one model: NAME.SUBSET.report.html"
+        "--output", type=file_path, metavar="FILE.html", help="default for one model: NAME.SUBSET.report.html"
     )
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
@@ -151,8 +156,11 @@ def main(argv=None) -> None:
     )
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.errors import UserError
+    from user_dir.io import check_output
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if args.output:
+        check_output(args.output)
     if args.corpus:
         from user_dir.corpora import load_corpus
 
@@ -185,4 +193,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -16,8 +16,11 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import file_path, run_command
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -25,7 +28,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("config", type=Path, help="YAML file, configs/CORPUS/VARIANT.yaml")
+    parser.add_argument("config", type=file_path, help="YAML file, configs/CORPUS/VARIANT.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
     parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs there")
     return parser.parse_intermixed_args(argv)  # flags may stand between settings
@@ -41,9 +44,11 @@ def main(argv=None) -> None:
     if args.tensorboard:
         overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
     command, environment = training_command(args.config, overrides, ROOT)
+    if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
+        environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
     os.chdir(ROOT)
     os.execve(command[0], command, environment)
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -1,6 +1,16 @@
 """Print the folder to pass to fairseq: ``fairseq-train --user-dir "$(python -m adaptively_sparse)" …``."""
 
+import sys
 from pathlib import Path
 
-if __name__ == "__main__":
+from .command_line import run_command
+
+
+def main() -> None:
+    """Print the folder, whatever its name: a shell hands it on byte for byte."""
+    sys.stdout.reconfigure(errors="surrogateescape")
     print(Path(__file__).resolve().parent)
+
+
+if __name__ == "__main__":
+    run_command(main)

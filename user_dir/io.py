@@ -96,7 +96,10 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     Makes the folder. Raises UserError where the file system refuses.
     """
     path = Path(path)
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    if path.name in ("", ".."):
+        raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
+    # Of a long name the beginning, so that the temporary one is no longer than a name may be.
+    beside = path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
         make_folder(path.parent)
         beside.touch(exist_ok=False)  # not by tempfile, which lets nobody else read it, whatever the umask
@@ -107,6 +110,21 @@ def written_beside(path: str | Path) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check_output(path: Path) -> None:
+    """Raise a UserError unless a file could be written to ``path``; call it before what takes long."""
+    if path.name in ("", "..") or os.path.isdir(path):
+        raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
+    try:
+        path.exists()  # raises OSError where the name is too long, or a file stands in the place of a folder
+        folder = next(each for each in path.absolute().parents if each.exists())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    if not folder.is_dir():
+        raise UserError(f"cannot write {path}: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write {path}: no permission to write in {folder}")
 
 
 def durable(file: BinaryIO) -> None:
@@ -136,9 +154,9 @@ def write_json(path: Path, values: dict) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8."""
+    """Write a text file in UTF-8; what is not text, as names of files may hold, becomes an escape."""
     with written_beside(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_packed(path: Path, text: str) -> None:

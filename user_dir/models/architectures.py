@@ -55,9 +55,7 @@ def _check(args) -> None:
                 "every head needs the same number of channels"
             )
         if getattr(args, f"{side}_xformers_att_config", None) is not None:
-            raise UserError(
-                f"--{side}-xformers-att-config replaces this model's attention; omit it"
-            )
+            raise UserError(f"--{side}-xformers-att-config replaces this model's attention; omit it")
 
 
 @register_model_architecture(MODEL, MODEL)

@@ -138,9 +138,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             reason = supports_fused(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
             if reason is not None:
                 with ending_the_run():
-                    raise UserError(
-                        f"--attention-backend fused: {reason}; use --attention-backend auto"
-                    )
+                    raise UserError(f"--attention-backend fused: {reason}; use --attention-backend auto")
         return super().train(mode)
 
     def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]):
