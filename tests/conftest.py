@@ -40,8 +40,9 @@ def _seed():
 
 @pytest.fixture(autouse=True)
 def _loggers_at_work():
-    """hydra, run in this process, disables every logger that was there before; ``strain`` all warnings."""
+    """Undo what hydra and other tests do to logging: disabled loggers, a high level, all warnings off."""
     logging.disable(logging.NOTSET)
+    logging.root.setLevel(logging.INFO)
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.split(".")[0] == "user_dir" and isinstance(logger, logging.Logger):
             logger.disabled = False

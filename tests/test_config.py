@@ -172,4 +172,4 @@ def test_training_keeps_its_memory(root, monkeypatch, own):
     monkeypatch.setattr(script.os, "environ", own)
     monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))
     script.main([str(CONFIG)])
-    assert started == {**KEEP_MEMORY, **own}
+    assert {**started, **KEEP_MEMORY, **own} == started
