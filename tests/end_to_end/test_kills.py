@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ import pytest
 import torch
 from commands import ROOT, fairseq, forks, read_alpha_log, refused, run, train_flags
 from forks import Forks
+from recorded import read_record
+from same_training import same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
 
@@ -52,6 +55,11 @@ def wait_for_line(program: Forks, log) -> None:
 
     before = size()
     program.wait_until(lambda: size() != before)
+
+
+def wait_for_update(program: Forks, log, update: int) -> None:
+    """Until the record of a training says that worker 0 has made an update."""
+    program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
 
 
 def same(left, right) -> bool:
@@ -121,6 +129,48 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     done = fairseq("train", *flags(killed))
     assert "nothing to train" in done.stdout + done.stderr
     assert ((killed / "checkpoint_last.pt").read_bytes(), log.read_bytes()) == before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small, tmp_path, workers):
+    """Begun and resumed by fairseq-train and scripts/train.py in turn."""
+    program, recorder = forks(), ROOT / "tests" / "end_to_end" / "recorded.py"
+    through, killed = tmp_path / "through", tmp_path / "killed"
+    logs = {folder: tmp_path / f"{folder.name}.jsonl" for folder in (through, killed)}
+
+    def by_fairseq(folder) -> list:
+        flags = ["--max-epoch", "4", "--save-interval-updates", "2", "--keep-interval-updates", "1"]
+        return ["fairseq_cli.train", *same_flags(small, folder, "--max-tokens", "300", *flags)]
+
+    saving = {"max_epoch": 4}, {"save_interval_updates": 2, "keep_interval_updates": 1}
+    settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": 300})
+    by_hydra = ["scripts/train.py", same_config(small, killed, tmp_path / "same.yaml", **settings)]
+
+    done = program.run(recorder, logs[through], workers, *by_fairseq(through))
+    assert done.returncode == 0, done.stderr[-5000:]
+    expected = read_record(logs[through])
+    beginnings = {epoch: update for update, (epoch, _) in reversed(expected[0].items())}
+    assert list(beginnings.values()) != [1] and beginnings[2] > 8
+
+    for epoch, words in zip((1, 2, 3), (by_fairseq(killed), by_hydra, by_fairseq(killed))):
+        program.start(recorder, logs[killed], workers, *words)
+        wait_for_update(program, logs[killed], beginnings[epoch] + 4)
+        assert program.kill(signal.SIGKILL).returncode == -signal.SIGKILL
+        position = load_checkpoint(killed / "checkpoint_last.pt")["extra_state"]["train_iterator"]
+        assert position["epoch"] == epoch and position["iterations_in_epoch"] > 0
+    done = program.run(recorder, logs[killed], workers, *by_hydra)
+    assert done.returncode == 0, done.stderr[-5000:]
+
+    sentences = len((small / "text" / "train.de").read_text().splitlines())
+    found = read_record(logs[killed])
+    assert found == expected and sorted(found) == list(range(workers))
+    for epoch in (1, 2, 3, 4):
+        updates = [seen for each in found.values() for at, seen in each.values() if at == epoch]
+        assert sorted(itertools.chain.from_iterable(updates)) == list(range(sentences))
+    left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (through, killed))
+    for part in ("model", "last_optimizer_state"):
+        assert same(left[part], right[part]), part
+    assert (killed / "alpha.jsonl").read_text() == (through / "alpha.jsonl").read_text()
 
 
 PLAIN = ["--disable-validation", "--no-epoch-checkpoints"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,16 +13,16 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from commands import PLUGIN, ROOT, TINY, TRAINING, read_alpha_log, train
+from commands import ROOT, fairseq, read_alpha_log
+from same_training import same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
 # Without dropout, whose random numbers each worker draws for itself.
-FLAGS = ["--cpu", "--dropout", "0", "--max-tokens", "300", "--disable-validation", "--no-epoch-checkpoints"]
-FLAGS += ["--alpha-log-interval", "1", "--alpha-freeze-updates", "1", "--alpha-lr-multiplier", "5"]
+FLAGS = ["--dropout", "0", "--disable-validation", "--alpha-freeze-updates", "1"]
+SAME = {"model": {"dropout": 0.0, "alpha_freeze_updates": 1}, "dataset": {"disable_validation": True}}
 PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers along
 
 
@@ -45,34 +46,7 @@ def torchrun(output: Path, *command):
 
 
 def fairseq_train(corpus: Path, folder: Path, *flags) -> list:
-    data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", folder]
-    log = ["--alpha-log", folder / "alpha.jsonl"]
-    arch = ["--arch", "adaptively_sparse_transformer"]
-    return ["-m", "fairseq_cli.train", *data, *PLUGIN, *arch, *TINY, *TRAINING, *FLAGS, *log, *flags]
-
-
-def same_config(corpus: Path, folder: Path, path: Path) -> Path:
-    """What :func:`fairseq_train` says, as a config for ``scripts/train.py``."""
-    model = {"_name": "adaptively_sparse_transformer", "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64}
-    for side in ("encoder", "decoder"):
-        model.update({f"{side}_layers": 2, f"{side}_attention_heads": 4})
-    model.update(dropout=0.0, share_all_embeddings=True, alpha_freeze_updates=1, alpha_lr_multiplier=5)
-    model.update(alpha_log=str(folder / "alpha.jsonl"), alpha_log_interval=1)
-    data = {"data": str(corpus / "bin"), "source_lang": "de", "target_lang": "en"}
-    config = {
-        "common": {"seed": 3, "log_interval": 2, "cpu": True},
-        "task": {"_name": "translation", **data},
-        "model": model,
-        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
-        "optimizer": {"_name": "adam"},
-        "lr_scheduler": {"_name": "fixed"},
-        "dataset": {"max_tokens": 300, "num_workers": 0, "disable_validation": True},
-        "optimization": {"lr": [0.002]},
-        "checkpoint": {"save_dir": str(folder), "no_epoch_checkpoints": True},
-        "hydra": {"run": {"dir": str(folder)}, "job": {"chdir": False}, "output_subdir": None},
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return ["-m", "fairseq_cli.train", *same_flags(corpus, folder, *FLAGS, *flags)]
 
 
 def average_loss(state: dict) -> float:
@@ -81,31 +55,30 @@ def average_loss(state: dict) -> float:
     return float(meters["loss"]["sum"] / meters["loss"]["count"])
 
 
-def test_two_workers_train_as_one_with_twice_the_batches(corpus, tmp_path):
-    """Begun by fairseq-train and ended by scripts/train.py, both under torchrun."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    log = ["--alpha-log", one / "alpha.jsonl"]
-    train(corpus, one, *FLAGS, *log, "--update-freq", "2", "--max-update", "5")
+def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path):
+    """Begun by fairseq-train and ended, from epoch 2 on, by scripts/train.py, both under torchrun."""
+    corpus, one, two = small, tmp_path / "one", tmp_path / "two"
+    fairseq("train", *same_flags(corpus, one, *FLAGS, "--update-freq", "2", "--max-update", "12"))
 
     output = tmp_path / "output"
-    config = same_config(corpus, two, tmp_path / "same.yaml")
-    script = [ROOT / "scripts" / "train.py", config, "optimization.max_update=5"]
-    for command in (fairseq_train(corpus, two, "--max-update", "3"), script):
+    config = same_config(corpus, two, tmp_path / "same.yaml", **SAME)
+    script = [ROOT / "scripts" / "train.py", config, "optimization.max_update=12"]
+    for command in (fairseq_train(corpus, two, "--max-update", "8"), script):
         with torchrun(output, *command) as process:
             assert process.wait(PATIENCE) == 0, output.read_text()[-5000:]
-    assert "Loaded checkpoint" in output.read_text()
+    assert re.search(r"Loaded checkpoint .*\(epoch 2 @ 8 updates\)", output.read_text())
 
     single, several = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (one, two))
     assert average_loss(several) == pytest.approx(average_loss(single), abs=1e-4)
     for name, value in single["model"].items():
         torch.testing.assert_close(several["model"][name], value, rtol=0, atol=1e-5)
     lines, expected = (read_alpha_log(folder / "alpha.jsonl") for folder in (two, one))
-    assert [line["update"] for line in lines] == list(range(6)), "one line an update, by one worker"
+    assert [line["update"] for line in lines] == list(range(13)), "one line an update, by one worker"
     for line, other in zip(lines, expected):
         for attention_type in ("encoder_self", "decoder_self", "decoder_context"):
             given, wanted = torch.tensor(line[attention_type]), torch.tensor(other[attention_type])
             torch.testing.assert_close(given, wanted, rtol=0, atol=1e-5)
-    assert lines[0]["encoder_self"] == lines[1]["encoder_self"] != lines[5]["encoder_self"]
+    assert lines[0]["encoder_self"] == lines[1]["encoder_self"] != lines[12]["encoder_self"]
 
 
 def workers_of(launcher: int) -> dict[int, int]:
