@@ -22,6 +22,7 @@ def small(monkeypatch):
     monkeypatch.setattr(benchmark, "HEADS", 2)
     monkeypatch.setattr(benchmark, "DEPTH", 16)
     monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
+    monkeypatch.setattr(op, "passes_check", lambda query: True)
 
 
 def test_all_contenders_give_what_they_should(small):

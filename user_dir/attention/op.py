@@ -20,6 +20,7 @@ from ..entmax.checks import check_number
 from . import cpu
 from .checks import check_shapes
 from .dense import dense_attention
+from .self_check import passes_check
 
 BACKENDS = ("auto", "fused", "dense")
 
@@ -54,7 +55,9 @@ def attention(
             which writes no weights to memory unless they are asked for. ``dense``: scores and weights in
             memory, by torch and :func:`~user_dir.entmax.entmax`. ``auto``: of the two the faster one for
             these arguments, if it takes them, else the other; softmax (``alpha`` the number 1) and a few
-            queries are left to dense attention on a CPU.
+            queries are left to dense attention on a CPU. On a GPU ``auto`` takes the fused kernels only if
+            they agree with plain torch on small problems, forward and backward: checked once per process for
+            each device, dtype and head dimension (:mod:`.self_check`). ``fused`` is not checked.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
@@ -106,7 +109,11 @@ def _attention(
         return dense_attention(*given)
     reason = supports_fused(*given)
     if reason is None:
-        return fused_kernels(query.device.type).fused_attention(*given)
+        kernels = fused_kernels(query.device.type)
+        # Who names the backend gets it.
+        if backend == "fused" or kernels is cpu or passes_check(query):
+            return kernels.fused_attention(*given)
+        return dense_attention(*given)
     if backend == "fused":
         raise ValueError(f"fused attention does not take these arguments: {reason}")
     _say_once(reason)
