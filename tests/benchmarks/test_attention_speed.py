@@ -20,7 +20,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def small(monkeypatch):
     """Small heads, through the kernels for GPUs."""
     monkeypatch.setattr(benchmark, "HEADS", 2)
-    monkeypatch.setattr(benchmark, "DEPTH", 16)
+    monkeypatch.setattr(benchmark, "HEAD_DIM", 16)
     monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
     monkeypatch.setattr(op, "passes_check", lambda query: True)
 
@@ -62,7 +62,7 @@ def test_rows_tables_and_verdicts(small):
         row["seconds"] = {"training": {"median": 2.0 if row["implementation"] == benchmark.FUSED else 1.0}}
     found = benchmark.verdicts(rows, error, 0.96)
     reached = {verdict["aim"]: verdict["reached"] for verdict in found}
-    assert not reached["time of training over SDPA memory-efficient's, n = 32"]
+    assert not reached["training time / SDPA memory-efficient, n = 32"]
     assert reached["time of a token in training over stock fairseq's, base model"]
     assert reached["error of the gradient of α, relative"]
     assert verdict_table(found).count("| no ") == 2

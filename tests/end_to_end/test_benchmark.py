@@ -18,7 +18,7 @@ def test_kernels_as_table_and_json(tmp_path):
     flags = ["--shapes", "2x4x3x8", "--rounds", "2", "--threads", "1", "--device", "cpu", "--output", output]
     done = script("benchmark", "kernels", *flags, anew=True)
     assert done.stdout.count("scores 2 × 4 × 3 × 8 from N(0, ") == 2
-    assert "greatest error of the gradient of α" in done.stdout
+    assert "largest error of the gradient of α" in done.stdout
     assert done.stderr == ""
 
     report = json.loads(output.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""How far each implementation is from the truth in float32: speed without it is worth nothing."""
+"""Errors of each implementation in float32, because speed without accuracy is worthless."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def true_weights(scores: Tensor, alpha: Tensor) -> Tensor:
 
 
 def true_alpha_gradient(weights: Tensor, alpha: Tensor, grad: Tensor) -> Tensor:
-    """Gradient of α, one for each row, in float64: Proposition 1 of Correia et al. 2019."""
+    """Gradient of α per row in float64: Proposition 1 of Correia et al. 2019."""
     p, g, eps = weights.double(), grad.double(), alpha.double() - 1
     log_p = torch.where(p > 0, p.clamp_min(1e-300).log(), 0.0)
     w = torch.where(p > 0, p.clamp_min(1e-300) ** (1 - eps), 0.0)
@@ -38,19 +38,19 @@ def true_alpha_gradient(weights: Tensor, alpha: Tensor, grad: Tensor) -> Tensor:
 
 
 def accuracy(contenders: list[Contender], variance: float, seed: int, device: torch.device) -> list[dict]:
-    """Errors of each contender at each α it can have, over rows of 128 scores from N(0, variance).
+    """Errors of each implementation at each α it supports, over rows of 128 scores from N(0, variance).
 
     Returns:
-        Rows with ``weights``, the greatest error of a weight, and ``alpha_gradient``, the greatest error of
-        a row's gradient of α as a share of the greatest such gradient; None where α is no argument, NaN
-        where the implementation gives NaN.
+        Rows with ``weights``, the largest error of a weight, and ``alpha_gradient``, the largest error of a
+        row's gradient of α relative to the largest such gradient; None if α is not an argument, NaN if the
+        implementation returns NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(1, ROWS, 1, LENGTH, generator=generator).to(device) * variance**0.5
     grad = torch.randn(1, ROWS, 1, LENGTH, generator=generator).to(device)
     rows = []
     for value in ALPHAS:
-        alpha = torch.full((ROWS, 1, 1), value, device=device)  # a row is a head of its own
+        alpha = torch.full((ROWS, 1, 1), value, device=device)  # every row is a head
         truth = true_weights(scores, alpha)
         slope = true_alpha_gradient(truth, alpha, grad)
         for contender in contenders:
@@ -79,8 +79,8 @@ def accuracy_tables(rows: list[dict]) -> str:
     columns = [Column(f"α = {alpha:g}", lambda cells, alpha=alpha: cells.get(alpha, "")) for alpha in ALPHAS]
     tables = []
     for what, title in (
-        ("weights", "greatest error of a weight"),
-        ("alpha_gradient", "greatest error of the gradient of α, over the greatest such gradient"),
+        ("weights", "largest error of a weight"),
+        ("alpha_gradient", "largest error of the gradient of α, relative to the largest such gradient"),
     ):
         for variance in sorted({row["variance"] for row in rows}):
             lines: dict[tuple, dict] = {}
@@ -94,5 +94,5 @@ def accuracy_tables(rows: list[dict]) -> str:
 
 
 def _greatest(error: Tensor) -> float:
-    """The greatest magnitude; NaN where there is one."""
+    """The largest magnitude; NaN if there is any."""
     return math.nan if bool(error.isnan().any()) else float(error.detach().abs().max())

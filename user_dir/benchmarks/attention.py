@@ -1,4 +1,4 @@
-"""Time and memory of whole attentions, training and decoding, and how far they are from what is aimed at."""
+"""Time and memory of attention implementations in training and decoding, compared with targets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ..tables import Column, markdown, mebibytes, table
 from .contenders import PER_HEAD, alphas
 from .measure import interleaved, peak_memory, quartiles, seconds, warm_up
 
-HEADS, DEPTH = 8, 64  # of the base model
+HEADS, HEAD_DIM = 8, 64  # those of the base model
 # length → sentences: about as many scores as attention layers see in training
+# length → sentences, for about as many scores as attention layers have in training
 SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4}
-DECODED = 160  # sentences times beam of a step of decoding
+DECODED = 160  # sentences × beam of a decoding step
 MEASURES = ("forward", "training", "step")
 
 FLASH, EFFICIENT = "softmax, SDPA flash", "softmax, SDPA memory-efficient"
@@ -30,12 +31,12 @@ ADASPLASH, FUSED, FUSED_15, DENSE = "AdaSplash v1", "ours, fused", "ours, fused 
 
 @dataclass(frozen=True)
 class AttentionContender:
-    """An attention (query, key, value, α) → output, all (B, H, n, D), and the α it is run with."""
+    """An attention function (query, key, value, α) → output, all (B, H, n, D), and the α it is run with."""
 
     name: str
     alpha: float | str  # a number in every head, or PER_HEAD
     function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
-    square: bool = False  # only for as many queries as keys
+    square: bool = False  # requires equal numbers of queries and keys
 
 
 CONTENDERS = (
@@ -59,27 +60,27 @@ def time_attention(
     dtype: torch.dtype,
     contenders: tuple[AttentionContender, ...] = CONTENDERS,
 ) -> list[dict]:
-    """A row for each contender at one length.
+    """Measure each implementation at one length, one row each.
 
     Args:
-        length: of queries and keys; of keys alone in a step of decoding.
-        sentences: B of training; a step has ``DECODED``, or as many where that is fewer.
-        rounds: how often each is run.
-        seed: of the numbers and of the order in a round.
-        device: where.
-        dtype: of queries, keys and values, drawn from N(0, 1.5²): scores from about N(0, 5).
-        contenders: who is compared.
+        length: number of queries and keys; in a decoding step, of keys.
+        sentences: B in training; a decoding step has ``DECODED``, or this if smaller.
+        rounds: number of runs of each implementation.
+        seed: of the inputs and of the order within a round.
+        device: where to run.
+        dtype: of queries, keys and values, drawn from N(0, 1.5²), so that scores are about N(0, 5).
+        contenders: the implementations.
 
     Returns:
-        Rows with ``seconds``, by measure: ``forward``, without gradients; ``training``, with all gradients,
-        α's too where it has one; ``step``, one query without gradients. ``peak_bytes`` is that of training
-        beyond the inputs. A contender that cannot has its ``failures``, by measure.
+        Rows with ``seconds`` by measure: ``forward``, without gradients; ``training``, with all gradients,
+        including α's if it has one; ``step``, one query without gradients. ``peak_bytes`` is that of
+        training, excluding the inputs. Measures that fail are in ``failures``.
     """
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(count: int, rows: int) -> Tensor:
-        # (T, B, H, D) in memory, as projections are
-        numbers = 1.5 * torch.randn(rows, count, HEADS, DEPTH, generator=generator)
+        # memory order (T, B, H, D), as of projections
+        numbers = 1.5 * torch.randn(rows, count, HEADS, HEAD_DIM, generator=generator)
         return numbers.to(device, dtype).permute(1, 2, 0, 3)
 
     whole = [drawn(sentences, length) for _ in range(4)]
@@ -94,7 +95,7 @@ def time_attention(
                 calls[contender, measure] = (call, warm_up(call, device))
                 if measure == "training":
                     rows[contender]["peak_bytes"] = peak_memory(call, device)
-            except Exception as error:  # what other people's code may raise is not known; memory may be short
+            except Exception as error:  # other libraries may raise anything, and memory may run out
                 rows[contender]["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[
                     :200
                 ]
@@ -129,9 +130,9 @@ def _calls(
 
 
 def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Greatest error of our gradient of α over the greatest such gradient; the truth is dense, in float64."""
+    """Largest relative error of our gradient of α, compared with dense attention in float64."""
     generator = torch.Generator().manual_seed(seed)
-    draws = [torch.randn(4, HEADS, length, DEPTH, generator=generator).to(device, dtype) for _ in range(4)]
+    draws = [torch.randn(4, HEADS, length, HEAD_DIM, generator=generator).to(device, dtype) for _ in range(4)]
     alpha = torch.linspace(1.0, 2.0, HEADS, device=device).view(-1, 1, 1).requires_grad_()
     queries = draws[0] * 1.5
     ours = attention(queries, draws[1], draws[2], alpha)[0]
@@ -143,7 +144,7 @@ def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype
 
 
 def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> list[dict]:
-    """Each aim, what was measured, and whether that reaches it; an aim without a measurement is left out."""
+    """Compare each target with the measurement; targets without a measurement are omitted."""
     by_name = {(row["length"], row["implementation"]): row for row in rows}
     found = []
 
@@ -154,19 +155,19 @@ def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> l
                 ratio = times[0] / times[1]
                 found.append({"aim": f"{aim}, n = {length}", "at most": limit, "measured": ratio})
 
-    compare("time of training over SDPA memory-efficient's", FUSED, EFFICIENT, 1.5, (32, 64))
-    compare("time of training over SDPA memory-efficient's", FUSED, EFFICIENT, 3.0, (128, 256))
+    compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 1.5, (32, 64))
+    compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 3.0, (128, 256))
     compare(
-        "time of training over AdaSplash v1's, α = 1.5",
+        "training time / AdaSplash v1, α = 1.5",
         FUSED_15,
         ADASPLASH,
         1.0,
         (32, 64, 128, 256, 512, 1024),
     )
-    compare("time of training over entmax_bisect's", FUSED, BISECTION, 1 / 20, SENTENCES)
-    found.append({"aim": "error of the gradient of α, relative", "at most": 1e-3, "measured": error})
+    compare("training time / entmax_bisect", FUSED, BISECTION, 1 / 20, SENTENCES)
+    found.append({"aim": "relative error of the gradient of α", "at most": 1e-3, "measured": error})
     if tokens_to_stock is not None:
-        aim = "time of a token in training over stock fairseq's, base model"
+        aim = "training time per token / stock fairseq, base model"
         found.append({"aim": aim, "at most": 1 / 0.95, "measured": 1 / tokens_to_stock})
     for verdict in found:
         verdict["reached"] = verdict["measured"] <= verdict["at most"]
@@ -180,16 +181,16 @@ def _median(row: dict | None, measure: str) -> float | None:
 
 
 def attention_table(rows: list[dict]) -> str:
-    """The rows of :func:`time_attention` as Markdown: ms of each measure, as a multiple of SDPA's; memory."""
+    """The rows of :func:`time_attention` as Markdown: ms per measure, ratio to SDPA, and memory."""
     base = {row["length"]: row["seconds"] for row in rows if row["implementation"] == EFFICIENT}
     columns = [column for measure in MEASURES for column in _columns(measure, base)]
-    columns.append(Column("peak of training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
+    columns.append(Column("peak in training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
     lines = [([row["length"], row["sentences"], row["implementation"], row["alpha"]], row) for row in rows]
     return table(["n", "sentences", "attention", "α"], lines, columns)
 
 
 def _columns(measure: str, base: dict[int, dict]) -> list[Column]:
-    """Time of a measure, or the kind of error; and the time as a multiple of ``base``'s at that length."""
+    """Columns of a measure: its time or error, and its ratio to ``base`` at the same length."""
 
     def milliseconds(row: dict) -> str:
         if measure in row["failures"]:
@@ -205,22 +206,22 @@ def _columns(measure: str, base: dict[int, dict]) -> list[Column]:
 
 
 def verdict_table(aims: list[dict]) -> str:
-    """What :func:`verdicts` returns as Markdown."""
+    """The result of :func:`verdicts` as Markdown."""
     lines = [
         [aim["aim"], f"{aim['at most']:.3g}", f"{aim['measured']:.3g}", "yes" if aim["reached"] else "no"]
         for aim in aims
     ]
-    return markdown(lines, ["aim", "at most", "measured", "reached"])
+    return markdown(lines, ["target", "at most", "measured", "reached"])
 
 
 def _sdpa(backend: SDPBackend, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    # On a CPU there is neither; what is there then only rehearses.
+    # A CPU has neither; other backends are used there, as a rehearsal.
     with sdpa_kernel([backend] if query.is_cuda else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         return F.scaled_dot_product_attention(query, key, value)
 
 
 def _bmm_and_softmax(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Scaled queries, bmm, softmax in float32, bmm, as ``fairseq.modules.MultiheadAttention`` does it."""
+    """Scaled queries, bmm, softmax in float32, bmm, as in ``fairseq.modules.MultiheadAttention``."""
     scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
     return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).type_as(scores), value)
 
@@ -236,5 +237,5 @@ def _adasplash(query: Tensor, key: Tensor, value: Tensor, alpha: float) -> Tenso
     import adasplash
 
     first = getattr(adasplash, "adasplash_v1", adasplash.adasplash)
-    query, key, value = (tensor.contiguous() for tensor in (query, key, value))  # it asks for them so
+    query, key, value = (tensor.contiguous() for tensor in (query, key, value))  # AdaSplash requires this
     return first(query, key, value, alpha=alpha, is_causal=False)

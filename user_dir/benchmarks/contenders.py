@@ -1,4 +1,4 @@
-"""Who is compared: ours and other people's implementations of softmax, α-entmax and its special cases."""
+"""The implementations to compare: ours and others of softmax, α-entmax and its special cases."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BACKENDS = ("reference", "native")  # values of ENTMAX_BACKEND
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation, and the α it is run with."""
+    """An implementation and the α it is run with."""
 
     name: str
     alpha: float | str  # a number in every head, or PER_HEAD
     function: Callable[[Tensor, float | Tensor], Tensor]
-    peer: str | None = None  # whom it replaces, among those of the same α
+    peer: str | None = None  # the implementation of the same α to compare with
     backend: str | None = None  # which of our implementations
 
     @contextmanager
     def chosen(self) -> Iterator[None]:
-        """While open, ``user_dir.entmax`` uses this implementation; outside of what is timed."""
+        """While open, ``user_dir.entmax`` uses this implementation; not part of the timing."""
         before = os.environ.get("ENTMAX_BACKEND")
         if self.backend is not None:
             os.environ["ENTMAX_BACKEND"] = self.backend
@@ -44,7 +44,7 @@ class Contender:
 
 
 def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
-    """Those that run on ``device``, and for each of the others why it does not.
+    """The implementations that run on ``device``, and the reasons why others do not.
 
     Raises:
         UserError: the ``entmax`` package is not installed.
@@ -67,7 +67,7 @@ def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
         *_ours(2.0, "sparsemax"),
     ]
     if device.type == "cuda":
-        # It has no α per head.
+        # AdaSplash does not support α per head.
         found.append(Contender("AdaSplash triton_entmax", 1.5, _adasplash, "entmax15"))
         found.append(Contender("AdaSplash triton_entmax", 2.0, _adasplash, "sparsemax"))
     left_out: dict[str, str] = {}
@@ -80,7 +80,7 @@ def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
 
 
 def alphas(alpha: float | str, heads: int, device: torch.device) -> float | Tensor:
-    """A contender's ``alpha`` as it is passed: a number, or for ``PER_HEAD`` (H, 1, 1) from 1.05 to 1.95."""
+    """A contender's ``alpha`` as an argument: a number or, for ``PER_HEAD``, (H, 1, 1) from 1.05 to 1.95."""
     if alpha == PER_HEAD:
         return torch.linspace(1.05, 1.95, heads, device=device).view(-1, 1, 1)
     return alpha
@@ -97,7 +97,7 @@ def _adasplash(scores: Tensor, alpha: float) -> Tensor:
 
 
 def _why_not(contender: Contender, device: torch.device) -> str | None:
-    """Whether a contender works here at all; what other people's code may raise is not known."""
+    """The reason why a contender does not run here; other libraries may raise any exception."""
     scores = torch.zeros(1, 2, 3, 32, device=device, requires_grad=True)
     alpha = torch.full((2, 1, 1), 1.5, device=device) if contender.alpha == PER_HEAD else contender.alpha
     try:

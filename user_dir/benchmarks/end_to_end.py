@@ -1,7 +1,7 @@
-"""What a user feels: training in tokens a second, translation in sentences a second, and memory.
+"""Speed in practice: training in tokens per second, translation in sentences per second, and memory.
 
-Runs fairseq's own trainer and generator in this process. Batches are made beforehand, so reading data is not
-in the times; all systems get the same ones.
+Runs fairseq's trainer and generator in this process. Batches are prepared beforehand, so times exclude data
+loading; all systems get the same batches.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .measure import interleaved, peak_memory, synchronize
 from .speed import speed_rows
 from .systems import STOCK, SYSTEMS, Variant, Workshop
 
-GENERATION_TOKENS = 4096  # in a batch, as scripts/evaluate.py has it
-# By device and size: updates, and sentences to translate, in a round.
+GENERATION_TOKENS = 4096  # per batch, as in scripts/evaluate.py
+# By device and size: updates per round, and sentences to translate per round.
 WORK = {
     ("cpu", "tiny"): (5, 400),
     ("cpu", "iwslt"): (1, 100),
@@ -33,20 +33,20 @@ WORK = {
 
 @dataclass
 class Runner:
-    """A system with its trainer, and why it had to stop, if it had to."""
+    """A system with its trainer, and the reason if it had to stop."""
 
     system: Variant
     trainer: Trainer
     failure: str | None = None
 
     def updates(self, batches: list[dict]) -> None:
-        """One update on each batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
+        """One update per batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
         with self.system.inside():
             for batch in batches:
                 self.trainer.train_step([batch])
 
     def translate(self, batches: list[dict]) -> None:
-        """Translate by beam search, each batch to its mean reference length."""
+        """Translate by beam search, with each batch's mean reference length as output length."""
         self.trainer.model.eval()
         search = BeamSearch(self.trainer.model, self.trainer.task, self.trainer.cfg.generation.beam)
         search.generator.max_len_a = 0
@@ -55,10 +55,10 @@ class Runner:
                 length = mean_length(batch, self.trainer.task.target_dictionary.pad())
                 search.generator.min_len = search.generator.max_len_b = length
                 if any(len(best[0]["tokens"]) != length + 1 for best in search(batch)):
-                    raise AssertionError("a translation is not as long as it was made to be")
+                    raise AssertionError("a translation does not have the prescribed length")
 
     def seconds(self, work: Callable[[list[dict]], None], batches: list[dict]) -> float:
-        """Time that ``work`` takes; NaN, from then on, once gradients overflow."""
+        """The time that ``work`` takes; NaN after gradients have overflowed once."""
         if self.failure is not None:
             return math.nan
         synchronize(self.trainer.device)
@@ -72,23 +72,23 @@ class Runner:
         return time.perf_counter() - begin
 
     def peak_of_update(self, batch: dict) -> int:
-        """Bytes held during an update beyond parameters and the state of the optimizer."""
+        """Bytes allocated during an update, in addition to parameters and optimizer state."""
         self.trainer.zero_grad()
-        # With it, fairseq resets the peak itself, to log it.
+        # With cuda_env, fairseq resets the peak statistics for its log.
         self.trainer.cuda_env = None
         return peak_memory(lambda: self.updates([batch]), self.trainer.device)
 
 
 def build(workshop: Workshop) -> list[Runner]:
-    """All systems, the stock one first: the others get its parameters."""
+    """Build all systems, the stock one first, because the others get its parameters."""
     return [Runner(system, workshop.trainer(system)) for system in SYSTEMS]
 
 
 def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -> list[dict]:
-    """A row for each system: ``tokens_per_second`` of the target, and ``peak_bytes`` of its largest update.
+    """Training speed per system: ``tokens_per_second`` (target) and ``peak_bytes`` of the largest update.
 
-    In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is its speed as a
-    multiple of the stock model's. A system whose gradients overflow has its ``failure`` instead.
+    In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is the ratio to the
+    stock model's speed. A system whose gradients overflow has ``failure`` instead.
     """
     batches = training_batches(runners[0].trainer, updates * (rounds + 1))
     for runner in runners:
@@ -113,14 +113,14 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
 def time_translation(
     runners: list[Runner], subset: str, sentences: int, rounds: int, seed: int
 ) -> list[dict]:
-    """A row for each system: ``sentences_per_second`` with a beam of 5, and ``to_stock``.
+    """Translation speed per system: ``sentences_per_second`` with beam size 5, and ``to_stock``.
 
-    Every translation is as long as the mean reference of its batch, so that all systems do the same work,
-    whatever their parameters make of the sentences.
+    Every translation has the mean reference length of its batch, so that all systems do the same work
+    regardless of their parameters.
     """
     batches = translation_batches(runners[0].trainer.task, subset, sentences)
     for runner in runners:
-        runner.failure = None  # translating takes no gradients
+        runner.failure = None  # translation needs no gradients
         runner.seconds(runner.translate, batches[:1])
     jobs = {
         runner.system.name: functools.partial(
@@ -134,7 +134,7 @@ def time_translation(
 
 
 def training_batches(trainer: Trainer, count: int) -> list[dict]:
-    """The first batches of the first epoch, which may come round again."""
+    """The first batches of training, over several epochs if needed."""
     epochs = trainer.get_train_iterator(1)
     batches: list[dict] = []
     while len(batches) < count:
@@ -143,7 +143,7 @@ def training_batches(trainer: Trainer, count: int) -> list[dict]:
 
 
 def translation_batches(task, subset: str, sentences: int) -> list[dict]:
-    """Batches of sentences evenly spaced among those of ``subset`` in order of length."""
+    """Batches of sentences of ``subset``, evenly spaced in order of length."""
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     dataset.shuffle = False
@@ -157,7 +157,7 @@ def translation_batches(task, subset: str, sentences: int) -> list[dict]:
 
 
 def mean_length(batch: dict, padding: int) -> int:
-    """Mean length of the references of a batch, without the end of sentence."""
+    """Mean length of the references of a batch, excluding the end of sentence."""
     return max(1, round(float(batch["target"].ne(padding).sum(1).sub(1).float().mean())))
 
 
@@ -167,5 +167,5 @@ def _score_count(batch: dict) -> int:
 
 
 def failures(runners: list[Runner]) -> dict[str, str]:
-    """Why systems had to stop, by name."""
+    """The reasons of stopped systems, by name."""
     return {runner.system.name: runner.failure for runner in runners if runner.failure is not None}

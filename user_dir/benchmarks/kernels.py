@@ -1,4 +1,4 @@
-"""Time and memory of the normalizers themselves, on scores as attention makes them."""
+"""Time and memory of the normalizers, on scores of typical attention shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .measure import interleaved, peak_memory, quartiles, ratio, seconds, warm_u
 SHAPES = ((128, 8, 32, 32), (32, 8, 128, 128), (8, 8, 512, 512))  # (B, H, T, S)
 VARIANCES = (1, 9)
 SOFTMAX = "torch softmax"
-# forward without autograd; with the gradient of the scores; with that of α too
+# forward without autograd; with the gradient of the scores; also with the gradient of α
 MEASURES = {"forward": "forward, ms", "backward": "+ backward, ms", "alpha_backward": "+ dα, ms"}
 
 
@@ -28,20 +28,20 @@ def time_kernels(
     seed: int,
     device: torch.device,
 ) -> list[dict]:
-    """A row for each contender and measure.
+    """Measure each contender, one row per measure.
 
     Args:
-        contenders: torch's softmax among them.
+        contenders: including torch's softmax.
         shape: (B, H, T, S) of the scores.
         variance: scores are drawn from N(0, variance).
-        rounds: how often each contender is run.
-        seed: of the scores and of the order in a round.
-        device: where.
+        rounds: number of runs of each contender.
+        seed: of the scores and of the order within a round.
+        device: where to run.
 
     Returns:
-        Rows with the median and quartiles of seconds, and ``to_softmax`` and ``to_peer``: the time as a
-        multiple of torch's softmax and of the peer's, in the same measure (of softmax, ``backward``
-        where it has no α). The last measure of each contender has ``peak_bytes`` beyond its inputs.
+        Rows with the median and quartiles of seconds, and ``to_softmax`` and ``to_peer``, the ratios to
+        torch's softmax and to the peer in the same measure (``backward`` of softmax, which has no α). The
+        last measure of each contender has ``peak_bytes``, excluding its inputs.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(shape, generator=generator) * variance**0.5
@@ -113,7 +113,7 @@ def _run(contender: Contender, call: Callable[[], object], device, repeats: int,
 
 
 def kernel_tables(rows: list[dict]) -> str:
-    """The rows of :func:`time_kernels` as Markdown: a table for each shape and variance."""
+    """The rows of :func:`time_kernels` as Markdown: one table per shape and variance."""
     columns = [column for measure in MEASURES for column in _columns(measure)]
     columns.append(Column("peak, MiB", lambda cells: mebibytes(_peak(cells), ".1f")))
     tables = []
@@ -128,7 +128,7 @@ def kernel_tables(rows: list[dict]) -> str:
 
 
 def _columns(measure: str) -> list[Column]:
-    """Time of a measure in ms, and as a multiple of softmax's and of the peer's."""
+    """Columns of a measure: its time in ms, and its ratios to softmax and to the peer."""
 
     def shown(figure: Callable[[dict], float | None]) -> Callable[[dict], str]:
         def cell(cells: dict) -> str:

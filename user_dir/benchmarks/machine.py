@@ -1,4 +1,4 @@
-"""The report of a benchmark: what it was made on and with, and the writing of it."""
+"""The metadata of benchmark reports, and writing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("torch", "fairseq", "fairseq-fixed", "entmax", "triton", "adasplash"
 
 
 def record(benchmark: str, device: torch.device, seed: int) -> dict:
-    """The head of a report: what, when, from which command and commit, on which machine and versions."""
+    """The metadata of a report: benchmark, date, command, commit, machine and versions."""
     return {
         "benchmark": benchmark,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -34,7 +34,7 @@ def record(benchmark: str, device: torch.device, seed: int) -> dict:
 
 
 def heading(report: dict) -> str:
-    """The head of a report for people to read."""
+    """The metadata of a report as text."""
     machine, versions = report["machine"], report["versions"]
     place = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores"
     if machine["device"] == "cpu":
@@ -43,12 +43,12 @@ def heading(report: dict) -> str:
 
 
 def write_measurements(path: Path, report: dict) -> None:
-    """Write a report as JSON; raises UserError where it cannot be written."""
+    """Write a report as JSON; raises UserError if that fails."""
     write_json(path, _without_nan(report))
 
 
 def _without_nan(value):
-    """JSON has no NaN: null says that there is no number."""
+    """Replace NaN by null, because JSON has no NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -94,8 +94,8 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree, marked where files differ from it; None outside of it."""
-    if not (ROOT / "pyproject.toml").is_file():  # an installed package, perhaps within another repository
+    """The commit of the working tree, marked if files differ; None outside a repository."""
+    if not (ROOT / "pyproject.toml").is_file():  # an installed package, possibly inside another repository
         return None
     try:
         done = subprocess.run(

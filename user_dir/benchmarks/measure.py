@@ -1,4 +1,4 @@
-"""How a time and a peak of memory are taken: interleaved rounds, medians with quartiles."""
+"""Measuring times and peak memory: interleaved rounds, medians with quartiles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-# A run lasts at least this long (seconds), by repeating what is quicker.
+# Minimum duration of a run in seconds; faster functions are repeated.
 SHORTEST_RUN = 0.005
 
 
 def interleaved(
     jobs: dict[Hashable, Callable[[int], float]], rounds: int, seed: int, what: str
 ) -> dict[Hashable, list[float]]:
-    """Run every job once in each round, in an order drawn anew: what slows the machine slows all of them.
+    """Run every job once per round, in random order, so that disturbances affect all jobs alike.
 
-    A job takes the number of the round. Returns what each job returned, by round.
+    A job takes the number of the round. Returns the results of each job, by round.
     """
     order, draw = list(jobs), random.Random(seed)
     results: dict[Hashable, list[float]] = {name: [] for name in jobs}
@@ -33,7 +33,7 @@ def interleaved(
 
 
 def seconds(function: Callable[[], Any], device: torch.device, repeats: int = 1) -> float:
-    """Mean time of a call: by CUDA events on a GPU, whose work is waited for, else by the clock."""
+    """Mean time of a call: by CUDA events with synchronisation on a GPU, else by the clock."""
     if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize(device)
@@ -50,7 +50,7 @@ def seconds(function: Callable[[], Any], device: torch.device, repeats: int = 1)
 
 
 def warm_up(function: Callable[[], Any], device: torch.device) -> int:
-    """Call a function until it is compiled and cached; returns how often a run has to repeat it."""
+    """Call a function until it is compiled and cached; returns the number of repetitions per run."""
     seconds(function, device)
     once = seconds(function, device)
     return min(1000, math.ceil(SHORTEST_RUN / max(once, 1e-9)))
@@ -63,10 +63,10 @@ def synchronize(device: torch.device) -> None:
 
 
 def peak_memory(function: Callable[[], Any], device: torch.device) -> int:
-    """Bytes that a call holds at most through torch's allocator, beyond what was held before it.
+    """Peak number of bytes that a call allocates with torch, excluding memory allocated before.
 
-    On a CPU it is the profiler that sees every allocation and release of torch's; what a kernel might take
-    from the operating system by itself it would not see.
+    On a CPU this is measured by the profiler, which records torch's allocations but not memory that a kernel
+    takes from the operating system directly.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -92,5 +92,5 @@ def quartiles(values: list[float]) -> dict[str, float]:
 
 
 def ratio(values: list[float], others: list[float]) -> float:
-    """Median over rounds of ``values`` as a multiple of ``others``, each compared within its round."""
+    """Median over rounds of the ratio of ``values`` to ``others``."""
     return float(np.median(np.divide(values, others)))

@@ -1,4 +1,4 @@
-"""Where the time of a training update of α-entmax goes."""
+"""Profile of a training update of α-entmax."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ..tables import markdown
 from .end_to_end import Runner, training_batches
 from .systems import ALPHA_ENTMAX, Workshop
 
-# What fairseq's trainer marks by itself.
+# The phases that fairseq's trainer marks.
 PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
 
 
 def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
-    """Profile ``updates`` updates of α-entmax, after as many to warm up.
+    """Profile ``updates`` updates of α-entmax, after as many warm-up updates.
 
     Returns:
-        ``seconds``: of an update, profiler included. ``phases``: seconds of an update in each of fairseq's
-        phases, and in the autograd functions of ours that ran, which are parts of the first two.
-        ``operations``: the ``top`` by their own time (on a GPU, that of their kernels), with calls and
-        seconds for each update, and their share of all.
+        ``seconds``: per update, including the profiler. ``phases``: seconds per update in each of fairseq's
+        phases, and in our autograd functions, which are parts of the first two. ``operations``: the ``top``
+        operations by self time (on a GPU, of their kernels), with calls and seconds per update and their
+        share of the total.
     """
     runner = Runner(ALPHA_ENTMAX, workshop.trainer(ALPHA_ENTMAX))
     batches = training_batches(runner.trainer, 2 * updates)
@@ -63,7 +63,7 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
 
 
 def profile_tables(found: dict) -> str:
-    """What :func:`profile` returns as Markdown: phases, then operations."""
+    """The result of :func:`profile` as Markdown: phases, then operations."""
     total = found["seconds"]
     phases = [
         [name, f"{1000 * seconds:.1f}", f"{100 * seconds / total:.0f} %"]
@@ -79,8 +79,8 @@ def profile_tables(found: dict) -> str:
         for each in found["operations"]
     ]
     return (
-        f"one update of α-entmax: {1000 * total:.0f} ms, with the profiler\n\n"
-        + markdown(phases, ["phase", "ms", "of the update"])
+        f"one update of α-entmax: {1000 * total:.0f} ms (with profiler)\n\n"
+        + markdown(phases, ["phase", "ms", "share of the update"])
         + "\n\n"
-        + markdown(operations, ["operation", "calls", "own ms", "share"])
+        + markdown(operations, ["operation", "calls", "self ms", "share"])
     )

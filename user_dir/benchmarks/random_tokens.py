@@ -1,4 +1,4 @@
-"""Training speed of base models on random tokens of IWSLT's lengths: no corpus is needed."""
+"""Training speed of base models on random tokens with the lengths of IWSLT; needs no corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .speed import speed_rows
 WORDS = 10000
 STOCK = "stock transformer"
 OURS = "ours, α-entmax"
-# name → architecture and flags; both architectures are base, post-norm
+# name → architecture and flags; both architectures are base models with post-norm
 SYSTEMS = {
     STOCK: ("transformer_wmt_en_de", ""),
     "ours, softmax": ("adaptively_sparse_transformer_wmt_en_de", "--attention-normalizer softmax"),
@@ -37,9 +37,9 @@ def time_training(
     max_tokens: int = 4096,
     flags: str = "",
 ) -> list[dict]:
-    """A row for each system, with ``tokens_per_second`` of the target and ``to_stock``, in pure ``dtype``.
+    """Training speed per system in pure ``dtype``: ``tokens_per_second`` (target) and ``to_stock``.
 
-    ``updates`` are made in a round, of batches of ``max_tokens``; ``flags`` go to all systems.
+    Each round has ``updates`` updates on batches of ``max_tokens``; ``flags`` apply to all systems.
     """
     dictionary = Dictionary()
     for number in range(WORDS):
@@ -56,13 +56,13 @@ def time_training(
         model.train()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=device.type == "cuda")
         runners[name] = functools.partial(_train, model, optimizer, samples, device)
-        runners[name](0)  # warms up
+        runners[name](0)  # warm-up
     times = interleaved(runners, rounds, seed, "training")
     return speed_rows(times, [tokens] * rounds, "tokens_per_second", STOCK)
 
 
 def batches(count: int, max_tokens: int, dictionary: Dictionary, seed: int) -> list[dict]:
-    """Batches of sentences of like length: log-normal, median 20 and mean 24 tokens, as of IWSLT 2014."""
+    """Batches of sentences of similar length: log-normal, median 20, mean 24 tokens, as in IWSLT 2014."""
     generator = torch.Generator().manual_seed(seed)
     lengths = (20 * torch.exp(0.6 * torch.randn(60000, generator=generator))).round().clamp(3, 175).int()
     lengths = lengths.sort().values.tolist()
@@ -101,7 +101,7 @@ def _build(arch: str, flags: str, dictionary: Dictionary):
 
 
 def _train(model, optimizer, samples: list[dict], device: torch.device, number: int) -> float:
-    """Seconds of an update on each batch."""
+    """Seconds for one update on each batch."""
     synchronize(device)
     begin = time.perf_counter()
     for update, sample in enumerate(samples, start=1):

@@ -1,4 +1,4 @@
-"""Speeds of systems beside that of the stock model, as rows and as a table."""
+"""Speeds of systems relative to the stock model, as rows and as a table."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def speed_rows(
     stock: str,
     failures: dict[str, str] | None = None,
 ) -> list[dict]:
-    """A row for each system.
+    """Compute speeds, one row per system.
 
     Args:
         times: by system, seconds of each round.
-        work: what was done in each round, by every system.
-        unit: key of the speeds, for instance ``tokens_per_second``.
-        stock: the system that the others are compared with, within each round.
-        failures: by system, why it stopped; its speeds do not count.
+        work: amount of work in each round, equal for all systems.
+        unit: key of the speeds, such as ``tokens_per_second``.
+        stock: the system that others are compared with, within each round.
+        failures: by system, the reason if it stopped; its speeds are ignored.
 
     Returns:
-        Rows with ``system``, and either ``failure`` or the quartiles of the speed under ``unit`` and
-        ``to_stock``, the speed as a multiple of the stock model's.
+        Rows with ``system`` and either ``failure`` or the quartiles of the speed under ``unit`` and
+        ``to_stock``, the ratio to the stock model's speed.
     """
     speeds = {name: [done / time for done, time in zip(work, each)] for name, each in times.items()}
     rows = []
@@ -42,7 +42,7 @@ def speed_rows(
 
 
 def speed_table(rows: list[dict], unit: str) -> str:
-    """Rows of :func:`speed_rows` as Markdown, with ``peak_bytes`` where it was measured."""
+    """Rows of :func:`speed_rows` as Markdown, with ``peak_bytes`` if measured."""
 
     def unless_failed(show: Callable[[dict], str]) -> Callable[[dict], str]:
         return lambda row: "" if "failure" in row else show(row)

@@ -1,4 +1,4 @@
-"""The translation systems that are compared, each ready to be trained as fairseq-train would."""
+"""The translation systems to compare, trained as by fairseq-train."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ADAM_BETAS = "(0.9, 0.98)"
 
 @dataclass(frozen=True)
 class Variant:
-    """A model to compare: fairseq's own, or ours with these flags."""
+    """A model to compare: fairseq's, or ours with these flags."""
 
     name: str
     flags: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Variant:
     bisection: bool = False
 
     def inside(self):
-        """The context its model runs in."""
+        """The context in which the model runs."""
         return bisection_inside() if self.bisection else nullcontext()
 
 
@@ -69,10 +69,10 @@ SYSTEMS = (
 
 @contextmanager
 def bisection_inside() -> Iterator[None]:
-    """While open, our model's attention takes its weights from the ``entmax`` package's ``entmax_bisect``.
+    """While open, our model's attention computes its weights with the ``entmax`` package's ``entmax_bisect``.
 
-    This is the one place that reaches into the model: its attention module looks ``attention`` up by name
-    at every call.
+    This is the only code that patches the model: its attention module looks ``attention`` up by name at every
+    call.
     """
     with mock.patch.object(multihead_attention, "attention", attention_by_bisection):
         yield
@@ -90,31 +90,31 @@ def attention_by_bisection(
     need_weights: bool = False,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor | None]:
-    """``user_dir.attention.attention`` as it would be written with the ``entmax`` package."""
+    """``user_dir.attention.attention`` implemented with the ``entmax`` package."""
     from entmax import entmax_bisect
 
     scores = attention_scores(query, key, key_padding_mask, attn_mask, causal)
-    # In half precision it would round α to that, too; fairseq's softmax computes in float32 as well.
+    # In half precision it would also round α; fairseq's softmax computes in float32 as well.
     weights = entmax_bisect(scores.float(), alpha).type_as(scores)
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0 else weights, value)
     return output, weights if need_weights else None
 
 
 class Workshop:
-    """Builds the systems of one size and precision over one corpus, all from the same parameters.
+    """Builds the systems of one size and precision for one corpus, all with the same parameters.
 
     Args:
-        corpus: prepared.
-        size: of ``SIZES``.
-        precision: of ``PRECISIONS``, as fairseq's flags have it.
+        corpus: prepared corpus.
+        size: a key of ``SIZES``.
+        precision: one of ``PRECISIONS``, as in fairseq's flags.
         max_tokens: batch size in tokens.
         seed: of parameters, dropout and the order of batches.
-        device: where.
-        scratch: a folder for what fairseq might leave behind.
-        checkpoint: its parameters are taken, else those the stock model starts from.
+        device: where to run.
+        scratch: folder for files that fairseq might write.
+        checkpoint: source of the parameters; None for the stock model's initial parameters.
 
     Raises:
-        UserError: the checkpoint does not fit the corpus.
+        UserError: the checkpoint does not match the corpus.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Workshop:
         self.task = tasks.setup_task(self._config(STOCK).task)
 
     def trainer(self, system: Variant) -> Trainer:
-        """fairseq's trainer around a system."""
+        """fairseq's trainer for a system."""
         cfg = self._config(system)
         utils.set_torch_seed(self.seed)
         model = self.task.build_model(cfg.model)
@@ -159,7 +159,7 @@ class Workshop:
         except (RuntimeError, SystemExit):
             raise UserError(
                 f"{self.checkpoint} does not fit the size {self.size} with the settings of "
-                "configs/multi30k-de-en; give the --size it was trained as, one of " + ", ".join(SIZES)
+                "configs/multi30k-de-en; use the --size it was trained with, one of " + ", ".join(SIZES)
             ) from None
         return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
 
@@ -170,7 +170,7 @@ class Workshop:
         parser = options.get_training_parser()
         args = options.parse_args_and_arch(parser, input_args=[*self.flags, *architecture])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about hydra's versions
+            warnings.simplefilter("ignore")  # about hydra versions
             return convert_namespace_to_omegaconf(args)
 
 
