@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-# The first one counts: left to it, fairseq.models.wav2vec has all libraries log at DEBUG.
+# Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
 logging.basicConfig(level=logging.INFO)
 
 import fairseq.utils  # noqa: E402
@@ -17,19 +17,19 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-# Triton reads it when it is first imported: without a GPU, kernels run in its interpreter.
+# Triton reads this at its first import: without a GPU, kernels run in its interpreter.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import user_dir.models  # noqa: E402, F401  registers the model and its architectures
 
-# The tensors are small: more threads would cost more than they gain.
+# Tensors are small, so more threads would cost more than they gain.
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """``once(name, fill)``: a folder that ``fill(folder)`` fills once a run, for all workers."""
+    """``once(name, fill)``: a folder that ``fill(folder)`` fills once per run, for all workers."""
     return Once(tmp_path_factory.getbasetemp())
 
 
@@ -50,5 +50,5 @@ def _loggers_at_work():
 
 @pytest.fixture
 def stock_in_full_precision(monkeypatch):
-    """fairseq rounds attention weights to float32, whatever it is given; as an oracle it must not."""
+    """fairseq rounds attention weights to float32, whatever their dtype; an oracle must not."""
     monkeypatch.setattr(fairseq.utils, "softmax", lambda x, dim, onnx_trace=False: torch.softmax(x, dim))

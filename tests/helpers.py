@@ -19,10 +19,10 @@ from torch import Tensor
 
 # ---------------------------------------------------------------------------------------- tolerances
 
-# Greatest absolute error of a weight for α in [1, 2], where each weight moves less than its score does.
+# Largest absolute error of a weight for α in [1, 2], where a weight changes less than its score.
 WEIGHT_TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-6}
 
-# Greatest error of a gradient, as a share of the sum of the magnitudes that it adds up.
+# Largest error of a gradient, relative to the sum of the magnitudes of its terms.
 GRADIENT_TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5}
 
 # For whole layers and models in float64: a few thousand roundings of 1e-16.
@@ -32,12 +32,12 @@ HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 def assert_within(actual: Tensor, expected: Tensor, tolerance: Tensor | float, what: str = "value") -> None:
-    """Each entry within its own tolerance; otherwise tells how many are not, and where the worst one is."""
+    """Check each entry against its own tolerance; report how many fail and where the worst one is."""
     assert actual.shape == expected.shape, f"{what}: shape {tuple(actual.shape)}, not {tuple(expected.shape)}"
     actual, expected = actual.detach().double(), expected.detach().double()
     tolerance = torch.as_tensor(tolerance, dtype=torch.float64).expand_as(expected)
     excess = (actual - expected).abs() / tolerance
-    wrong = ~(excess <= 1)  # a NaN is wrong
+    wrong = ~(excess <= 1)  # NaN fails
     if wrong.any():
         worst = excess.nan_to_num(nan=float("inf")).argmax()
         where = tuple(int(i) for i in torch.unravel_index(worst, expected.shape))
@@ -80,9 +80,9 @@ def entmax_oracle(scores: Tensor, alpha: Tensor | float, dim: int = -1) -> Tenso
 def entmax_oracle_gradients(
     p: Tensor, alpha: Tensor | float, grad: Tensor, dim: int = -1
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of scores and α, the latter as a term of each weight, and the magnitudes of these terms.
+    """Gradients of scores and α, the latter per weight, and the magnitudes of their terms.
 
-    In float64 and word for word after Proposition 1 of Correia et al. 2019, from weights in float64.
+    Computed in float64, from weights in float64, exactly as in Proposition 1 of Correia et al. 2019.
     """
     alpha = torch.as_tensor(alpha, dtype=torch.float64).detach()
     p, g = p.detach().double(), grad.detach().double()
@@ -102,7 +102,7 @@ def entmax_oracle_gradients(
 
 
 def mp_entmax(z: list[float], alpha: float) -> list[mpmath.mpf]:
-    """α-entmax of one row in 60 digits, by bisection until the bracket is that narrow."""
+    """α-entmax of one row with 60 digits, by bisection to that precision."""
     with mpmath.workdps(60):
         if alpha == 1:
             top = max(z)
@@ -111,7 +111,7 @@ def mp_entmax(z: list[float], alpha: float) -> list[mpmath.mpf]:
         eps = mpmath.mpf(alpha) - 1
         top = max(z)
         scaled = [eps * (mpmath.mpf(x) - mpmath.mpf(top)) for x in z if x > float("-inf")]
-        scaled = [x for x in scaled if x > -1]  # the rest is 0 for certain
+        scaled = [x for x in scaled if x > -1]  # the others are certainly 0
         low, high = mpmath.mpf(-1), mpmath.mpf(0)
         for _ in range(200):
             tau = (low + high) / 2
@@ -122,7 +122,7 @@ def mp_entmax(z: list[float], alpha: float) -> list[mpmath.mpf]:
 
 
 def mp_entmax_gradients(z: list[float], alpha: float, g: list[float]) -> tuple[list[float], float]:
-    """Gradients of scores and α for one row, in 60 digits, word for word after Proposition 1."""
+    """Gradients of scores and α for one row, with 60 digits, exactly as in Proposition 1."""
     with mpmath.workdps(60):
         p = mp_entmax(z, alpha)
         support = [i for i, x in enumerate(p) if x > 0]
@@ -143,10 +143,10 @@ def mp_entmax_gradients(z: list[float], alpha: float, g: list[float]) -> tuple[l
 
 
 def weight_tolerance(p: Tensor, scores: Tensor, alpha: Tensor | float, dim: int = -1) -> Tensor:
-    """How far a weight may be off: as the table says, or as a few roundings of the scores move it.
+    """Tolerance of a weight: that of the table, or the effect of a few roundings of the scores.
 
-    The latter matters for α > 2, where a weight at the edge of the support moves without bound. The weights
-    are then set to sum to 1, which hands on what they are off by.
+    The latter matters for α > 2, where a weight at the edge of the support changes arbitrarily fast. Since
+    weights are normalised, its error affects the others.
     """
     alpha = torch.as_tensor(alpha, dtype=torch.float64)
     off = torch.where(alpha > 2, _moved(lambda u, eps: u.pow(1 / eps), p, alpha, scores.dtype), 0.0)
@@ -156,7 +156,7 @@ def weight_tolerance(p: Tensor, scores: Tensor, alpha: Tensor | float, dim: int 
 def gradient_tolerances(
     p: Tensor, scores: Tensor, alpha: Tensor | float, grad: Tensor, dim: int = -1
 ) -> tuple[Tensor, Tensor]:
-    """The same for the gradient of a score, and for what each weight adds to the gradient of α."""
+    """As :func:`weight_tolerance`, for the gradient of a score and each term of the gradient of α."""
     alpha = torch.as_tensor(alpha, dtype=torch.float64)
     span = 2 * grad.double().abs().amax(dim, keepdim=True)
     w = torch.where(p > 0, p.clamp(min=1e-300).pow(2 - alpha), 0.0)
@@ -170,8 +170,8 @@ def gradient_tolerances(
 
 
 def _moved(function, p: Tensor, alpha: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far a few roundings move a function of u = p^(α − 1) that is 0 outside the support."""
-    eps = (alpha - 1).clamp(min=1e-3)  # for less, it moves no more than there
+    """The effect of a few roundings on a function of u = p^(α − 1) that is 0 outside the support."""
+    eps = (alpha - 1).clamp(min=1e-3)  # below this, the effect does not grow
     shift = 8 * torch.finfo(dtype).eps * eps.clamp(min=1e-2)
     u = torch.where(p > 0, p.clamp(min=1e-300).pow(eps), 0.0)
     below = torch.where(u > shift, function((u - shift).clamp(min=1e-300), eps), 0.0)
@@ -184,7 +184,7 @@ NUM_WORDS = 20
 
 
 def dictionary() -> Dictionary:
-    """The four symbols of fairseq and twenty words."""
+    """fairseq's four special symbols and twenty words."""
     words = Dictionary()
     for i in range(NUM_WORDS):
         words.add_symbol(f"word{i}")
@@ -192,7 +192,7 @@ def dictionary() -> Dictionary:
 
 
 def translation_task() -> SimpleNamespace:
-    """What building a model asks of a task: the dictionaries."""
+    """The part of a task that is needed to build a model: the dictionaries."""
     return SimpleNamespace(source_dictionary=dictionary(), target_dictionary=dictionary())
 
 
@@ -204,20 +204,20 @@ SMALL = (
 
 
 def parse(flags: str = "", arch: str = "adaptively_sparse_transformer") -> Namespace:
-    """Flags as fairseq-train reads them."""
+    """Parse flags as fairseq-train does."""
     parser = options.get_training_parser()
     return options.parse_args_and_arch(parser, input_args=["no-data", "--arch", arch, *flags.split()])
 
 
 def build(flags: str = "", arch: str = "adaptively_sparse_transformer", seed: int = 1):
-    """A small float64 model of an architecture, fresh from its seed."""
+    """A small float64 model of an architecture, initialised from the seed."""
     args = parse(f"{SMALL} {flags}", arch)
     torch.manual_seed(seed)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, translation_task()).double()
 
 
 def batch(left_pad: bool = True) -> dict[str, Tensor]:
-    """Three sentence pairs of unequal length, in the layout fairseq gives a model."""
+    """Three sentence pairs of unequal length, in the layout that fairseq passes to a model."""
     words = dictionary()
     generator = torch.Generator().manual_seed(7)
 
@@ -242,7 +242,7 @@ def batch(left_pad: bool = True) -> dict[str, Tensor]:
 
 
 def loss(model, sample: dict[str, Tensor]) -> Tensor:
-    """Summed negative log-likelihood of the target, as of fairseq's criteria but not in float32."""
+    """Summed negative log-likelihood of the target, as in fairseq's criteria but not in float32."""
     logits, _ = model(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1),
@@ -258,7 +258,7 @@ def combinations(**choices) -> list[dict]:
 
 
 def covering(**choices) -> list:
-    """Every combination, as a parameter of a test; all but a set in which any two values meet are nightly."""
+    """All combinations as test parameters; a subset that covers each pair of values is not nightly."""
     cases = combinations(**choices)
     pairs = [set(itertools.combinations(enumerate(map(repr, case.values())), 2)) for case in cases]
     missing, chosen = set().union(*pairs), set()
@@ -270,7 +270,7 @@ def covering(**choices) -> list:
 
 
 def each_once(**choices) -> list:
-    """The same, but a value is only sure to be met once, not with each value of another name."""
+    """As :func:`covering`, with a subset that only covers every single value."""
     cases = combinations(**choices)
     length = max(map(len, choices.values()))
     chosen = [{name: each[i % len(each)] for name, each in choices.items()} for i in range(length)]
@@ -282,7 +282,7 @@ def _nightly_unless(chosen: bool, case: dict):
 
 
 def script_module(name: str):
-    """``scripts/NAME.py``, anew, as a module."""
+    """Import ``scripts/NAME.py`` as a new module."""
     path = Path(__file__).resolve().parent.parent / "scripts" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
@@ -291,7 +291,7 @@ def script_module(name: str):
 
 
 def whole_config(path: Path) -> dict:
-    """A training config as one file: what it shares with others, and its own."""
+    """A training config merged with the base config it shares with others."""
     parts = [OmegaConf.load(path)]
     names = [name for name in parts[0].pop("defaults", []) if name != "_self_"]
     parts += [OmegaConf.load(path.with_name(f"{name}.yaml")) for name in names]

@@ -1,4 +1,4 @@
-"""Compiling Triton kernels for a GPU where there is none."""
+"""Compiling Triton kernels for a GPU on a machine without one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 
-SHARED_MEMORY = {80: 163 * 1024, 86: 99 * 1024, 90: 227 * 1024}  # bytes a program can have at most
+SHARED_MEMORY = {80: 163 * 1024, 86: 99 * 1024, 90: 227 * 1024}  # maximum bytes per program
 
 
 class NoDevice:
-    """In the place of a GPU's driver: Triton specialises and compiles as ever, but nothing is run."""
+    """Replaces a GPU's driver: Triton specialises and compiles as usual, but nothing runs."""
 
     def __init__(self, capability):
         self.capability, self.loaded, self.launches = capability, [], 0
@@ -47,9 +47,10 @@ class NoDevice:
 
 
 def compiled_apart(file, capability, calls, cache):
-    """What ``compile_calls(device, calls)`` of a test's file gives with an empty cache, by Triton's compiler.
+    """The result of ``compile_calls(device, calls)`` of a test's file with Triton's compiler and an empty
+    cache.
 
-    It runs in a process of its own.
+    Runs in a separate process.
     """
     folder, name = os.path.split(os.path.splitext(file)[0])
     code = (

@@ -20,8 +20,8 @@ def state(value: float = 1.0, **more) -> dict:
     return {"model": {"w": torch.full((2,), value), "n": torch.tensor(3)}, "cfg": settings, **more}
 
 
-def test_numpy_scalars_of_either_numpy_load(tmp_path):
-    """``--eval-bleu`` leaves them; numpy 1 and 2 name what rebuilds them differently."""
+def test_scalars_of_numpy_1_and_2_load(tmp_path):
+    """``--eval-bleu`` stores them; numpy 1 and 2 use different names for rebuilding them."""
     save(state(best=np.float64(1.5), counts=np.array([1, 2])), tmp_path / "new.pt")
     loaded = load_checkpoint(tmp_path / "new.pt")
     assert loaded["best"] == 1.5
@@ -33,7 +33,7 @@ def test_numpy_scalars_of_either_numpy_load(tmp_path):
     torch.save(state(best=np.float64(2.5)), tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
     text = (tmp_path / "plain.pt").read_bytes()
     assert core + b".multiarray" in text
-    # In this older format the pickle lies bare, so that the name can be exchanged.
+    # In this older format the pickle is not compressed, so the name can be replaced.
     (tmp_path / "other.pt").write_bytes(text.replace(core + b".multiarray", other + b".multiarray"))
     assert load_checkpoint(tmp_path / "other.pt")["best"] == 2.5
 
@@ -51,7 +51,7 @@ def test_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path)
 
 
 @pytest.mark.parametrize("alpha", [0.5, float("nan"), float("inf")])
-def test_alpha_to_convert_with_is_checked(alpha):
+def test_alpha_of_a_conversion_is_validated(alpha):
     with pytest.raises(UserError, match="--alpha must be at least 1"):
         from_stock(state(), alpha)
 
@@ -73,7 +73,7 @@ def test_average(tmp_path):
     assert average["last_optimizer_state"] is None
 
 
-def test_moving_averages_are_taken_if_asked_for(tmp_path):
+def test_moving_averages_are_used_on_request(tmp_path):
     for i, value in enumerate((1.0, 2.0)):
         moving = {"w": torch.full((2,), 10 * value), "n": torch.tensor(4)}
         save(state(value, extra_state={"ema": moving, "epoch": i}), tmp_path / f"{i}.pt")
@@ -104,7 +104,7 @@ def test_last_epochs_are_by_number_not_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text\n", b"PK\x03\x04 cut", bytes(range(256))])
-def test_what_is_no_checkpoint_is_called_so(tmp_path, content):
+def test_files_that_are_not_checkpoints_are_refused(tmp_path, content):
     path = tmp_path / "file.pt"
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"file\.pt is not a checkpoint"):
@@ -112,13 +112,13 @@ def test_what_is_no_checkpoint_is_called_so(tmp_path, content):
 
 
 @pytest.mark.parametrize("wrong", [[1], {"model": 3}, {"model": {}, "cfg": 7}, {"model": {}, "cfg": {}}])
-def test_what_fairseq_did_not_write_is_called_so(tmp_path, wrong):
+def test_checkpoints_of_other_programs_are_refused(tmp_path, wrong):
     torch.save(wrong, tmp_path / "file.pt")
     with pytest.raises(UserError, match="not a checkpoint that fairseq wrote"):
         load_checkpoint(tmp_path / "file.pt")
 
 
-def test_saving_where_one_cannot_leaves_nothing(tmp_path):
+def test_failed_saving_leaves_no_file(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot"):
         save(state(), tmp_path / "file" / "checkpoint.pt")

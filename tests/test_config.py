@@ -1,4 +1,4 @@
-"""What can be wrong with a training config is said before fairseq starts."""
+"""Errors in a training config are reported before fairseq starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder with data where the config of the toy corpus has them."""
+    """A folder with data where the config of the toy corpus expects them."""
     folder = tmp_path / "data" / "toy" / "bin"
     folder.mkdir(parents=True)
     for language in ("de", "en"):
@@ -57,15 +57,15 @@ def test_our_configs_pass(config, tmp_path):
     settings, name = check_settings(config, []), config.parent.name
     assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
     assert settings["model"]["attention_normalizer"] == config.stem.removeprefix("alpha_")
-    assert settings["optimization"]["max_update"] > 0  # of base.yaml
+    assert settings["optimization"]["max_update"] > 0  # from base.yaml
 
 
 @pytest.mark.parametrize("name", ["toy/alpha_entmax", "kftt-ja-en/softmax"])
-def test_fairseq_trains_by_the_settings_that_were_checked(name, monkeypatch, tmp_path):
+def test_fairseq_trains_with_the_settings_that_were_checked(name, monkeypatch, tmp_path):
     """fairseq-hydra-train merges the config into its own defaults, which must not override base.yaml."""
     config, store, composed = ROOT / "configs" / f"{name}.yaml", ConfigStore.instance(), {}
     checked = check_settings(config, [])
-    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds its defaults
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # fairseq adds its defaults to it
     monkeypatch.setattr(hydra_train, "_hydra_main", lambda settings: composed.update(settings))
     words = ["--config-dir", str(config.parent), "--config-name", config.stem, f"hydra.run.dir={tmp_path}"]
     words += ["hydra/job_logging=disabled", "hydra/hydra_logging=disabled"]
@@ -101,14 +101,14 @@ def test_a_config_of_one_file_is_the_same(root, tmp_path):
         ("defaults: [_self_, base]", "comon: {}", ["base.yaml", "unknown section 'comon'"]),
     ],
 )
-def test_what_configs_share(tmp_path, mine, base, words):
+def test_invalid_shared_configs(tmp_path, mine, base, words):
     path = tmp_path / "mine.yaml"
     path.write_text(mine)
     if base:
         (tmp_path / "base.yaml").write_text(base)
     with pytest.raises(UserError) as caught:
         check_settings(path, [])
-    assert str(caught.value).startswith(f"{tmp_path / words[0]}")  # a broken file is named first
+    assert str(caught.value).startswith(f"{tmp_path / words[0]}")  # the message starts with the invalid file
     for word in words:
         assert word in str(caught.value)
 
@@ -150,13 +150,13 @@ def test_settings_that_fairseq_does_not_have_are_named(root, change, words):
         assert word in str(caught.value) or (word == str(CONFIG) and "--" in words[0])
 
 
-def test_broken_data_is_said_before_training(root):
+def test_corrupt_data_is_reported_before_training(root):
     (root / "data/toy/bin/valid.de-en.de.bin").write_bytes(b"")
     with pytest.raises(UserError, match=r"valid\.de-en\.de\.bin has 0 bytes, but"):
         check(root)
 
 
-def test_hydra_of_fairseq_0_12(monkeypatch, tmp_path):
+def test_hydra_before_1_1_is_refused(monkeypatch, tmp_path):
     monkeypatch.delattr(hydra, "initialize_config_dir")  # it came with hydra 1.1
     monkeypatch.setattr(hydra, "__version__", "1.0.7")
     with pytest.raises(UserError, match=r"hydra .* not 1\.0\.7"):
@@ -164,10 +164,10 @@ def test_hydra_of_fairseq_0_12(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("own", [{}, {"MALLOC_MMAP_MAX_": "7"}], ids=["by default", "as set"])
-def test_training_keeps_its_memory(root, monkeypatch, own):
+def test_training_keeps_freed_memory(root, monkeypatch, own):
     script = script_module("train")
     started = {}
-    monkeypatch.chdir(ROOT)  # the script changes it
+    monkeypatch.chdir(ROOT)  # the script changes the working directory
     monkeypatch.setattr(script, "ROOT", root)
     monkeypatch.setattr(script.os, "environ", own)
     monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))

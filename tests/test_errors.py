@@ -1,11 +1,11 @@
-"""The message of a mistake, whatever it quotes."""
+"""Formatting of error messages, whatever they quote."""
 
 import pytest
 
 from user_dir.errors import UserError
 
 
-def test_a_message_stays_as_it_is():
+def test_a_printable_message_is_unchanged():
     error = UserError("a.pt: α is 3, not 'ア'")
     assert str(error) == "a.pt: α is 3, not 'ア'"
     assert error.code == f"error: {error}"
@@ -21,7 +21,7 @@ def test_a_message_stays_as_it_is():
         ("\0", "\\x00"),
     ],
 )
-def test_nothing_in_it_reaches_the_terminal_but_text(quoted, shown):
+def test_control_characters_are_escaped(quoted, shown):
     error = UserError(f"it is {quoted}")
     assert str(error) == f"it is {shown}"
     assert error.code.encode(), "it cannot be printed"

@@ -1,4 +1,4 @@
-"""What the linters do not check of the package's layout: who patches, and what rooms take from each other."""
+"""Layout rules that linters do not check: which modules patch, and imports of private names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imported(module: ast.Module) -> set[str]:
-    """The names that a module's imports of fairseq and PyTorch bind."""
+    """The names bound by a module's imports of fairseq and PyTorch."""
     names = set()
     for node in ast.walk(module):
         origin = getattr(node, "module", None) if isinstance(node, ast.ImportFrom) and not node.level else ""
@@ -34,7 +34,7 @@ def root(target: ast.expr) -> str | None:
 
 
 def patches(module: ast.Module) -> list[str]:
-    """Assignments to attributes of what a module imports from fairseq or PyTorch."""
+    """Assignments to attributes of names imported from fairseq or PyTorch."""
     names, found = imported(module), []
     for node in ast.walk(module):
         targets = node.targets if isinstance(node, ast.Assign) else ()
@@ -46,7 +46,7 @@ def patches(module: ast.Module) -> list[str]:
     return found
 
 
-def test_only_guards_change_how_fairseq_and_pytorch_behave():
+def test_only_guards_patch_fairseq_and_pytorch():
     found = {path.relative_to(PACKAGE).as_posix(): patches(tree(path)) for path in MODULES}
     patching = {name for name, targets in found.items() if targets}
     assert len(patching) >= 6, "the search finds nothing"
@@ -54,7 +54,7 @@ def test_only_guards_change_how_fairseq_and_pytorch_behave():
 
 
 def private_imports(path: Path) -> list[str]:
-    """Names with a leading underscore that a module takes from another room."""
+    """Names with a leading underscore that a module imports from another package."""
     return [
         f"{path.relative_to(PACKAGE)}: {alias.name}"
         for node in ast.walk(tree(path))
@@ -64,7 +64,7 @@ def private_imports(path: Path) -> list[str]:
     ]
 
 
-def test_no_room_takes_private_names_of_another():
+def test_no_package_imports_private_names_of_another():
     assert [found for path in MODULES for found in private_imports(path)] == []
 
 

@@ -1,4 +1,4 @@
-"""What importing the package brings along, and that every order of imports works."""
+"""What importing the package loads, and that imports work in any order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAVY = ("fairseq", "hydra", "omegaconf", "sacrebleu", "tqdm", "triton", "matplo
 
 
 def run(program: str, *words) -> str:
-    """What a program prints, run in a fresh interpreter at the repository's root."""
+    """The output of a program in a new interpreter at the repository's root."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program, *map(str, words)],
         cwd=ROOT,
@@ -27,8 +27,8 @@ def run(program: str, *words) -> str:
     return done.stdout
 
 
-def test_the_mathematics_needs_torch_alone():
-    """Neither fairseq nor its company is loaded; logging and warnings stay as they were."""
+def test_entmax_and_attention_import_torch_only():
+    """fairseq and its dependencies are not loaded; logging and warnings are unchanged."""
     program = f"""
 import logging, sys, time, warnings
 import torch
@@ -43,7 +43,7 @@ assert len(set(sys.modules) - before[3]) < 60, sorted(set(sys.modules) - before[
 weights = user_dir.entmax.entmax(torch.tensor([1.0, 0.0, -3.0]), 1.5)
 assert "fairseq" not in sys.modules
 """
-    print(f"{float(run(program)):.3f} s beyond torch")  # `pytest -s` shows it: 0.3 at most on an idle core
+    print(f"{float(run(program)):.3f} s beyond torch")  # shown by `pytest -s`: at most 0.3 on an idle core
 
 
 COMMAND = """
@@ -58,12 +58,12 @@ assert type(checkpoint_utils.torch).__name__ == "_TorchThatChecks"
 
 
 @pytest.mark.parametrize("first", ["import user_dir.entmax", "import fairseq.models, user_dir.attention"])
-def test_the_plugin_loads_whatever_was_imported_before(first):
+def test_the_plugin_loads_after_any_other_import(first):
     run(f"{first}\n{COMMAND.format(folder='user_dir')}")
 
 
 def test_both_names_of_the_package_in_one_process(tmp_path):
-    """Installed it is called ``adaptively_sparse``; the model is registered and fairseq guarded once."""
+    """The installed package is called ``adaptively_sparse``; model and guards are registered only once."""
     (tmp_path / "adaptively_sparse").symlink_to(ROOT / "user_dir")
     program = f"""
 import sys
@@ -88,7 +88,7 @@ assert guards.__module__ == "fairseq.checkpoint_utils"
 
 
 def test_a_package_of_the_same_name_elsewhere_is_not_this_one(tmp_path):
-    """fairseq then refuses the folder: the path is compared, not the name."""
+    """fairseq must refuse the folder: paths are compared, not names."""
     (tmp_path / "user_dir").mkdir()
     assert str(ROOT / "user_dir") in user_dir.__path__
     assert str(tmp_path / "user_dir") not in user_dir.__path__

@@ -1,4 +1,4 @@
-"""What `make setup` does on the Pythons and the leftovers that it can meet. No network: pip is not run."""
+"""`make setup` on different Pythons and existing environments. No network: pip does not run."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from helpers import script_module
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """The script, for a project in an empty folder; its commands are kept in ``install.commands``."""
+    """The script for a project in an empty folder; its commands are recorded in ``install.commands``."""
     module = script_module("install")
     venv = tmp_path / ".venv"
     files = [tmp_path / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt")]
@@ -33,7 +33,7 @@ def install(tmp_path, monkeypatch):
     return module
 
 
-def test_once_done_nothing_more_is_done(install):
+def test_a_finished_setup_is_not_repeated(install):
     install.main([])
     assert "venv --clear" in install.commands[0]
     assert all("--constraint" in command for command in install.commands[1:])
@@ -42,7 +42,7 @@ def test_once_done_nothing_more_is_done(install):
     assert not install.commands
 
 
-def test_new_requirements_are_installed_into_what_is_there(install):
+def test_new_requirements_are_installed_into_the_existing_environment(install):
     install.main([])
     install.commands.clear()
     later = install.STAMP.stat().st_mtime + 1
@@ -51,7 +51,7 @@ def test_new_requirements_are_installed_into_what_is_there(install):
     assert install.commands and not any("venv --clear" in command for command in install.commands)
 
 
-def test_after_an_interruption_all_is_made_anew(install, monkeypatch):
+def test_an_interrupted_setup_starts_again(install, monkeypatch):
     run = install.run
 
     def interrupted(*command):
@@ -68,7 +68,7 @@ def test_after_an_interruption_all_is_made_anew(install, monkeypatch):
     assert "venv --clear" in install.commands[0]
 
 
-def test_python_that_vanished(install):
+def test_a_python_that_was_removed(install):
     install.main([])
     install.commands.clear()
     python = install.VENV / "bin" / "python"
@@ -78,7 +78,7 @@ def test_python_that_vanished(install):
     assert "venv --clear" in install.commands[0]
 
 
-def test_another_python_stays_unless_one_is_named(install, monkeypatch):
+def test_the_python_of_the_environment_is_kept_unless_one_is_named(install, monkeypatch):
     install.main([])
     install.commands.clear()
     other = (3, 12) if sys.version_info[:2] != (3, 12) else (3, 11)
@@ -97,7 +97,7 @@ def test_unsupported_python(install, monkeypatch, version):
     assert not install.commands
 
 
-def test_link_to_an_environment_of_others_is_not_emptied(install, tmp_path):
+def test_an_environment_behind_a_link_is_not_emptied(install, tmp_path):
     (tmp_path / "theirs").mkdir()
     install.VENV.symlink_to(tmp_path / "theirs")
     with pytest.raises(SystemExit, match=r"error: .*theirs"):

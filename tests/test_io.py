@@ -9,7 +9,7 @@ from user_dir.errors import UserError
 from user_dir.io import Busy, locked, write_text, written_beside
 
 
-def test_the_second_run_is_told(tmp_path):
+def test_a_locked_folder_is_reported(tmp_path):
     with (
         locked(tmp_path / "new", "preparing"),
         pytest.raises(Busy, match="another run is preparing"),
@@ -31,7 +31,7 @@ def test_the_lock_lasts_as_long_as_a_child_that_has_it(tmp_path):
         pass
 
 
-def test_of_two_writers_at_once_each_writes_a_whole_file(tmp_path):
+def test_concurrent_writers_each_write_a_complete_file(tmp_path):
     path = tmp_path / "new" / "report.json"
     with written_beside(path) as first:
         first.write_text("first")
@@ -74,15 +74,15 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         write_text(path / "below a file", "new")
 
 
-def test_a_file_left_by_a_killed_run_is_in_nobodys_way(tmp_path):
+def test_files_left_by_killed_runs_do_no_harm(tmp_path):
     path = tmp_path / "report"
-    path.with_name("report.tmp").mkdir()  # under the name that earlier versions used, too
+    path.with_name("report.tmp").mkdir()  # the name used by earlier versions
     path.with_name("report.0123456789abcdef.tmp").write_text("half")
     write_text(path, "new")
     assert path.read_text() == "new"
 
 
-def test_permissions_are_those_of_any_other_file(tmp_path):
+def test_files_have_the_usual_permissions(tmp_path):
     before = os.umask(0o027)
     try:
         write_text(tmp_path / "report", "new")

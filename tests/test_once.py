@@ -1,4 +1,4 @@
-"""The folders that the workers of a run share."""
+"""Folders shared by the workers of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_without_workers_nothing_is_shared_with_other_runs(tmp_path, monkeypatch
         assert Once(tmp_path / run)("data", lambda folder: None).is_relative_to(tmp_path / run)
 
 
-def test_what_failed_is_not_taken_for_made(tmp_path):
+def test_a_failed_folder_is_filled_again(tmp_path):
     def half(folder):
         (folder / "half").touch()
         raise ZeroDivisionError
@@ -44,7 +44,7 @@ def fill(folder):
         file.write("x")
 
 
-def test_workers_at_the_same_time_wait_for_each_other(tmp_path, monkeypatch):
+def test_concurrent_workers_wait_for_each_other(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     fork = multiprocessing.get_context("fork")
     workers = [fork.Process(target=Once(tmp_path), args=("data", fill)) for _ in range(4)]

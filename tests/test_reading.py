@@ -1,4 +1,4 @@
-"""Compressed files: read as they were written, and bounded whatever they hold."""
+"""Compressed files are read as written, with bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_plain_file_comes_first(tmp_path):
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_a_bomb_is_refused(tmp_path, monkeypatch, read):
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, read):
     monkeypatch.setattr(reading, "MOST", 2 << 20)
     path = tmp_path / "bomb.bz2"
     path.write_bytes(bz2.compress(bytes(1 << 20)) * 100_000)  # 100 GiB
@@ -71,7 +71,7 @@ def test_a_missing_file(tmp_path):
         read_text(tmp_path / "a.bz2", "it")
 
 
-def test_text_that_is_none(tmp_path):
+def test_files_that_are_not_text_are_refused(tmp_path):
     path = tmp_path / "a.bz2"
     path.write_bytes(bz2.compress(b"\xff\xfe"))
     with pytest.raises(UserError, match=r"cannot read the log .*a\.bz2: it is not text"):

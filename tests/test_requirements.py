@@ -1,4 +1,4 @@
-"""constraints.txt: exact versions of all that the requirements bring, for every supported Python."""
+"""constraints.txt: exact versions of all direct and indirect requirements, for every supported Python."""
 
 import importlib.metadata
 import re
@@ -23,7 +23,7 @@ def requirements(name):
 
 
 def pins(machine):
-    """The version of each package on a machine; one that has two there fails."""
+    """The version of each package on a machine; fails if a package has two."""
     found = {}
     for pin in requirements("constraints.txt"):
         if pin.marker is None or pin.marker.evaluate(machine):
@@ -32,7 +32,7 @@ def pins(machine):
     return found
 
 
-def test_all_are_exact_and_of_no_machine():
+def test_versions_are_exact_and_portable():
     for pin in requirements("constraints.txt"):
         assert re.fullmatch(r"==[\w.]+", str(pin.specifier)), pin  # no range, no +cpu
         assert pin.url is None, pin
@@ -58,4 +58,4 @@ def test_what_comes_with_the_requirements_is_pinned():
         assert name in found, f"{requirement} is not in constraints.txt: make lock"
         further = importlib.metadata.requires(name) or []
         left += [(Requirement(each), extra) for each in further for extra in ("", *requirement.extras)]
-    assert "antlr4-python3-runtime" in seen  # by way of fairseq and hydra
+    assert "antlr4-python3-runtime" in seen  # required by hydra, which fairseq requires

@@ -38,11 +38,11 @@ def test_significance_is_never_0(p, text):
         ([1.0, None], ".2f", ""),
     ],
 )
-def test_a_deviation_only_where_values_differ(values, form, text):
+def test_the_deviation_is_shown_only_if_values_differ(values, form, text):
     assert mean_and_deviation(values, form) == text
 
 
-def test_columns_show_figures_behind_what_names_the_row():
+def test_columns_follow_the_labels_of_a_row():
     seeds = [{"bleu": 30.0, "heads": 3}, {"bleu": 31.0, "heads": 0}]
     columns = [
         seed_mean("BLEU", "bleu", ".1f"),
@@ -61,7 +61,7 @@ def test_columns_show_figures_behind_what_names_the_row():
     ]
 
 
-def test_csv_quotes_what_holds_a_comma_and_leaves_out_what_is_none():
+def test_csv_quotes_commas_and_leaves_none_empty():
     assert csv_text([["a, b", None], [1.5, "c"]], ["name", "value"]) == 'name,value\n"a, b",\n1.5,c\n'
 
 
@@ -69,7 +69,7 @@ def test_bytes_in_mebibytes():
     assert mebibytes(3 * 2**19, ".1f") == "1.5" and mebibytes(None, ".1f") == ""
 
 
-def test_tables_are_written_with_their_figures_beside_them(tmp_path):
+def test_tables_are_written_with_their_figures_as_json(tmp_path):
     write_tables(tmp_path / "new" / "table.md", "| α |", {"α": 1.5})
     assert (tmp_path / "new" / "table.md").read_text(encoding="utf-8") == "| α |\n"
     assert json.loads((tmp_path / "new" / "table.json").read_text(encoding="utf-8")) == {"α": 1.5}

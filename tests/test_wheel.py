@@ -1,4 +1,4 @@
-"""The installed package: all of its files, torch alone required, the README's example run from elsewhere."""
+"""The installed package: all files, only torch required, and the README's example outside the repository."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
-    """The Python of a fresh environment that has the wheel and torch, with what torch requires."""
+    """The Python of a new environment with the wheel, torch and torch's requirements."""
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
@@ -44,7 +44,7 @@ def python(wheel, tmp_path_factory):
 
 
 def with_requirements(name: str) -> set[str]:
-    """A distribution and all that it requires, further and further."""
+    """A distribution and all its requirements, recursively."""
     found, left = set(), [name]
     while left:
         name = canonicalize_name(left.pop())
@@ -81,7 +81,7 @@ def test_the_example_of_the_readme_runs_with_torch_alone(python, tmp_path):
     assert run(python, "-c", search, cwd=tmp_path) == "[]\n", "the environment is not what the test is about"
 
 
-def test_the_folder_for_fairseq(python, tmp_path):
+def test_the_module_prints_the_user_dir(python, tmp_path):
     folder = Path(run(python, "-m", "adaptively_sparse", cwd=tmp_path).strip())
     assert folder.name == "adaptively_sparse" and (folder / "models" / "__init__.py").is_file()
     assert python.parents[1] in folder.parents

@@ -12,7 +12,7 @@ PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel from a copy, so that nothing is left in the repository and nothing old comes along."""
+    """Build the wheel from a copy, which leaves the repository untouched and excludes stale files."""
     copy = folder / "source"
     shutil.copytree(ROOT / "user_dir", copy / "user_dir", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):

@@ -77,7 +77,7 @@ BROKEN = {
         "no number": (lambda all: b"word0 many\n", "not a fairseq dictionary"),
         "a word twice": (lambda all: all + all, "not a fairseq dictionary"),
         "no UTF-8": (lambda all: b"\xff 1\n", "not a fairseq dictionary"),
-        "another size": (lambda all: b"word0 1\n", "has the symbol 23, but its dictionary only 5"),
+        "another size": (lambda all: b"word0 1\n", "has the symbol 23, but its dictionary has 5"),
         "gone": (None, "no dictionary"),
     },
 }

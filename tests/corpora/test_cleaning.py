@@ -75,7 +75,7 @@ def test_limits_are_read_by_unit(tmp_path):
         ("clean: {words: {maximum: 9}}", "clean: words must be a mapping of min, max and ratio"),
         ("clean: {words: {max: 0}}", "clean: words: max is 0, but must be a positive integer"),
         ("clean: {words: {max: many}}", "clean: words: max is 'many'"),
-        ("clean: {words: {ratio: 0.5}}", "clean: words: ratio is 0.5, but must be a number of 1 or more"),
+        ("clean: {words: {ratio: 0.5}}", "clean: words: ratio is 0.5, but must be a number >= 1"),
         ("clean: {words: {min: true}}", "clean: words: min is True"),
     ],
 )

@@ -125,7 +125,9 @@ def test_the_next_mirror_is_tried_and_goes_on(url, tmp_path, requests, caplog):
 
 
 def test_every_mirrors_answer_is_told(url, tmp_path):
-    with pytest.raises(UserError, match=r"missing/plain answered 404 .*; .*wrong/plain is not the file"):
+    with pytest.raises(
+        UserError, match=r"missing/plain answered 404 .*; .*wrong/plain is not the expected file"
+    ):
         download(published(url, "missing/plain", "wrong/plain", sha256=SHA256), tmp_path / "plain")
 
 

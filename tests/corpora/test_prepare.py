@@ -249,7 +249,7 @@ def test_the_example_in_the_readme(tmp_path):
 def test_tokens_need_natural_text_to_be_scored_against(data, raw):
     text = DESCRIPTION + "tokenised: true\n"
     (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="line 11: tokenised: big_test needs a reference"):
+    with pytest.raises(UserError, match="line 11: tokenised: big_test requires a reference"):
         prepare(load_corpus("tiny", data), raw)
 
 

@@ -208,7 +208,7 @@ GERMAN = "training/europarl-v7.de-en.de"
         ),
         (
             lambda raw: rewrite(raw / EUROPARL, lambda m: {"../evil": b"x", **m}),
-            r"europarl-v7\.tgz holds '\.\..*', a name that leads out",
+            r"europarl-v7\.tgz contains '\.\..*', a path outside",
         ),
         (
             lambda raw: rewrite(

@@ -1,4 +1,4 @@
-"""Every test of α-entmax is run with each implementation."""
+"""Every test of α-entmax runs with each implementation."""
 
 import pytest
 

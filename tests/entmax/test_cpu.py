@@ -1,4 +1,4 @@
-"""The native kernel for the CPU: masks read in place, any number of threads, and the building of it."""
+"""The native CPU kernel: masks read in place, any number of threads, and its compilation."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ def backend(monkeypatch):
 
 
 def padding(kind, n):
-    """(3, n): true at a sentence's end or beginning; one sentence is all padding."""
+    """A padding mask (3, n), at the end or beginning of sentences; one sentence is all padding."""
     lengths = torch.tensor([n, (n + 1) // 2, 0])
     mask = torch.arange(n) >= lengths[:, None]
     return {"right": mask, "left": mask.flip(1), "none": None}[kind]
@@ -43,7 +43,7 @@ MASKS = {
     covering(keys=((1, 1), (1, 9), (5, 5), (19, 19), (3, 40), (40, 40)), causal=(False,), **MASKS)
     + covering(keys=((1, 1), (5, 5), (40, 40)), causal=(True,), **MASKS),
 )
-def test_masks_read_in_place_are_masks_applied(case):
+def test_masks_read_in_place_equal_masks_applied(case):
     (queries, n), dtype = case["keys"], case["dtype"]
     added = {"none": None, "float": torch.randn(queries, n), "bool": torch.rand(queries, n) < 0.3}[
         case["added"]
@@ -78,7 +78,7 @@ def test_masks_that_broadcast():
     assert torch.equal(attention_weights(scores, 1.3, one), entmax(scores.masked_fill(one, -INF), 1.3))
 
 
-def test_any_number_of_threads_gives_the_same_to_the_bit():
+def test_results_are_bitwise_independent_of_the_number_of_threads():
     scores = 3 * torch.randn(16, 7, 33, 50)
     grad = torch.randn_like(scores)
     results = []
@@ -105,7 +105,7 @@ def test_a_row_does_not_depend_on_its_neighbours(case):
     torch.testing.assert_close(entmax(scores, alpha), alone, rtol=0, atol=5e-7)
 
 
-# --------------------------------------------------------------------------------- building, once and anew
+# --------------------------------------------------------------------------------- compilation and cache
 
 TRY = """
 import torch
@@ -124,7 +124,7 @@ print("native" if op._native("cpu") is cpu else "reference")
 
 
 def use(cache, **environment):
-    """The op used in a new process that keeps its builds in ``cache``."""
+    """Use the op in a new process that caches its builds in ``cache``."""
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(cache), "ENTMAX_BACKEND": "", **environment}
     return subprocess.Popen(
         [sys.executable, "-c", TRY],
@@ -148,7 +148,7 @@ def kept(cache):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [pytest.param(b"", marks=pytest.mark.nightly), b"not a library"])
-def test_concurrent_first_uses_then_a_broken_file_and_another_processor(content, tmp_path):
+def test_concurrent_first_uses_then_a_corrupt_file_and_another_processor(content, tmp_path):
     def used():
         return use(tmp_path, ATEN_CPU_CAPABILITY="avx2")
 
@@ -166,7 +166,7 @@ def test_concurrent_first_uses_then_a_broken_file_and_another_processor(content,
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A folder with a library that marks its being opened, and what stands in for building another."""
+    """A folder with a library that records being opened, and a replacement for the compiler."""
     folder, marker = tmp_path / "cache", tmp_path / "marker"
     folder.mkdir(mode=0o700)
     planting = f'__attribute__((constructor)) void f(void) {{ fclose(fopen("{marker}", "w")); }}\n'
@@ -186,19 +186,19 @@ def cache(tmp_path, monkeypatch):
 
 
 def opened(library):
-    """Whether what was planted there ran."""
+    """Whether the planted library ran."""
     marker = library.parents[1] / "marker"
     marker.unlink(missing_ok=True)
     build._load(library, library, [])
     return marker.exists()
 
 
-def test_what_lies_in_the_cache_is_run(cache):
+def test_a_cached_library_is_used(cache):
     assert opened(cache), "the tests below show nothing"
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
-def test_a_library_that_others_can_write_to_is_replaced(cache, mode):
+def test_a_library_writable_by_others_is_replaced(cache, mode):
     cache.chmod(mode)
     assert not opened(cache)
     assert cache.stat().st_mode & 0o777 == 0o755
@@ -206,7 +206,7 @@ def test_a_library_that_others_can_write_to_is_replaced(cache, mode):
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
-def test_nothing_is_run_from_a_folder_that_others_can_write_to(cache, mode, caplog):
+def test_a_cache_writable_by_others_is_not_used(cache, mode, caplog):
     cache.parent.chmod(mode)
     assert not opened(cache)
     assert "chmod 700" in caplog.text
@@ -214,7 +214,7 @@ def test_nothing_is_run_from_a_folder_that_others_can_write_to(cache, mode, capl
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("which", ["file", "folder"])
-def test_what_belongs_to_another_is_not_run(cache, which):
+def test_a_library_of_another_user_is_not_used(cache, which):
     os.chown(cache if which == "file" else cache.parent, 12345, -1)
     assert not opened(cache)
 
@@ -230,7 +230,7 @@ def test_a_new_cache_is_private(cache, monkeypatch):
     assert new.stat().st_mode & 0o777 == 0o755
 
 
-def test_without_a_compiler_one_warning_and_the_reference(tmp_path):
+def test_without_a_compiler_the_reference_is_used_with_one_warning(tmp_path):
     out, err = result(use(tmp_path, CXX="no-such-compiler"))
     assert out == "reference"
     assert (
@@ -241,7 +241,7 @@ def test_without_a_compiler_one_warning_and_the_reference(tmp_path):
     assert kept(tmp_path) == []
 
 
-def test_a_compiler_that_fails_is_quoted(tmp_path):
+def test_the_error_of_a_failing_compiler_is_quoted(tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text("""#!/bin/sh
 case "$1" in -dump*|--version|-v) exec c++ "$@" ;; esac
@@ -253,7 +253,7 @@ exit 1
     assert out == "reference" and err.count("error: out of cheese") == 1 and kept(tmp_path) == []
 
 
-def test_a_cache_that_cannot_be_written_to(tmp_path):
+def test_a_cache_that_is_not_writable(tmp_path):
     (tmp_path / "file").write_text("")
     assert result(use(tmp_path / "file"))[0] == "native"
 
@@ -267,7 +267,7 @@ def test_reference_does_not_build(tmp_path):
 @pytest.mark.parametrize(
     "backend_asked, says", [("fast", "is not valid: use native or reference"), ("native", "unset it")]
 )
-def test_a_backend_that_is_not_there(backend_asked, says, monkeypatch):
+def test_an_unavailable_backend_is_refused(backend_asked, says, monkeypatch):
     monkeypatch.setenv("ENTMAX_BACKEND", backend_asked)
     monkeypatch.setattr(op, "_native", lambda device: None)
     for call in (lambda: entmax(torch.zeros(3), 1.5), lambda: has_native("cpu")):

@@ -1,4 +1,4 @@
-"""Scores, α's and gradients at the ends of what their types can hold; each implementation."""
+"""Extreme scores, α's and gradients within their dtypes, for each implementation."""
 
 import importlib
 
@@ -8,7 +8,7 @@ from helpers import HALF_TYPES, assert_within, each_once, entmax_oracle
 
 from user_dir.entmax import entmax, reference
 
-# The interpreter of Triton computes with numpy, which warns of infinities.
+# Triton's interpreter computes with numpy, which warns about infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 INF, NAN = float("inf"), float("nan")
@@ -22,7 +22,7 @@ ALPHAS = torch.tensor(
 
 @pytest.fixture(params=("reference", "cpu", "triton"))
 def backend(request):
-    """The module that computes."""
+    """The implementing module."""
     if request.param == "triton":
         pytest.importorskip("triton")
     return importlib.import_module(f"user_dir.entmax.{request.param}")
@@ -38,7 +38,7 @@ def run(backend, scores, alpha, grad, need_alpha=True):
 
 
 def extreme_rows(dtype, n=9):
-    """Rows at the ends of a type; the last but one has no score at all."""
+    """Rows of extreme values of a dtype; the last but one is entirely masked."""
     kind = torch.finfo(dtype)
     big, normal, least = kind.max, kind.smallest_normal, kind.smallest_normal * kind.eps
     rows = torch.zeros(12, n, dtype=torch.float64)
@@ -65,17 +65,17 @@ def test_extreme_scores(dtype, backend):
     grad = torch.randn_like(scores)
     weights, dz, da = run(backend, scores, ALPHAS, grad)
 
-    # close to 1, where bisection cancels, the limit: weights are off by no more than about ε log² p
+    # close to α = 1, where bisection cancels, use the limit: the error of weights is at most about ε log² p
     expected = entmax_oracle(scores, torch.where(ALPHAS < 1.001, 1.0, ALPHAS))
     limit = torch.where(ALPHAS < 1.001, 8 * (ALPHAS - 1), 0.0)
-    # half a unit in the last place; the interpreter cuts bfloat16 off
+    # half a unit in the last place; the interpreter truncates bfloat16
     rounding = torch.finfo(dtype).eps * (0.5 if dtype != torch.bfloat16 else 1.0)
     least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     assert_within(weights, expected, rounding * expected + least + 1e-6 + limit, "weights")
     assert (weights[:, 10] == 0).all() and (dz[:, 10] == 0).all()
     assert (weights[scores == -INF] == 0).all() and (dz[scores == -INF] == 0).all()
 
-    # The backward has but the rounded weights to start from.
+    # The backward pass starts from the rounded weights.
     exact_dz, exact_da = reference.entmax_backward(weights.double(), ALPHAS, grad.double())
     tolerance = rounding * exact_dz.abs() + least + 1e-5 * grad.double().abs().amax(-1, keepdim=True)
     assert_within(dz, exact_dz, tolerance, "gradient of scores")
@@ -88,7 +88,7 @@ def test_extreme_scores(dtype, backend):
         alpha=(1.0, 1 + 2.0**-20, 1.3, 1.5, 2.0), value=(INF, -INF, NAN), dtype=(torch.float32, torch.float16)
     ),
 )
-def test_an_overflow_in_the_gradient_stays_visible_and_alone(case, backend):
+def test_an_overflow_in_the_gradient_propagates_within_its_row_only(case, backend):
     alpha, value, dtype = case.values()
     scores = torch.tensor([[0.1, 0.0, -0.2, -90.0], [0.3, 0.2, -INF, 0.0], [-INF] * 4]).to(dtype)
     grad = torch.randn(3, 4).to(dtype)
@@ -99,7 +99,7 @@ def test_an_overflow_in_the_gradient_stays_visible_and_alone(case, backend):
 
 
 @pytest.mark.parametrize("case", each_once(alpha=(1.0, 1.3, 1.5, 2.0), dtype=DTYPES))
-def test_a_nan_among_the_weights_stays_visible_whatever_the_gradient(case, backend):
+def test_a_nan_among_the_weights_propagates_with_any_gradient(case, backend):
     alpha, dtype = case.values()
     scores = torch.tensor([[0.0, NAN, 1.0], [INF, 0.0, 1.0], [0.3, 0.2, 0.0]]).to(dtype)
     for grad in (torch.randn(3, 3).to(dtype), torch.zeros(3, 3, dtype=dtype)):
@@ -110,7 +110,7 @@ def test_a_nan_among_the_weights_stays_visible_whatever_the_gradient(case, backe
 
 
 def test_a_gradient_too_large_for_half_precision_is_infinite(backend):
-    # for sparsemax w is 1, and a score's gradient g − ḡ: here up to twice the greatest float16
+    # for sparsemax w is 1, and a score's gradient is g − ḡ: here up to twice the largest float16
     greatest = torch.finfo(torch.float16).max
     grad = torch.tensor([[greatest, -greatest, -greatest, -greatest]], dtype=torch.float16)
     _, dz, da = run(backend, torch.zeros(1, 4, dtype=torch.float16), torch.tensor(2.0), grad)
@@ -118,7 +118,7 @@ def test_a_gradient_too_large_for_half_precision_is_infinite(backend):
 
 
 @pytest.mark.parametrize("alpha", (1.0, 1.001, 1.5, 1.7, 2.0))
-def test_the_gradient_is_linear_to_the_bit_in_a_scale_of_the_loss(alpha, backend):
+def test_the_gradient_is_exactly_linear_in_the_scale_of_the_loss(alpha, backend):
     scores, grad = 2 * torch.randn(5, 20), torch.randn(5, 20)
     _, *plain = run(backend, scores, torch.tensor(alpha), grad)
     _, *scaled = run(backend, scores, torch.tensor(alpha), 2.0**40 * grad)

@@ -53,7 +53,7 @@ def test_gradcheck_of_scores_and_alpha(case):
 
 @pytest.mark.parametrize("n", (1, 2, 5, 33))
 def test_gradient_of_alpha_at_one(n):
-    # α < 1 is refused, so the difference is one-sided, (−25 f₀ + 48 f₁ − 36 f₂ + 16 f₃ − 3 f₄)/12h.
+    # α < 1 is not allowed, so the difference is one-sided: (−25 f₀ + 48 f₁ − 36 f₂ + 16 f₃ − 3 f₄)/12h.
     scores = 2 * torch.randn(4, n, dtype=torch.float64)
     g = torch.randn(4, n, dtype=torch.float64)
     step = 5e-4
@@ -83,7 +83,7 @@ def test_gradcheck_per_head():
     assert gradcheck(entmax, (scores, alpha))
 
 
-def test_gradient_of_a_head_at_one_amid_others():
+def test_gradient_of_a_head_at_one_among_others():
     scores, g = torch.randn(2, 2, 3, 4, 5, dtype=torch.float64)
     alpha = float64([1.3, 1.0, 2.0]).view(3, 1, 1).requires_grad_()
     (g * entmax(scores, alpha)).sum().backward()
@@ -101,7 +101,7 @@ def test_gradcheck_of_every_shape_of_alpha(alpha_shape):
 
 
 @pytest.mark.parametrize("alpha", (1.01, 1.5, 2.0))
-def test_gradcheck_of_inputs_that_are_not_contiguous(alpha):
+def test_gradcheck_of_noncontiguous_inputs(alpha):
     base = torch.randn(4, 6, 2, dtype=torch.float64, requires_grad=True)
     alpha = float64(alpha, requires_grad=True)
     for view in (
@@ -168,7 +168,7 @@ def test_against_bisection(case):
         dz_tolerance, da_tolerance = gradient_tolerances(expected, scores, alpha, grad)
         assert_within(weights, expected, weight_tolerance(expected, scores, alpha), f"weights at α = {alpha}")
         assert_within(scores.grad, dz, dz_tolerance, f"gradient of scores at α = {alpha}")
-        # the second: what the oracle itself loses to cancellation
+        # the second term: errors of the oracle by cancellation
         tolerance = da_tolerance.sum() + 1e-15 * rows / max(alpha - 1, 1e-3) ** 2
         assert_within(a.grad, da.sum(), tolerance, f"gradient of α = {alpha}")
 
@@ -252,7 +252,7 @@ def test_against_the_exact_algorithms_of_the_entmax_package(alpha, exact):
 
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, *HALF_TYPES))
 @pytest.mark.parametrize("dim", (0, 1, -1))
-def test_alpha_one_is_softmax_to_the_bit(dtype, dim):
+def test_alpha_one_is_bitwise_softmax(dtype, dim):
     scores = (5 * torch.randn(6, 9, 33)).to(dtype)
     scores[2, 3, 1::2] = -INF
     inside = torch.float32 if dtype in HALF_TYPES else dtype
@@ -261,7 +261,7 @@ def test_alpha_one_is_softmax_to_the_bit(dtype, dim):
         assert torch.equal(entmax(scores, alpha, dim), expected)
 
 
-def test_a_head_at_one_is_softmax_to_the_bit():
+def test_a_head_at_one_is_bitwise_softmax():
     scores = 5 * torch.randn(2, 3, 4, 33)
     weights = entmax(scores, torch.tensor([1.7, 1.0, 1.2]).view(3, 1, 1))
     assert torch.equal(weights[:, 1], torch.softmax(scores[:, 1], -1))
@@ -281,7 +281,7 @@ def test_gradient_of_scores_at_one_is_that_of_softmax():
 
 
 @pytest.mark.parametrize("case", each_once(alpha=(*ALPHAS, *ABOVE_TWO), as_tensor=(False, True)))
-def test_rows_without_any_score(case):
+def test_fully_masked_rows(case):
     alpha, as_tensor = case.values()
     scores = torch.randn(3, 2, 5, dtype=torch.float64)
     scores[0, 1] = scores[2] = -INF
@@ -297,7 +297,7 @@ def test_rows_without_any_score(case):
         assert torch.isfinite(a.grad)
 
 
-def test_only_rows_without_any_score():
+def test_only_fully_masked_rows():
     scores = torch.full((2, 3), -INF, requires_grad=True)
     for alpha in (1.0, 1.5, 3.0):
         a = torch.tensor(alpha, requires_grad=True)
@@ -323,7 +323,7 @@ def test_half_precision_is_computed_in_float32(case):
     tolerance = weight_tolerance(expected, scores.float(), a.detach())
     assert_within(weights, expected, rounding * expected + unit + tolerance, "weights")
 
-    # The backward has but the rounded weights to start from; of these, the same formula in float64.
+    # The backward pass starts from the rounded weights; compare with the same formula in float64.
     eps, p, g = max(alpha - 1, 1e-5), weights.detach().double(), grad.double()
     w = torch.where(p > 0, p.pow(2 - alpha), 0.0)
     centred = g - (g * w).sum(-1, keepdim=True) / w.sum(-1, keepdim=True)
@@ -331,7 +331,7 @@ def test_half_precision_is_computed_in_float32(case):
     terms = torch.where(p > 0, -p * (t + torch.expm1(-t)) / eps**2 * centred, 0.0)
     dz = w * centred
     assert_within(scores.grad, dz, rounding * dz.abs() + unit + 1e-5 * dz.abs().max(), "gradient of scores")
-    # for α = 1, eps stands in for 0, and is off by about as much
+    # for α = 1, eps replaces 0, with an error of about the same size
     assert_within(a.grad, terms.sum(), 2e-5 * terms.abs().sum(), "gradient of α")
 
 
@@ -357,7 +357,7 @@ def test_rows_of_one_element(alpha):
 
 
 @pytest.mark.parametrize("alpha", (1.0, 1.5, 2.0))
-def test_nan_scores_stay_visible(alpha):
+def test_nan_scores_propagate(alpha):
     scores = torch.tensor([[0.0, float("nan")], [0.0, 1.0]])
     for a in (alpha, torch.tensor(alpha)):
         weights = entmax(scores, a)
@@ -373,7 +373,7 @@ def test_alpha_keeps_its_dtype():
         assert weights.dtype == torch.float32 and alpha.grad.dtype == dtype and alpha.grad != 0
 
 
-def test_inputs_stay_as_they_are():
+def test_inputs_are_not_changed():
     scores, alpha = torch.randn(4, 5), torch.full((4, 1), 1.5)
     before = scores.clone(), alpha.clone()
     entmax(scores, alpha)
@@ -408,7 +408,7 @@ def test_alpha_out_of_range_is_named(value):
 
 
 @pytest.mark.parametrize("shape", [(3,), (4,), (3, 1), (2, 1, 1), (1, 1, 1, 1), (3, 1, 4), (1, 3, 1, 1)])
-def test_shape_of_alpha_that_does_not_fit_is_named(shape):
+def test_a_wrong_shape_of_alpha_is_named(shape):
     with pytest.raises(ValueError, match="broadcast") as caught:
         entmax(torch.randn(3, 5, 4), torch.full(shape, 1.5))
     assert str(tuple(shape)) in str(caught.value) and "(3, 5, 4)" in str(caught.value)

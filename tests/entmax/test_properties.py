@@ -1,4 +1,4 @@
-"""What holds for α-entmax of any scores: found by search, not by example."""
+"""Properties of α-entmax for arbitrary scores, found by search."""
 
 import hypothesis
 import pytest
@@ -39,7 +39,7 @@ def test_order_of_scores_is_kept(row, alpha, dtype):
 @search
 @hypothesis.given(ROWS, st.floats(1, 2), st.integers(-64, 64), DTYPES)
 def test_adding_a_constant_changes_nothing(row, alpha, constant, dtype):
-    # whole scores and constants, so that the sum is exact
+    # integer scores and constants make the sum exact
     row = [float(round(x)) for x in row]
     moved = weights_of([x + constant for x in row], alpha, dtype)
     assert torch.equal(moved, weights_of(row, alpha, dtype))
@@ -73,9 +73,9 @@ def test_softmax_has_full_support(row, dtype):
 
 @search
 @hypothesis.given(st.lists(st.floats(-3, 3), min_size=2, max_size=12), st.floats(1.01, 1.95))
-def test_weights_maximise_what_defines_them(row, alpha):
-    # p maximises p·z + H(p), H the Tsallis α-entropy: z_i − p_i^(α−1)/(α−1) is one and the same on the
-    # support, and no less than any score outside (the conditions for an optimum).
+def test_weights_maximise_the_regularised_score(row, alpha):
+    # p maximises p·z + H(p), H the Tsallis α-entropy: z_i − p_i^(α−1)/(α−1) is constant on the support, and
+    # at least as large as any score outside it (the optimality conditions).
     scores = torch.tensor(row, dtype=torch.float64)
     p = entmax(scores, alpha)
     potential = scores - p.pow(alpha - 1) / (alpha - 1)
@@ -116,6 +116,6 @@ def test_scripted_forward_gives_the_same(alphas, dtype, backend):
     scores = torch.randn(3, 2, 4, 9).to(dtype)
     scores[0, 1, 2] = float("-inf")
     alpha = torch.tensor(alphas).view(2, 1, 1)
-    for _ in range(3):  # a scripted function changes as it specialises
+    for _ in range(3):  # a scripted function is optimised in its first calls
         assert torch.equal(scripted(scores, alpha, -1), entmax(scores, alpha))
     assert torch.equal(scripted(scores[:0], alpha, -1), scores[:0])

@@ -1,4 +1,4 @@
-"""Scores laid out as rows, and back."""
+"""Reshaping of scores to rows and back."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from user_dir.entmax.rows import alpha_per_row, as_rows, from_rows, gradient_of_
 
 
 @pytest.mark.parametrize("shape, dim", [((), -1), ((5,), 0), ((2, 3), 0), ((2, 3, 4), 1), ((2, 3, 4), -1)])
-def test_there_and_back(shape, dim):
+def test_from_rows_inverts_as_rows(shape, dim):
     tensor = torch.randn(shape)
     rows = as_rows(tensor, dim)
     assert rows.is_contiguous() and rows.dim() == 2 and rows.numel() == tensor.numel()
@@ -15,7 +15,7 @@ def test_there_and_back(shape, dim):
     assert torch.equal(from_rows(rows, tensor, dim), tensor)
 
 
-def test_no_copy_of_what_lies_in_rows():
+def test_contiguous_rows_are_not_copied():
     tensor = torch.randn(2, 3, 4)
     assert as_rows(tensor, -1).data_ptr() == tensor.data_ptr()
 
@@ -41,7 +41,7 @@ def test_each_row_finds_its_alpha(alpha_shape):
     vector, repeat = alpha_per_row(alpha, scores, -1)
     found = [vector[row // repeat % len(vector)].item() for row in range(24)]
     assert found == alpha.expand(2, 3, 4, 1).flatten().tolist()
-    if alpha_shape != (2, 1, 4, 1):  # all others vary along neighbours only
+    if alpha_shape != (2, 1, 4, 1):  # all others vary along adjacent dimensions only
         assert len(vector) == alpha.numel()
 
 

@@ -1,4 +1,4 @@
-"""The Triton kernels: run on a GPU, or without one in Triton's interpreter; and compiled without a GPU."""
+"""The Triton kernels, run on a GPU or in Triton's interpreter, and compiled without a GPU."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ pytest.importorskip("triton")
 from user_dir.entmax import entmax, op, reference, self_check
 from user_dir.entmax import triton as kernels
 
-# The interpreter computes with numpy, which warns of the infinities that the kernels leave out.
+# The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 ALPHAS = (1.0, 1.001, 1.01, 1.25, 1.5, 1.75, 1.99, 2.0, 2.5, 4.0)
@@ -30,12 +30,12 @@ INF = float("inf")
 
 @pytest.fixture
 def backend():
-    """None to pick: these tests call the kernels themselves."""
+    """Not used: these tests call the kernels directly."""
 
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Every row is a long one, of tiles of 32."""
+    """Makes every row a long one, with tiles of 32."""
     monkeypatch.setattr(kernels, "RESIDENT", 0)
     monkeypatch.setattr(kernels, "TILE", 32)
 
@@ -57,7 +57,7 @@ SCALES = (1e-3, 1.0, 30.0, 1e4)
 
 
 def rows_of(n, dtype, scales):
-    """Rows of several scales, one of ties and one that is half masked."""
+    """Rows of several scales, including ties and a half-masked row."""
     rows = [scale * torch.randn(n, dtype=torch.float64) for scale in scales]
     ties = torch.randn(n, dtype=torch.float64).mul(2).round()
     masked = ties.clone()
@@ -81,10 +81,10 @@ def check_against_bisection(n, dtype, scales=SCALES):
     expected_dz, expected_da, _ = entmax_oracle_gradients(expected, alpha, grad)
     dz_tolerance, da_tolerance = gradient_tolerances(expected, scores, alpha, grad)
     assert_within(weights, expected, weight_tolerance(expected, scores, alpha), "weights")
-    # a score's gradient is a share w of the span; for α > 2 that can be more than 1, and so can its rounding
+    # a score's gradient is a share w of the span; for α > 2 it can exceed 1, and so can its rounding error
     share = torch.where(expected > 0, expected.clamp(min=1e-300).pow(2 - alpha), 0.0).clamp(min=1)
     assert_within(dz, expected_dz, dz_tolerance * share, "gradient of scores")
-    # the second: what the oracle itself loses to cancellation
+    # the second term: errors of the oracle by cancellation
     cancelled = 1e-15 * len(rows) / (alpha - 1).clamp(min=1e-3).square()
     tolerance = da_tolerance.sum((1, 2), keepdim=True) + cancelled
     assert_within(da, expected_da.sum((1, 2), keepdim=True), tolerance, "gradient of α")
@@ -96,7 +96,7 @@ def test_against_bisection(n):
 
 
 @pytest.mark.parametrize("n", (100, 257))
-def test_rows_of_their_own_against_bisection(n):
+def test_single_rows_against_bisection(n):
     check_against_bisection(n, torch.float32, (1.0, 30.0))
 
 
@@ -154,7 +154,7 @@ def test_against_sixty_digits(case):
 
 @pytest.mark.parametrize("alpha", (1 + 2.0**-23, 1 + 1e-7, 1 + 1e-4))
 def test_close_to_softmax_in_float32(alpha):
-    # The oracles above lose all digits to cancellation here; the reference in float64 does not.
+    # The oracles above lose all digits to cancellation here; the float64 reference does not.
     scores = torch.tensor([[1e-3], [1.0], [30.0]]) * torch.randn(3, 100)
     grad = torch.randn_like(scores)
     a = torch.tensor(alpha, dtype=torch.float64)
@@ -172,7 +172,7 @@ def test_alpha_one_is_softmax():
     scores = torch.randn(4, 33) * 5
     scores[2, 1::2] = -INF
     expected = torch.softmax(scores.double(), -1)
-    # the scores' rounding before the exponential, then that of the exponential and of the sum
+    # rounding of the scores before the exponential, then of the exponential and of the sum
     tolerance = expected * (scores.amax(-1, keepdim=True) - scores.clamp(min=-50) + 8) * 2.0**-23
     assert_within(forward(scores, torch.tensor(1.0)), expected, tolerance + 1e-30, "weights")
 
@@ -187,14 +187,15 @@ def test_half_precision_is_computed_in_float32(dtype):
     dz, da = backward(weights, alpha, grad)
     assert weights.dtype == dz.dtype == dtype and da.dtype == torch.float32
 
-    # half a unit in the last place (the interpreter cuts bfloat16 off: a unit); subnormals have a fixed unit
+    # half a unit in the last place (a unit in the interpreter, which truncates bfloat16); subnormals: fixed
+    # unit
     cut_off = DEVICE == "cpu" and dtype == torch.bfloat16
     rounding = torch.finfo(dtype).eps * (1.0 if cut_off else 0.5)
     least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     expected = entmax_oracle(scores.float(), alpha)
     tolerance = weight_tolerance(expected, scores.float(), alpha)
     assert_within(weights, expected, rounding * expected + least + tolerance, "weights")
-    # The backward has but the rounded weights to start from.
+    # The backward pass starts from the rounded weights.
     expected_dz, expected_da = reference.entmax_backward(weights.double(), alpha.double(), grad.double())
     dz_tolerance = rounding * expected_dz.abs() + least + 1e-5 * expected_dz.abs().max()
     assert_within(dz, expected_dz, dz_tolerance, "gradient of scores")
@@ -203,8 +204,8 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 
 @pytest.mark.parametrize("value", (0.5, -1.0, INF, -INF, float("nan")))
-def test_alpha_out_of_range_shows(value):
-    # To raise an error, the host would have to wait for the device at every call.
+def test_alpha_out_of_range_gives_nan(value):
+    # Raising an error would synchronise with the device at every call.
     scores = torch.randn(3, 4, 5)
     weights = forward(scores, torch.tensor([1.5, value, 1.0]).view(3, 1, 1))
     assert weights[1].isnan().all() and weights[[0, 2]].isfinite().all()
@@ -243,7 +244,7 @@ SHAPES = [(), (1,), (3, 1, 1), (4, 1), (2, 3, 4, 1), (2, 1, 1, 1), (2, 1, 4, 1)]
 @pytest.mark.parametrize("case", each_once(shape=SHAPES, dim=(-1, 1)))
 def test_any_shape_of_alpha(case):
     shape, dim = case.values()
-    # with dim 1 the sizes 3 and 5 change places, in scores and α alike
+    # for dim 1, the sizes 3 and 5 are swapped in scores and α
     alpha = 1.1 + torch.rand(shape)
     scores, grad = torch.randn(2, 2, 3, 4, 5)
     if dim == 1:
@@ -278,7 +279,7 @@ def test_no_elements(shape):
     assert weights.shape == dz.shape == shape and da == 0
 
 
-# ------------------------------------------------------------------------- rows out of the ordinary
+# ------------------------------------------------------------------------- special rows
 
 
 def special_rows():
@@ -321,7 +322,7 @@ def test_masked_infinite_and_nan_rows_in_tiles(small_tiles, alpha):
 
 
 @pytest.mark.parametrize("alpha", (1.2, 1.5, 3.0))
-def test_a_row_does_not_see_its_neighbours(alpha):
+def test_a_row_does_not_depend_on_its_neighbours(alpha):
     scores = torch.tensor([1e-3, 1.0, 30.0, 1.0, 100.0, 0.1]).view(-1, 1) * torch.randn(6, 20)
     grad, alpha = torch.randn(6, 20), torch.tensor(alpha)
     weights = forward(scores, alpha)
@@ -333,7 +334,7 @@ def test_a_row_does_not_see_its_neighbours(alpha):
         assert torch.equal(backward(alone, alpha, grad[pair])[0], dz[pair])
 
 
-def test_scores_stay_as_they_are():
+def test_scores_are_not_changed():
     scores, alpha = torch.randn(4, 5, device=DEVICE), torch.tensor(1.5, device=DEVICE)
     before = scores.clone()
     weights = kernels.entmax_forward(scores, alpha)
@@ -343,11 +344,11 @@ def test_scores_stay_as_they_are():
     assert torch.equal(scores, before) and torch.equal(weights, kept) and (grad == 1).all()
 
 
-# ---------------------------------------------------------------------- compiled, without any GPU
+# ---------------------------------------------------------------------- compilation without a GPU
 
 
 def compile_calls(device, calls):
-    """For each call (dtype, shape, α, offset, need_alpha), the kernels that it had to compile."""
+    """For each call (dtype, shape, α, offset, need_alpha), the kernels that had to be compiled."""
     compiled = []
     for dtype, shape, alpha, offset, need_alpha in calls:
         device.loaded.clear()
