@@ -1,4 +1,4 @@
-"""The learnable α: where it starts, how it moves, what is saved."""
+"""The learnable α: initialisation, updates and state."""
 
 import math
 
@@ -21,11 +21,11 @@ def values(module):
     return module().detach().flatten()
 
 
-def test_default_is_that_of_the_paper():
+def test_the_default_is_the_paper_s():
     module = alpha(20000)
     assert module().shape == (20000, 1, 1) and module.a.shape == (20000,)
     torch.testing.assert_close(values(module), 1 + torch.sigmoid(module.a.detach()))
-    # a ~ N(0, 1): mean and standard deviation to five standard errors, and the share within one σ
+    # a ~ N(0, 1): mean and standard deviation to within five standard errors, and the share within one σ
     a = module.a.detach()
     assert abs(a.mean()) < 5 / math.sqrt(20000) and abs(a.std() - 1) < 5 / math.sqrt(40000)
     assert abs((a.abs() < 1).float().mean() - math.erf(math.sqrt(0.5))) < 0.02
@@ -110,7 +110,7 @@ def test_schedule(kind, share, then):
         )
 
 
-def test_a_schedule_may_fall():
+def test_a_schedule_may_decrease():
     module = alpha(
         alpha_schedule="linear", alpha_schedule_start=2.0, alpha_schedule_end=1.2, alpha_schedule_updates=4
     )
@@ -136,7 +136,7 @@ def test_schedule_then_learned_moves_the_parameter_only_afterwards():
     assert module.a.shape == (8,)
     for update in (0, 199):
         module.set_num_updates(update)
-        assert (gradient(module) == 0).all()  # there, but 0: workers exchange a gradient for every parameter
+        assert (gradient(module) == 0).all()  # not None: workers exchange every gradient
     module.set_num_updates(200)
     assert (gradient(module) > 0).all()
 
@@ -155,7 +155,7 @@ def test_schedule_then_learned_moves_the_parameter_only_afterwards():
 def test_never_leaves_its_bounds(low, width, multiplier, dtype, optimizer, lr, a, upwards):
     bounds = {"alpha_min": low, "alpha_max": low + width}
     module = alpha(4, **bounds, alpha_lr_multiplier=multiplier, alpha_freeze_updates=1).to(dtype)
-    kept = torch.nn.Parameter(torch.tensor(a))  # what is learned, in float32, as mixed precision keeps it
+    kept = torch.nn.Parameter(torch.tensor(a))  # the float32 copy that mixed precision trains
     step = optimizer([kept], lr=lr)
     for update in range(4):
         module.set_num_updates(update)
@@ -173,7 +173,7 @@ def test_never_leaves_its_bounds(low, width, multiplier, dtype, optimizer, lr, a
 
 @pytest.mark.parametrize("value", (float("inf"), -float("inf"), 200.0, -200.0))
 @pytest.mark.parametrize("settings", ({}, {"alpha_freeze_updates": 5}))
-def test_where_the_sigmoid_is_flat_the_gradient_is_zero(value, settings):
+def test_the_gradient_is_zero_where_the_sigmoid_is_flat(value, settings):
     module = alpha(3, alpha_min=1.84, alpha_max=1.902, **settings)  # 1.84 + 0.062 is beyond 1.902 in float32
     with torch.no_grad():
         module.a.fill_(value)
@@ -183,7 +183,7 @@ def test_where_the_sigmoid_is_flat_the_gradient_is_zero(value, settings):
         assert torch.equal(gradient(module), torch.zeros(3, dtype=dtype))
 
 
-def test_halved_and_back():
+def test_conversion_to_half_precision_and_back():
     module = alpha(alpha_init=1.0001)
     whole = values(module)
     assert torch.equal(values(module.half().float()), values(module.half()))
@@ -203,13 +203,13 @@ def test_freezing():
 
 
 @pytest.mark.parametrize("then", ("fixed", "learned"))
-def test_state_from_the_midst_of_a_schedule(then):
+def test_state_from_the_middle_of_a_schedule(then):
     settings = {"alpha_schedule": "linear", "alpha_schedule_then": then, **SCHEDULE}
     trained = alpha(**settings)
     trained.set_num_updates(120)
     loaded = alpha(**settings)
     assert not torch.equal(values(loaded), values(trained))
-    loaded.set_num_updates(120)  # as fairseq does with a checkpoint's number of updates
+    loaded.set_num_updates(120)  # as fairseq does when loading a checkpoint
     loaded.load_state_dict(trained.state_dict())
     assert torch.equal(values(loaded), values(trained))
     assert loaded.scheduled_alpha() == pytest.approx(1.1 + 0.7 * 120 / 200)
@@ -226,7 +226,7 @@ def test_learned_state_is_loaded():
 @pytest.mark.parametrize(
     "settings", ({}, {"alpha_schedule": "linear", "alpha_schedule_then": "learned", **SCHEDULE})
 )
-def test_a_state_without_alpha_leaves_it_as_built(settings):
+def test_a_state_without_alpha_keeps_the_initial_value(settings):
     module = alpha(**settings)
     before = values(module)
     state = {"other.weight": torch.ones(1)}
@@ -258,11 +258,11 @@ def test_learning_rate_multiplier_under_adam(multiplier):
     plain = path()
     multiplied = path(alpha_lr_multiplier=multiplier)
     torch.testing.assert_close(multiplied[0], multiplier * plain[0], rtol=1e-2, atol=1e-6)
-    # later steps feel how the gradient changes on the way, a little
+    # later steps are slightly affected by the change of the gradient
     torch.testing.assert_close(multiplied, multiplier * plain, rtol=3e-2, atol=1e-5)
 
 
-def test_parameter_forms_a_group_of_its_own():
+def test_the_parameter_has_its_own_group():
     assert alpha().a.param_group == "alpha"
 
 

@@ -1,4 +1,4 @@
-"""What AlphaConfig accepts, and how it refuses the rest."""
+"""What AlphaConfig accepts and refuses."""
 
 import math
 
@@ -14,7 +14,7 @@ NUMBERS = (
 WHOLE_NUMBERS = ("alpha_freeze_updates", "alpha_schedule_updates")
 WORDS = ("attention_normalizer", "alpha_tying", "alpha_schedule", "alpha_schedule_then")
 
-# settings, and what the message must name: fields, then values
+# settings, and what the message must contain: fields, then values
 REFUSED = [
     (
         {"attention_normalizer": "relu"},
@@ -68,7 +68,7 @@ def test_refused_with_field_and_value(settings, named):
 
 
 def wrong_types():
-    """As YAML gives them: a number in quotes, yes/no, a list, a mapping, nothing after the colon."""
+    """As read from YAML: a quoted number, yes/no, a list, a mapping, nothing after the colon."""
     for names, kind, values in (
         (NUMBERS, "a number", ("1.5", True, [1.5], {"value": 1.5})),
         (WHOLE_NUMBERS, "an integer", ("5", False, 2.5, [3], None)),
@@ -98,7 +98,7 @@ def test_only_optional_numbers_may_be_missing(name):
     [
         {"fixed_alpha": 1.0},
         {"fixed_alpha": 2.5},
-        {"fixed_alpha": 2},  # as YAML gives a number without a point
+        {"fixed_alpha": 2},  # as YAML reads a number without a decimal point
         {"alpha_min": 1.01, "alpha_max": 4.0},
         {"alpha_init": 1.999},
         {"alpha_init_std": 0.0},

@@ -19,7 +19,7 @@ TOLERANCE = {torch.float64: {"rtol": 0, "atol": 1e-12}, torch.float32: {"rtol": 
 
 @pytest.fixture(autouse=True, params=("dense", "fused"))
 def backend(request, monkeypatch):
-    """What computes it; the fused kernel takes all that it can, however few the queries are."""
+    """The backend; the fused kernel is used whenever possible, even for few queries."""
     if request.param == "dense":
         monkeypatch.setattr(cpu, "supports", lambda *args: "not asked for")
     else:
@@ -30,7 +30,7 @@ def backend(request, monkeypatch):
 
 @pytest.fixture
 def fused_calls(monkeypatch):
-    """A list with an entry for each call that came to the fused kernel."""
+    """A list with an entry for each call of the fused kernel."""
     calls = []
     fused = cpu.fused_attention
     monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append(1) or fused(*args))
@@ -43,7 +43,7 @@ def inputs(queries, keys, batch=2, heads=3, dim=4, dtype=torch.float64):
 
 
 def attention_by_loops(q, k, v, alpha, padding=None, mask=None, causal=False):
-    """Each score by itself, in float64, and the oracle's entmax of them."""
+    """Computes each score separately in float64, and applies the entmax oracle."""
     batch, heads, queries, dim = q.shape
     keys = k.size(2)
     scores = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
@@ -189,7 +189,7 @@ def test_at_alpha_one_equals_torch(alpha, causal):
 
 
 def test_dropout_drops_weights_and_scales_the_rest():
-    # Each value is a unit vector, so that the output is the row of weights that were used.
+    # Values are unit vectors, so the output is the row of weights that were used.
     q, k, _ = inputs(64, 50)
     v = torch.eye(50, dtype=torch.float64).expand(2, 3, 50, 50)
     output, weights = attention(q, k, v, ALPHAS, dropout=0.3, need_weights=True)
@@ -241,7 +241,7 @@ NO_MASKS = (torch.int8, torch.int64, torch.uint8, torch.complex64)
 @pytest.mark.parametrize("shape", ((2, 3), (1, 3), (2, 3, 2, 3)))
 @pytest.mark.parametrize("alpha", (1.0, 1.5, ALPHAS))
 def test_a_mask_of_integers_is_refused(dtype, shape, alpha, backend):
-    """Of int64 torch filled it with −∞ and overflowed; dense attention added it to the scores."""
+    """Torch would overflow filling an int64 mask with −∞, and dense attention would add it to the scores."""
     q, k, v = inputs(2, 3)
     mask = torch.ones(shape).to(dtype)
     wanted = rf"attn_mask must be boolean .* or floating .*, not {dtype}; convert it with \.bool\(\)"

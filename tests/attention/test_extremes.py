@@ -1,4 +1,4 @@
-"""Attention with scores and gradients at the ends of what their types can hold, whatever computes it."""
+"""Attention with extreme but representable scores and gradients, for each implementation."""
 
 import pytest
 import torch
@@ -8,12 +8,12 @@ from user_dir.attention import Alpha, AlphaConfig, cpu
 from user_dir.attention.dense import dense_attention
 from user_dir.modules import EntmaxMultiheadAttention
 
-# The interpreter of Triton computes with numpy, which warns of infinities.
+# Triton's interpreter computes with numpy, which warns about infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 DTYPES = (torch.float32, *HALF_TYPES)
 ALPHAS = torch.tensor([1.0, 1 + 2.0**-20, 1.3, 1.7, 2.0]).view(-1, 1, 1)
-# Greatest error as a share of the greatest entry; the interpreter cuts bfloat16 off, where a GPU rounds.
+# Largest error relative to the largest entry; the interpreter truncates bfloat16, while a GPU rounds.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 MASK = torch.zeros(2, 7, dtype=torch.bool)
 MASK[1, 5:] = True
@@ -46,7 +46,7 @@ def attend(request, monkeypatch):
 
 
 def inputs(dtype, magnitude=1.0):
-    """Queries, keys, values of two sentences; powers of two in the former two make scores exact."""
+    """Queries, keys, values of two sentences; powers of two in queries and keys make scores exact."""
     q = magnitude * 2.0 ** torch.randint(-2, 1, (2, 5, 6, 4))
     k = magnitude * 2.0 ** torch.randint(-2, 1, (2, 5, 7, 4)) * torch.randn(2, 5, 7, 4).sign()
     return q.to(dtype), k.to(dtype), torch.randn(2, 5, 7, 4).to(dtype)
@@ -65,7 +65,8 @@ def test_small_and_large_scores(dtype, magnitude, attend):
     grad = torch.randn_like(q)
     found = attend(q, k, v, ALPHAS, MASK, grad)
     expected = in_float64(q, k, v, ALPHAS, MASK, grad)
-    # λ has a float32's digits beside scores of up to 2 magnitude²; terms of α's gradient may cancel
+    # λ has the precision of float32 relative to scores of up to 2 magnitude²; terms of α's gradient may
+    # cancel
     tolerance = max(TOLERANCE[dtype], 2.0**-26 * magnitude**2)
     for name, actual, exact in zip(("output", "q", "k", "v", "alpha"), found, expected):
         assert actual.isfinite().all(), name
@@ -74,8 +75,8 @@ def test_small_and_large_scores(dtype, magnitude, attend):
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
-def test_scores_beside_which_one_is_nothing(dtype, attend):
-    # z − λ must be taken before it is multiplied and added to: each query's weight is all on its one best key
+def test_scores_so_large_that_adding_one_has_no_effect(dtype, attend):
+    # z − λ must be computed before multiplying and adding: each query attends only to its single best key
     q, k, v = (torch.randn(2, 5, n, 4) for n in (6, 7, 7))
     q, k, v = ((1e4 * q).to(dtype), (1e4 * k).to(dtype), v.to(dtype))
     grad = torch.randn_like(q)
@@ -87,7 +88,7 @@ def test_scores_beside_which_one_is_nothing(dtype, attend):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_sentence_that_is_all_padding_adds_nothing(dtype, attend):
+def test_a_fully_padded_sentence_contributes_nothing(dtype, attend):
     q, k, v = inputs(dtype)
     grad = torch.randn_like(q)
     mask = MASK.clone()
@@ -101,7 +102,7 @@ def test_a_sentence_that_is_all_padding_adds_nothing(dtype, attend):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, attend):
+def test_an_overflow_in_the_gradient_propagates_within_its_sentence_only(dtype, attend):
     q, k, v = inputs(dtype)
     grad = torch.randn_like(q)
     grad[1, :, 3, 2] = float("inf")
@@ -112,7 +113,7 @@ def test_an_overflow_in_the_gradient_stays_visible_and_alone(dtype, attend):
     assert all(tensor[0].isfinite().all() for tensor in (dq, dk, dv)) and dq[1, :, :3].isfinite().all()
 
 
-def test_a_nan_in_a_query_stays_visible_and_in_its_head(attend):
+def test_a_nan_in_a_query_propagates_within_its_head_only(attend):
     q, k, v = inputs(torch.float32)
     q[1, 2, 3, 0] = float("nan")
     output, dq, dk, dv, da = attend(q, k, v, ALPHAS, MASK, torch.zeros_like(q))
@@ -126,7 +127,7 @@ def test_a_nan_in_a_query_stays_visible_and_in_its_head(attend):
 
 
 @pytest.mark.parametrize("inside", HALF_TYPES)
-def test_alpha_and_weights_are_of_float32_under_autocast(inside):
+def test_alpha_and_weights_are_float32_under_autocast(inside):
     module = EntmaxMultiheadAttention(16, 4, self_attention=True)
     module.alpha = Alpha(4, AlphaConfig(alpha_init=1.0001))
     x, mask = torch.randn(9, 2, 16), torch.zeros(2, 9, dtype=torch.bool)
@@ -140,6 +141,6 @@ def test_alpha_and_weights_are_of_float32_under_autocast(inside):
     assert q.dtype == output.dtype == inside and module.alpha.a.grad.isfinite().all()
     q, k, v = (y.view(9, 2, 4, 4).permute(1, 2, 0, 3).double() for y in (q, k, v))
     _, exact = dense_attention(q, k, v, alpha.double(), mask, need_weights=True)
-    # scores are rounded to half precision, weights again
+    # scores are rounded to half precision, and weights again
     rounding = 4 * torch.finfo(inside).eps
     torch.testing.assert_close(weights.transpose(0, 1).double(), exact, rtol=rounding, atol=rounding)

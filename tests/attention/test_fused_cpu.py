@@ -1,4 +1,4 @@
-"""The fused kernel for the CPU against attention that materialises its weights."""
+"""The fused CPU kernel against dense attention."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def backend(monkeypatch):
 
 
 def projections(length, head_dim, dtype, batch=3, heads=7):
-    """(B, H, T, D) as a model has it: a view of what a linear layer gave as (T, B, H·D)."""
+    """(B, H, T, D) as in a model: a view of a linear layer's output (T, B, H·D)."""
     leaf = (1.5 * torch.randn(length, batch, heads * head_dim)).to(dtype).requires_grad_()
     return leaf, leaf.view(length, batch, heads, head_dim).permute(1, 2, 0, 3)
 
@@ -59,7 +59,7 @@ def test_outputs_weights_and_gradients(case):
     (q, split_q), (k, split_k), (v, split_v) = (
         projections(n, head_dim, dtype) for n in (queries, keys, keys)
     )
-    # α above 2 moves edge weights without bound, so in single precision it is left to the row kernel's tests
+    # For α > 2 edge weights change arbitrarily fast; in single precision the row kernel's tests cover this.
     alphas = torch.tensor(ALPHAS).clamp(max=2.0 if dtype == torch.float32 else 3.0)
     alpha = alphas.to(dtype).view(-1, 1, 1).requires_grad_()
     masks = (padding(case["pad"], keys), extra(case["mask"], queries, keys, dtype), case["causal"])
@@ -93,7 +93,7 @@ def test_what_needs_no_gradient_gets_none():
 
 
 @pytest.mark.parametrize("value", (float("nan"), INF))
-def test_broken_scores_stay_visible_and_alone(value):
+def test_invalid_scores_propagate_within_their_row_only(value):
     q, k, v = (projections(20, 8, torch.float32)[1].detach().clone() for _ in range(3))
     q[1, 2, 18, 3] = value
     output, _ = attention(q, k, v, torch.tensor(1.5))
@@ -111,7 +111,7 @@ def test_gradcheck():
     )
 
 
-def test_any_number_of_threads_gives_the_same_to_the_bit():
+def test_results_are_bitwise_independent_of_the_number_of_threads():
     leaves = [projections(50, 16, torch.float32, batch=8) for _ in range(3)]
     alpha = torch.tensor(ALPHAS).view(-1, 1, 1).requires_grad_()
     results, threads = [], torch.get_num_threads()
@@ -127,15 +127,15 @@ def test_any_number_of_threads_gives_the_same_to_the_bit():
         assert all(torch.equal(a, b) for a, b in zip(result, results[0]))
 
 
-def test_reads_and_writes_where_the_model_has_it():
+def test_reads_and_writes_the_memory_layout_of_the_model():
     _, split = projections(12, 8, torch.float32)
     output, _ = cpu.fused_attention(split, split, split, 1.5)
-    assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as the output projection takes it
+    assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
 
 
 @pytest.fixture
 def taken(monkeypatch):
-    """What computed each attention since: ``fused`` or ``dense``."""
+    """The implementation of each attention call since: ``fused`` or ``dense``."""
     calls = []
     fused, dense = cpu.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
@@ -158,10 +158,10 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("reason", NOT_TAKEN)
-def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, taken):
+def test_auto_falls_back_to_dense_and_fused_gives_the_reason(reason, taken):
     q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
     given = {"query": q, "key": k, "value": v, "alpha": torch.tensor(1.5), **NOT_TAKEN[reason]}
-    if reason != "not torch.float32 and torch.float64":  # which torch does not multiply either
+    if reason != "not torch.float32 and torch.float64":  # torch cannot multiply these either
         attention(**given)
         assert taken == ["dense"]
     with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
@@ -169,7 +169,7 @@ def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, taken):
     assert reason in str(caught.value) and "fused" not in taken
 
 
-def test_the_backend_that_is_asked_for(taken, monkeypatch):
+def test_the_requested_backend_is_used(taken, monkeypatch):
     q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
     for backend in ("auto", "fused", "dense"):
         attention(q, k, v, torch.tensor(1.5), backend=backend)
@@ -184,13 +184,13 @@ def test_the_backend_that_is_asked_for(taken, monkeypatch):
         attention(q, k, v, 1.5, backend="fused")
 
 
-def test_auto_takes_the_faster_one(taken, monkeypatch):
+def test_auto_uses_the_faster_one(taken, monkeypatch):
     q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
     attention(q, k, v, 1.0)
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 7)
     attention(q, k, v, 1.5)
     assert taken == ["dense", "dense"]
-    for alpha in (1.0, 1.5):  # but takes both if it is asked to
+    for alpha in (1.0, 1.5):  # but uses the fused kernel on request
         fused, _ = attention(q, k, v, alpha, backend="fused")
         torch.testing.assert_close(fused, attention(q, k, v, alpha, backend="dense")[0], rtol=0, atol=1e-5)
     assert taken[2:] == ["fused", "dense"] * 2

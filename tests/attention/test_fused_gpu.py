@@ -1,4 +1,4 @@
-"""The fused kernels for GPUs: run on one, or without one in Triton's interpreter; and compiled for one."""
+"""The fused GPU kernels, run on a GPU or in Triton's interpreter, and compiled without a GPU."""
 
 import logging
 from types import SimpleNamespace
@@ -14,33 +14,33 @@ from user_dir.attention import attention, cpu, op
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
 
-# The interpreter computes with numpy, which warns of the infinities that the kernels leave out.
+# The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 ALPHAS = (1.0, 1.05, 1.5, 1.9, 2.0)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF = float("inf")
-# Greatest error as a share of the greatest entry. In half precision weights and the gradients of scores are
-# rounded before they are multiplied; the interpreter cuts bfloat16 off, where a GPU rounds.
+# Largest error relative to the largest entry. In half precision, weights and gradients of scores are rounded
+# before multiplication; the interpreter truncates bfloat16, while a GPU rounds.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 @pytest.fixture(autouse=True)
 def oracle(monkeypatch):
-    """What is compared with: plain torch in float64."""
+    """The oracle: plain torch in float64."""
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
 
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """Rows of more than 16 keys are long ones, of tiles of 16."""
+    """Makes rows of more than 16 keys long ones, with tiles of 16."""
     for name in ("RESIDENT", "TILE"):
         monkeypatch.setattr(kernels, name, 16)
     monkeypatch.setattr(kernels, "ONE_KERNEL", dict.fromkeys(kernels.ONE_KERNEL, 16))
 
 
 def projections(queries, keys, head_dim, dtype=torch.float32, heads=5, count=2):
-    """Leaves (T, B, H·D) as a linear layer gives them, and their views (B, H, T, D)."""
+    """Leaves (T, B, H·D) as output by a linear layer, and their views (B, H, T, D)."""
     leaves, views = [], []
     for length in (queries, keys, keys):
         leaf = (1.5 * torch.randn(length, count, heads * head_dim)).to(DEVICE, dtype).requires_grad_()
@@ -50,7 +50,7 @@ def projections(queries, keys, head_dim, dtype=torch.float32, heads=5, count=2):
 
 
 def padding(kind, keys, count=2):
-    """None; or the first sentence is as long as all, the second half of it, or (``all``) nothing."""
+    """None, or: the first sentence has full length, the second half of it, or (``all``) nothing."""
     if kind is None:
         return None
     visible = {"left": keys - keys // 2, "right": keys - keys // 2, "all": 0}[kind]
@@ -59,7 +59,7 @@ def padding(kind, keys, count=2):
 
 
 def kept_weights(queries, keys, dropout, seed, heads=5, count=2):
-    """The mask (B, H, T, S) that dropout draws: seen where weights are alike and values are unit vectors."""
+    """The mask (B, H, T, S) drawn by dropout, made visible by equal weights and unit vectors as values."""
     q = torch.zeros(count, heads, queries, max(16, keys), device=DEVICE)
     v = torch.eye(keys, q.size(3), device=DEVICE).expand(count, heads, keys, -1)
     torch.manual_seed(seed)
@@ -68,7 +68,7 @@ def kept_weights(queries, keys, dropout, seed, heads=5, count=2):
 
 
 def in_float64(views, alpha, mask=None, causal=False, kept=None, dropout=0.0):
-    """Output of dense attention, with a given mask in the place of dropout."""
+    """Output of dense attention with a given mask instead of dropout."""
     output, weights = dense_attention(*views, alpha, mask, None, causal, need_weights=True)
     return output if kept is None else (weights * kept / (1 - dropout)) @ views[2]
 
@@ -93,7 +93,7 @@ def check(queries, keys, head_dim, pad=None, causal=False, dropout=0.0, dtype=to
     for name, actual, other in zip(("query", "key", "value"), grads, as_leaves):
         assert actual.dtype == dtype
         close(f"gradient of {name}", actual, other, TOLERANCE[dtype])
-    # all that α's gradient is made of is in float32, whatever the inputs are
+    # all terms of α's gradient are in float32, whatever the dtype of the inputs
     close("gradient of α", grads[3], expected_grads[3], 1e-5 if dtype == torch.float32 else 1e-3)
 
 
@@ -177,7 +177,7 @@ def test_finite_difference_in_alpha():
     def value(alpha):
         return (kernels.fused_attention(*views, alpha)[0].double() * grad).sum((0, 2, 3))
 
-    # where the support changes within the step, the difference is not the gradient
+    # if the support changes within the step, the finite difference is not the gradient
     alpha = torch.tensor([1.02, 1.1, 1.25, 1.4, 1.5], device=DEVICE).view(-1, 1, 1).requires_grad_()
     value(alpha).sum().backward()
     step = 1e-2
@@ -210,11 +210,11 @@ def test_one_alpha_for_all_heads():
     torch.testing.assert_close(grads[2], grads[1].sum())
 
 
-# ---------------------------------------------------------------------------------- rows out of the ordinary
+# ---------------------------------------------------------------------------------- special rows
 
 
 @pytest.mark.parametrize("long", (False, True))
-def test_a_broken_query_stays_visible_and_alone(long, request):
+def test_an_invalid_query_propagates_within_its_row_only(long, request):
     if long:
         request.getfixturevalue("small_tiles")
     _, views = projections(18, 20, 16)
@@ -233,7 +233,7 @@ def test_alpha_out_of_range():
     assert output.isnan().all()
 
 
-def test_padding_in_the_midst():
+def test_padding_in_the_middle():
     _, views = projections(6, 20, 16)
     mask = torch.zeros(2, 20, dtype=torch.bool, device=DEVICE)
     mask[0, 3::2] = True
@@ -243,17 +243,17 @@ def test_padding_in_the_midst():
 
 
 def test_any_layout():
-    together = torch.randn(9, 2, 3, 3, 16, device=DEVICE)  # (T, B, 3, H, D): queries, keys, values in one
+    together = torch.randn(9, 2, 3, 3, 16, device=DEVICE)  # (T, B, 3, H, D): queries, keys, values
     q, k, v = together.unbind(2)
     q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
     expected, _ = kernels.fused_attention(*(x.contiguous() for x in (q, k, v)), 1.4)
     assert torch.equal(kernels.fused_attention(q, k, v, 1.4)[0], expected)
     backwards = [x.flip(3).transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k)]
     close("output", kernels.fused_attention(*backwards, v, 1.4)[0], expected.double(), 1e-5)
-    assert expected.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as the output projection takes it
+    assert expected.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
 
 
-def test_the_same_to_the_bit_each_time(small_tiles):
+def test_results_are_bitwise_reproducible(small_tiles):
     leaves, views = projections(18, 20, 16, heads=1, count=1)
     alpha = torch.full((1, 1, 1), 1.4, device=DEVICE).requires_grad_()
     results = []
@@ -264,11 +264,11 @@ def test_the_same_to_the_bit_each_time(small_tiles):
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-def test_dropout_drops_the_share_it_should():
+def test_dropout_drops_the_expected_share():
     kept = kept_weights(60, 64, 0.3, seed=1, count=3)
     count = kept.numel()
     assert abs(kept.float().mean().item() - 0.7) < 5 * (0.3 * 0.7 / count) ** 0.5
-    # neighbours along each dimension agree as often as strangers do
+    # neighbours along each dimension agree as often as distant entries
     for dim in range(4):
         same = (kept.narrow(dim, 1, kept.size(dim) - 1) == kept.narrow(dim, 0, kept.size(dim) - 1)).float()
         assert abs(same.mean().item() - 0.58) < 6 * (0.58 * 0.42 / same.numel()) ** 0.5
@@ -280,7 +280,7 @@ def test_dropout_drops_the_share_it_should():
 
 @pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
 @pytest.mark.parametrize("keys", (1, 20, 40))
-def test_a_step_of_decoding(keys, dtype):
+def test_a_decoding_step(keys, dtype):
     _, views = projections(1, keys, 24, dtype)
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
     mask = padding("right", keys)
@@ -292,15 +292,15 @@ def test_a_step_of_decoding(keys, dtype):
     assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
     close("output", output, expected, TOLERANCE[dtype])
     close("weights", weights, expected_weights, TOLERANCE[dtype])
-    assert not kernels.is_step(*views, alpha, 0.0)  # with gradients
+    assert not kernels.is_step(*views, alpha, 0.0)  # gradients are enabled
 
 
-# ------------------------------------------------------------------------------------ what takes which path
+# ------------------------------------------------------------------------------------ routing
 
 
 @pytest.fixture
 def routed(monkeypatch):
-    """Attention as it takes its way on a GPU; a list of what came to fused kernels and to dense attention."""
+    """Attention routed as on a GPU; a list of the calls of the fused kernels and of dense attention."""
     taken = []
     fused, dense = kernels.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
@@ -334,7 +334,7 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("reason", NOT_TAKEN)
-def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, routed, caplog):
+def test_auto_falls_back_to_dense_and_fused_gives_the_reason(reason, routed, caplog):
     _, (q, k, v) = projections(6, 6, 16, heads=3)
     given = {"query": q, "key": k, "value": v, "alpha": 1.5, **NOT_TAKEN[reason]}
     given = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in given.items()}
@@ -342,13 +342,13 @@ def test_auto_leaves_the_rest_to_dense_and_fused_says_why_not(reason, routed, ca
     for _ in range(3):
         attention(**given)
     assert routed == ["dense"] * 3
-    assert len(caplog.records) == 1 and reason in caplog.text  # told once
+    assert len(caplog.records) == 1 and reason in caplog.text  # logged once
     with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
         attention(**given, backend="fused")
     assert reason in str(caught.value) and len(routed) == 3
 
 
-def test_the_backend_that_is_asked_for(routed):
+def test_the_requested_backend_is_used(routed):
     _, (q, k, v) = projections(6, 6, 16, heads=3)
     for backend in ("auto", "fused", "dense"):
         attention(q, k, v, 1.5, backend=backend)
@@ -387,7 +387,7 @@ def train(backend):
 @pytest.mark.slow
 def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     fused = train("auto")
-    assert routed == ["fused"] * 3 * (UPDATES + 1)  # validation, too
+    assert routed == ["fused"] * 3 * (UPDATES + 1)  # including validation
     dense = train("dense")
     assert set(routed[3 * (UPDATES + 1) :]) == {"dense"}
     monkeypatch.undo()
@@ -397,7 +397,7 @@ def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     torch.testing.assert_close(torch.tensor(native), torch.tensor(dense), rtol=1e-4, atol=0)
 
 
-def test_steps_of_decoding_take_the_fused_path(routed):
+def test_decoding_steps_are_fused(routed):
     model, sample = model_of("auto")
     model.eval()
     with torch.no_grad():
@@ -411,17 +411,17 @@ def test_steps_of_decoding_take_the_fused_path(routed):
     routed.clear()
     with torch.no_grad():
         full, full_extra = model.decoder(previous, encoder_out=encoder_out)
-    # the weights that are returned are those of the last layer's context attention
+    # the returned weights are those of the last layer's context attention
     assert routed == ["fused", "dense"]
     torch.testing.assert_close(step[:, 0], full[:, 2], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(extra["attn"][0][:, 0], full_extra["attn"][0][:, 2], rtol=1e-4, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------ compiled, without any GPU
+# ------------------------------------------------------------------------------ compilation without a GPU
 
 
 def compile_calls(device, calls):
-    """For each call (dtype, B, H, T, S, D, options), the kernels that it had to compile."""
+    """For each call (dtype, B, H, T, S, D, options), the kernels that had to be compiled."""
     compiled = []
     for dtype, count, heads, queries, keys, head_dim, options in calls:
         device.loaded.clear()
@@ -492,7 +492,7 @@ def test_less_shared_memory_is_enough_for_a_smaller_head_dimension(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("capability", (80, 90))
 def test_every_kernel_compiles(tmp_path, capability):
-    # the deepest of each bucket, which could be short of shared memory; long rows share some of it
+    # the largest of each bucket, which could exceed shared memory; long rows share part of it
     calls = [["bfloat16", 1, 1, n, n, 128, {"padded": True, "dropout": 0.1}] for n in (16, 64, 128, 256, 300)]
     calls += [["float32", 1, 1, n, n, 128, {"padded": True}] for n in (128, 256, 300)]
     expected = [*[SHORT] * 3, MIDDLE, LONG[:1], MIDDLE, SHORT[:1], LONG[:1]]

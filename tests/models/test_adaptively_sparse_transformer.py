@@ -1,4 +1,4 @@
-"""The whole model: against stock fairseq at α = 1, and for what α adds to it."""
+"""The whole model: equal to stock fairseq at α = 1, and the additions of α."""
 
 import io
 
@@ -10,7 +10,7 @@ from helpers import MODEL_TOLERANCE, batch, build, loss
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.modules import EntmaxMultiheadAttention
 
-# both with norms first, which only ours has by default
+# both pre-norm, which is only our default
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 HEADS = {"encoder_self": 4, "decoder_self": 2, "decoder_context": 2}
 
@@ -77,7 +77,7 @@ def test_at_alpha_one_equals_stock(flags, left_pad):
         "--decoder-embed-dim 8 --decoder-output-dim 12",
     ),
 )
-def test_flags_of_stock_work_as_there(flags):
+def test_stock_flags_work_as_in_stock(flags):
     ours, theirs = build(f"--attention-normalizer softmax {flags}", seed=2), stock(flags, seed=3)
     ours.load_state_dict(theirs.state_dict(), strict=True)
     torch.testing.assert_close(loss(ours, batch()), loss(theirs, batch()), **MODEL_TOLERANCE)
@@ -137,13 +137,13 @@ ALPHA_FLAGS = (
 
 
 @pytest.mark.parametrize("flags", ALPHA_FLAGS)
-def test_models_that_differ_in_alpha_start_alike(flags):
+def test_models_that_differ_in_alpha_have_equal_initial_weights(flags):
     state, plain = build(flags).state_dict(), stock().state_dict()
     for name, value in plain.items():
         assert torch.equal(state[name], value), name
 
 
-def test_seed_decides_alpha():
+def test_the_seed_determines_alpha():
     first, same, other = build(seed=5).alphas(), build(seed=5).alphas(), build(seed=6).alphas()
     for name in ATTENTION_TYPES:
         assert torch.equal(torch.stack(first[name]), torch.stack(same[name]))
@@ -180,7 +180,7 @@ def test_tied_gradient_is_the_sum_over_heads():
     torch.testing.assert_close(gradient("layer"), gradient("none"), rtol=1e-6, atol=1e-9)
 
 
-def test_types_of_their_own():
+def test_settings_per_attention_type():
     model = build(
         "--encoder-self-fixed-alpha 1.2 --decoder-self-alpha-init 1.6 "
         "--decoder-context-attention-normalizer softmax"
@@ -211,7 +211,8 @@ def test_without_context_attention():
     loss(model, batch()).backward()
 
 
-# ------------------------------------------------------------------------------------------- at work
+# ------------------------------------------------------------------------------------------- training and
+# decoding
 
 
 def test_every_alpha_learns():
@@ -236,7 +237,7 @@ def test_gradient_of_alpha_is_that_of_the_loss():
                 values.append(loss(model, batch()).item())
                 parameter[head] -= sign * step
         difference = (values[0] - values[1]) / (2 * step)
-        # α itself is in float32, and the 1e-7 of its rounding is seen through a step of 1e-3
+        # α is in float32; its rounding of 1e-7 shows through a step of 1e-3
         assert parameter.grad[head].item() == pytest.approx(difference, rel=1e-3)
 
 
@@ -317,7 +318,7 @@ def test_scripted_gives_the_same(flags):
             torch.testing.assert_close(candidate(*given)[0], expected, **MODEL_TOLERANCE)
 
 
-# -------------------------------------------------------------------------- updates and what is told
+# -------------------------------------------------------------------------- updates and logging
 
 
 def test_schedule_follows_the_updates():
@@ -330,7 +331,7 @@ def test_schedule_follows_the_updates():
                 torch.testing.assert_close(layer, torch.full_like(layer, value), rtol=0, atol=1e-6)
     trained, loaded = build(flags), build(flags)
     trained.set_num_updates(4)
-    loaded.set_num_updates(4)  # as fairseq does with a checkpoint's number of updates
+    loaded.set_num_updates(4)  # as fairseq does when loading a checkpoint
     loaded.load_state_dict(trained.state_dict())
     assert torch.equal(loss(loaded, batch()), loss(trained, batch()))
     assert not torch.equal(loss(loaded, batch()), loss(build(flags), batch()))

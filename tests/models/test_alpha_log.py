@@ -1,4 +1,4 @@
-"""The α log over fresh, resumed and broken-off runs."""
+"""The α log over new, resumed and interrupted runs."""
 
 import copy
 import json
@@ -43,7 +43,7 @@ def test_a_line_every_interval_from_update_zero(tmp_path):
     assert path.read_text().endswith("\n")
 
 
-def test_an_update_told_twice_is_written_once(tmp_path):
+def test_an_update_reported_twice_is_written_once(tmp_path):
     path = tmp_path / "alpha.jsonl"
     log = AlphaLog(str(path), 5)
     for update in (0, 0, 5, 5, 5, 10):
@@ -65,7 +65,7 @@ def test_resuming_drops_what_will_be_written_again(tmp_path, resumed_from, kept)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_resuming_without_a_file_begins_one(tmp_path):
+def test_resuming_without_a_file_starts_one(tmp_path):
     path = tmp_path / "alpha.jsonl"
     run(path, 17, 30)
     assert updates(path) == [20, 30]
@@ -82,7 +82,7 @@ def test_resuming_where_the_last_line_is_partial(tmp_path):
 
 
 @pytest.mark.parametrize("cut", ('{"up', "3", "[1]", '"update"', "{}", "\x00\x00", "nonsense"))
-def test_lines_that_are_none_are_dropped(tmp_path, cut):
+def test_invalid_lines_are_dropped(tmp_path, cut):
     path = tmp_path / "alpha.jsonl"
     run(path, 0, 10)
     with path.open("a") as file:
@@ -91,7 +91,7 @@ def test_lines_that_are_none_are_dropped(tmp_path, cut):
     assert updates(path) == [0, 10, 20]
 
 
-def test_training_anew_sets_the_earlier_files_aside(tmp_path):
+def test_new_training_renames_earlier_files(tmp_path):
     path = tmp_path / "alpha.jsonl"
     run(path, 0, 20)
     first = path.read_text()
@@ -103,7 +103,7 @@ def test_training_anew_sets_the_earlier_files_aside(tmp_path):
     assert (tmp_path / "alpha.jsonl.2").read_text() == second
 
 
-def test_resuming_with_the_log_of_another_model_sets_it_aside(tmp_path):
+def test_resuming_with_the_log_of_another_model_renames_it(tmp_path):
     path = tmp_path / "alpha.jsonl"
     run(path, 0, 20)
     log = AlphaLog(str(path), 10)
@@ -114,7 +114,7 @@ def test_resuming_with_the_log_of_another_model_sets_it_aside(tmp_path):
     assert updates(tmp_path / "alpha.jsonl.1") == [0, 10, 20]
 
 
-def test_lines_with_an_update_that_is_no_number_are_dropped(tmp_path):
+def test_lines_with_an_invalid_update_are_dropped(tmp_path):
     path = tmp_path / "alpha.jsonl"
     run(path, 0, 10)
     with path.open("a") as file:
@@ -123,14 +123,14 @@ def test_lines_with_an_update_that_is_no_number_are_dropped(tmp_path):
     assert updates(path) == [0, 10, 20]
 
 
-def test_an_empty_file_is_not_set_aside(tmp_path):
+def test_an_empty_file_is_not_renamed(tmp_path):
     path = tmp_path / "alpha.jsonl"
     path.touch()
     run(path, 0, 10)
     assert updates(path) == [0, 10] and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_path_that_cannot_be_written_is_named(tmp_path):
+def test_an_unwritable_path_is_named(tmp_path):
     (tmp_path / "file").touch()
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -143,7 +143,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
     assert (folder / "kept").exists()
 
 
-def test_a_file_that_goes_away_is_told(tmp_path):
+def test_a_file_that_disappears_is_reported(tmp_path):
     path = tmp_path / "alpha.jsonl"
     log = AlphaLog(str(path), 1)
     log.record(0, ALPHAS)
@@ -153,12 +153,12 @@ def test_a_file_that_goes_away_is_told(tmp_path):
         log.record(1, ALPHAS)
 
 
-def test_the_model_writes_what_it_has(tmp_path):
+def test_the_model_writes_its_alphas(tmp_path):
     path = tmp_path / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 2 --decoder-self-fixed-alpha 1.5")
     model.set_num_updates(0)
     model.state_dict()
-    assert not path.exists()  # loading a checkpoint is no training
+    assert not path.exists()  # loading a checkpoint is not training
     model.train()
     seen = {}
     for update in range(5):
@@ -204,7 +204,7 @@ def test_only_the_first_worker_writes(tmp_path, monkeypatch):
 
 
 def test_the_copy_of_a_model_has_no_log(tmp_path):
-    """fairseq keeps moving averages in a copy, which is told of no update."""
+    """fairseq keeps moving averages in a copy, which is not informed of updates."""
     path = tmp_path / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 1")
     model.after_update(0)

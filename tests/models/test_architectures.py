@@ -1,4 +1,4 @@
-"""Named sizes: those of fairseq's architectures of the same name."""
+"""Architectures have the sizes of fairseq's architectures of the same name."""
 
 import pytest
 from helpers import parse
@@ -20,13 +20,13 @@ def test_equal_stock(size, flags):
 
 
 @pytest.mark.parametrize("size", ("", "_wmt_en_de"))
-def test_decoder_takes_after_encoder_as_in_stock(size):
+def test_decoder_sizes_default_to_the_encoder_s_as_in_stock(size):
     flags = "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128"
     norm = ("encoder_normalize_before", "decoder_normalize_before")
     assert settings(flags, OURS + size, norm) == settings(flags, "transformer" + size, norm)
 
 
-def test_base_is_the_stock_one_with_norms_first():
+def test_base_is_stock_with_pre_norm():
     norm = ("encoder_normalize_before", "decoder_normalize_before")
     assert settings("", OURS, norm) == settings("", "transformer", norm)
     args = parse("", OURS)
@@ -46,7 +46,7 @@ def test_tiny():
 
 
 @pytest.mark.parametrize("size", ("", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big"))
-def test_a_size_that_is_given_stays(size):
+def test_given_sizes_are_kept(size):
     args = parse(
         "--encoder-embed-dim 48 --decoder-embed-dim 96 --encoder-attention-heads 6 --decoder-layers 1",
         OURS + size,

@@ -1,4 +1,4 @@
-"""What computes the model's attention, and who is given its weights."""
+"""The backend of the model's attention, and when its weights are returned."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ native = pytest.mark.skipif(cpu.kernel() is None, reason="no compiler")
 
 @pytest.fixture
 def taken(monkeypatch):
-    """What computed each attention since."""
+    """The implementation of each attention call since."""
     calls = []
     fused, dense = cpu.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
@@ -33,7 +33,7 @@ def taken(monkeypatch):
 @pytest.mark.parametrize(
     "flags, kind", [("", "fused"), ("auto", "fused"), ("fused", "fused"), ("dense", "dense")]
 )
-def test_the_backend_that_is_asked_for(flags, kind, taken):
+def test_the_requested_backend_is_used(flags, kind, taken):
     model = build(f"--attention-backend {flags}" if flags else "")
     value = loss(model, batch())
     assert taken == [kind] * 6
@@ -43,13 +43,13 @@ def test_the_backend_that_is_asked_for(flags, kind, taken):
 def test_unknown_backends_are_refused():
     with pytest.raises(UserError, match=r"--attention-backend 'flash': choose from auto, fused, dense"):
         parse("--attention-backend flash")
-    for value in (3, "", True):  # as YAML may give it
+    for value in (3, "", True):  # as read from YAML
         with pytest.raises(UserError, match="--attention-backend"):
             attention_backend(SimpleNamespace(attention_backend=value))
-    assert attention_backend(SimpleNamespace()) == "auto"  # a checkpoint from before there was the flag
+    assert attention_backend(SimpleNamespace()) == "auto"  # a checkpoint without the flag
 
 
-def test_fused_is_refused_where_there_are_no_fused_kernels(monkeypatch):
+def test_fused_is_refused_without_fused_kernels(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
     with pytest.raises(
@@ -63,18 +63,18 @@ def test_fused_is_refused_where_there_are_no_fused_kernels(monkeypatch):
 
 
 @native
-def test_fused_is_refused_where_its_kernel_does_not_take_the_training():
+def test_fused_is_refused_if_its_kernel_does_not_support_the_training():
     model = build("--attention-backend fused --attention-dropout 0.1").float()
     with pytest.raises(SystemExit, match=r"--attention-backend fused: on the CPU it has no dropout .* auto"):
         model.train()
-    outputs(model.eval())  # which is no training
+    outputs(model.eval())  # evaluation is allowed
     with pytest.raises(SystemExit, match=r"fused: .* not torch\.bfloat16; use --attention-backend auto"):
         build("--attention-backend fused").bfloat16().train()
     build("--attention-backend fused").train()
 
 
 @native
-def test_fused_decodes_step_by_step_and_gives_weights(taken, monkeypatch):
+def test_fused_decodes_step_by_step_and_returns_weights(taken, monkeypatch):
     monkeypatch.undo()  # steps have one query
     sample, found = batch(), []
     for backend in ("fused", "dense"):
@@ -132,16 +132,16 @@ def outputs(model):
 
 def test_weights_are_discarded_in_training_by_fairseq_and_its_validation():
     model = build().train()
-    assert outputs(model).shape == (3, 6, 7)  # of a loop of one's own
+    assert outputs(model).shape == (3, 6, 7)  # in a custom training loop
     model.after_update(1)
     assert outputs(model) is None
     assert outputs(model.eval()) is None
     loaded = build()
-    loaded.set_num_updates(1)  # as when a checkpoint is loaded to translate
+    loaded.set_num_updates(1)  # as when a checkpoint is loaded for translation
     assert outputs(loaded.eval()).shape == (3, 6, 7)
 
 
-def test_weights_are_there_where_alignment_is_trained():
+def test_weights_are_returned_when_alignment_is_trained():
     task = translation_task()
     task.cfg = SimpleNamespace(load_alignments=True)
     model = ARCH_MODEL_REGISTRY[ARCH].build_model(parse(SMALL, ARCH), task).train()
@@ -149,13 +149,13 @@ def test_weights_are_there_where_alignment_is_trained():
     assert outputs(model).shape == (3, 6, 7)
 
 
-def test_only_the_weights_that_are_returned_are_computed(monkeypatch):
+def test_only_returned_weights_are_computed(monkeypatch):
     asked = []
     attention = op.dense_attention
     monkeypatch.setattr(op, "dense_attention", lambda *args: asked.append(args[-1]) or attention(*args))
     model = build("--attention-backend dense").eval()
     outputs(model)
     assert asked == [False] * 5 + [True]
-    model.make_generation_fast_(need_attn="hard")  # as under --print-alignment
+    model.make_generation_fast_(need_attn="hard")  # as with --print-alignment
     outputs(model)
     assert asked == ([False] * 5 + [True]) * 2

@@ -1,4 +1,4 @@
-"""From the command line to the settings of each attention type."""
+"""Conversion of the command line to the settings of each attention type."""
 
 import argparse
 from dataclasses import fields
@@ -31,7 +31,7 @@ VALUES = {
     "alpha_schedule_then": "learned",
     "alpha_lr_multiplier": 5.0,
 }
-# what a schedule needs to be accepted
+# required by a schedule
 COMPANIONS = {"alpha_schedule": "alpha_schedule_updates", "alpha_schedule_updates": "alpha_schedule"}
 
 
@@ -63,7 +63,7 @@ def test_each_flag_for_all_and_for_each_type(field):
             assert getattr(config, field) == (value if attention_type == chosen else default)
 
 
-def test_own_flag_goes_before_the_one_for_all():
+def test_the_flag_of_a_type_overrides_the_general_flag():
     made = configs(
         "--alpha-init 1.2 --decoder-self-alpha-init 1.7 "
         "--alpha-tying layer --decoder-context-alpha-tying none"
@@ -72,7 +72,7 @@ def test_own_flag_goes_before_the_one_for_all():
     assert [config.alpha_tying for config in made.values()] == ["layer", "layer", "none"]
 
 
-def test_own_normalizer_sets_aside_what_only_a_moving_alpha_has():
+def test_the_normalizer_of_a_type_overrides_general_settings_of_alpha():
     made = configs("--fixed-alpha 1.3 --encoder-self-attention-normalizer softmax")
     assert [config.constant for config in made.values()] == [1.0, 1.3, 1.3]
     made = configs(
@@ -92,8 +92,8 @@ def test_every_flag_has_help():
     assert all(action.help for action in parser._actions if "alpha" in action.dest)
 
 
-def test_what_the_command_line_leaves_open_stays_open():
-    # else a default of one flag would hide the other, and one that is stored would hide an architecture's
+def test_flags_that_are_not_given_have_no_value():
+    # otherwise a flag's default would hide the general flag, or an architecture's default
     given = {name for name in vars(parse("")) if "alpha" in name or "normalizer" in name}
     assert given == set()
 
@@ -109,7 +109,7 @@ def test_what_the_command_line_leaves_open_stays_open():
         ("--alpha-log-interval -3", "not -3"),
     ],
 )
-def test_wrong_values_end_the_parsing(flags, named):
+def test_invalid_values_end_the_parsing(flags, named):
     with pytest.raises(UserError) as caught:
         parse(flags)
     assert named in str(caught.value)
@@ -124,7 +124,7 @@ def test_sizes_must_be_positive(side, heads):
 
 @pytest.mark.parametrize("side", ("encoder", "decoder"))
 @pytest.mark.parametrize("heads", (3, 5))
-def test_channels_must_be_shared_out_evenly(side, heads):
+def test_channels_must_be_divisible_by_heads(side, heads):
     with pytest.raises(UserError) as caught:
         parse(f"{SMALL} --{side}-attention-heads {heads}")
     assert f"--{side}-embed-dim 16" in str(caught.value) and f"--{side}-attention-heads {heads}" in str(
@@ -132,7 +132,7 @@ def test_channels_must_be_shared_out_evenly(side, heads):
     )
 
 
-def test_tying_over_the_model_leaves_no_type_its_own_settings():
+def test_tying_over_the_model_excludes_settings_of_a_type():
     for own in (
         "--encoder-self-alpha-init 1.2",
         "--decoder-context-alpha-tying none",
@@ -148,7 +148,7 @@ def test_other_replacements_of_attention_are_refused():
         parse("--encoder-xformers-att-config {}")
 
 
-def test_stock_flags_are_all_there():
+def test_all_stock_flags_exist():
     def names(arch):
         parser = options.get_training_parser()
         return set(vars(options.parse_args_and_arch(parser, ["no-data", "--arch", arch])))
@@ -157,7 +157,7 @@ def test_stock_flags_are_all_there():
     assert missing == set()
 
 
-def test_own_flag_voids_what_contradicts_it():
+def test_the_flag_of_a_type_voids_contradicting_general_flags():
     made = configs("--fixed-alpha 1.5 --encoder-self-alpha-init 1.3")
     assert made["encoder_self"].learned and made["encoder_self"].alpha_init == 1.3
     assert made["decoder_self"].constant == made["decoder_context"].constant == 1.5
@@ -183,8 +183,8 @@ def test_flags_without_effect_are_refused():
 
 
 @pytest.mark.parametrize("cutoff", ("__import__('os')", "[1, abs]", "1000;2"))
-def test_adaptive_softmax_cutoff_is_numbers_and_no_code(cutoff):
-    """fairseq evaluates it, also where it comes from a checkpoint."""
+def test_adaptive_softmax_cutoff_must_be_numbers_not_code(cutoff):
+    """fairseq evaluates it, even from a checkpoint."""
     args = parse(SMALL)
     args.adaptive_softmax_cutoff = cutoff
     with pytest.raises(UserError, match="--adaptive-softmax-cutoff"):

@@ -1,6 +1,6 @@
-"""The model inside what fairseq wraps it in for several workers: no parameter may be left without a gradient.
+"""The model inside fairseq's wrappers for distributed training: every parameter must get a gradient.
 
-One worker is enough for that: torch's wrapper counts the gradients of each worker by itself.
+One worker is enough, because torch's wrapper counts the gradients of each worker separately.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def one_worker(tmp_path):
 
 
 def train(wrapped, model, updates=3):
-    """Some updates without an optimizer; returns the gradients of the last, by parameter name."""
+    """Run some updates without an optimizer; returns the last gradients by parameter name."""
     sample = batch()
     model.train()
     for update in range(updates):
         model.zero_grad()
         model.set_num_updates(update)
-        torch.manual_seed(update)  # LayerDrop: fairseq too sets the seed by the update
+        torch.manual_seed(update)  # for LayerDrop; fairseq also seeds every update
         logits, _ = wrapped(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])
         torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), sample["target"].flatten(), ignore_index=model.encoder.padding_idx
@@ -64,14 +64,14 @@ def assert_same_gradients(gradients, expected) -> None:
 
 
 @pytest.mark.parametrize("flags", VARIANTS)
-def test_torch_s_wrapper_finds_a_gradient_for_every_parameter(one_worker, flags):
+def test_every_parameter_has_a_gradient_in_the_wrapper_of_torch(one_worker, flags):
     model, alone = build(flags), build(flags)
     wrapped = DistributedDataParallel(model, process_group=one_worker)
     assert_same_gradients(train(wrapped, model), train(alone, alone))
 
 
 @pytest.mark.parametrize("flags", ("", "--checkpoint-activations", "--alpha-tying model"))
-def test_layers_may_be_dropped_where_unused_parameters_are_looked_for(one_worker, flags):
+def test_layer_drop_with_find_unused_parameters(one_worker, flags):
     flags = f"{LAYER_DROP} {flags}"
     model, alone = build(flags), build(flags)
     wrapped = DistributedDataParallel(model, process_group=one_worker, find_unused_parameters=True)
@@ -83,7 +83,7 @@ def test_layers_may_be_dropped_where_unused_parameters_are_looked_for(one_worker
 
 
 @pytest.mark.parametrize("flags", (*VARIANTS, LAYER_DROP))
-def test_fairseq_s_wrapper_gives_every_parameter_a_gradient(one_worker, flags):
+def test_every_parameter_has_a_gradient_in_the_wrapper_of_fairseq(one_worker, flags):
     model, alone = build(flags), build(flags)
     settings = Namespace(ddp_backend="legacy_ddp", tpu=False)
     wrapped = DistributedFairseqModel(settings, model, one_worker, torch.device("cpu"))
@@ -92,7 +92,7 @@ def test_fairseq_s_wrapper_gives_every_parameter_a_gradient(one_worker, flags):
     assert_same_gradients(gradients, train(alone, alone))
 
 
-def test_wrapped_models_tell_and_log_the_alpha_of_the_model(one_worker, tmp_path):
+def test_wrapped_models_report_and_log_alpha(one_worker, tmp_path):
     path = tmp_path / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 1 --encoder-self-alpha-init 1.25")
     settings = Namespace(ddp_backend="legacy_ddp", tpu=False)

@@ -1,4 +1,4 @@
-"""The attention module against fairseq's own, and against itself where it decodes step by step."""
+"""The attention module, compared with fairseq's and, in incremental decoding, with itself."""
 
 import io
 from typing import Optional
@@ -34,7 +34,7 @@ def module(kind="self", alpha=None, seed=1, **settings):
 
 
 def learned(kind="self", **settings):
-    """With heads from almost softmax to almost sparsemax."""
+    """Heads from nearly softmax to nearly sparsemax."""
     made = module(kind, AlphaConfig(), **settings)
     with torch.no_grad():
         made.alpha.a.copy_(torch.tensor([-6.0, -1.0, 0.5, 5.0]))
@@ -42,7 +42,7 @@ def learned(kind="self", **settings):
 
 
 def pair(kind, alpha=None, **settings):
-    """Ours at α = 1, and stock fairseq's with the same weights."""
+    """Our module at α = 1 and fairseq's with the same weights."""
     ours = module(kind, alpha, **settings)
     stock = MultiheadAttention(CHANNELS, HEADS, **KINDS[kind], **settings).double()
     stock.load_state_dict(ours.state_dict())
@@ -66,7 +66,7 @@ def padding_mask(side, keys):
 
 
 def with_gradients(attention, query, key, value, **given):
-    """Output and weights, and the gradients of distinct inputs and of all parameters."""
+    """Output, weights, and the gradients of distinct inputs and of all parameters."""
     leaves = {}
     for x in (query, key, value):
         leaves.setdefault(id(x), x.clone().requires_grad_())
@@ -88,7 +88,7 @@ def assert_same(ours, theirs):
     if theirs[1] is not None:
         torch.testing.assert_close(ours[1], theirs[1], check_dtype=False, rtol=1e-6, atol=1e-7)
     assert ours[2].keys() == theirs[2].keys()
-    # where weights were asked for, they are in float32
+    # weights, if requested, are in float32
     close = {"rtol": 1e-9, "atol": 1e-11} if ours[1] is None else {"rtol": 1e-6, "atol": 1e-6}
     for name, gradient in theirs[2].items():
         torch.testing.assert_close(ours[2][name], gradient, **close, msg=lambda m, n=name: f"{n}: {m}")
@@ -97,7 +97,7 @@ def assert_same(ours, theirs):
 # --------------------------------------------------------------------------- at α = 1, stock fairseq
 
 
-# The stock module has two implementations: torch's, and fairseq's own, which knows no bias of the keys.
+# The stock module has two implementations: torch's, and fairseq's, which does not support a bias of the keys.
 PATHS = ("torch", "fairseq")
 BOTH = (False, True)
 STOCK_CASES = (
@@ -123,7 +123,7 @@ def test_equals_stock(case):
     need_weights = case["need_weights"]
     settings = {k: v for k, v in case.items() if k in ("add_bias_kv", "add_zero_attn")}
     ours, stock = pair(kind, **settings)
-    stock.skip_embed_dim_check = path == "fairseq"  # chooses the implementation
+    stock.skip_embed_dim_check = path == "fairseq"  # selects the implementation
     query, key, value = inputs(kind)
     given = {"need_weights": need_weights}
     if side is not None:
@@ -131,7 +131,7 @@ def test_equals_stock(case):
     if masked:
         mask = torch.randn(query.size(0), key.size(0), dtype=torch.float64)
         hidden = torch.rand(mask.shape) < 0.3
-        hidden[:, 0] = hidden[:, -1] = False  # to leave every query a key, whatever is padded
+        hidden[:, 0] = hidden[:, -1] = False  # leaves every query a key despite padding
         given["attn_mask"] = mask.masked_fill(hidden, -INF)
     assert_same(
         with_gradients(ours, query, key, value, **given), with_gradients(stock, query, key, value, **given)
@@ -139,7 +139,7 @@ def test_equals_stock(case):
 
 
 @pytest.mark.parametrize("alpha", (AlphaConfig(fixed_alpha=1.0), AlphaConfig(attention_normalizer="softmax")))
-def test_equals_stock_however_alpha_is_made_one(alpha):
+def test_equals_stock_for_every_way_to_set_alpha_to_one(alpha):
     ours, stock = pair("self", alpha)
     query, key, value = inputs("self")
     given = {"key_padding_mask": padding_mask("left", 5)}
@@ -180,7 +180,7 @@ def test_head_weights_and_scores_equal_stock(case):
         torch.testing.assert_close(a, b, **CLOSE)
 
 
-def test_scores_and_values_before_softmax_make_the_output():
+def test_scores_and_values_before_softmax_give_the_output():
     attention = learned("context")
     query, key, _ = inputs("context")
     scores, values = attention(query, key, key, before_softmax=True)
@@ -191,7 +191,7 @@ def test_scores_and_values_before_softmax_make_the_output():
     torch.testing.assert_close(attention(query, key, key)[0], attention.out_proj(merged), rtol=0, atol=1e-6)
 
 
-def test_stock_incremental_decoding_is_equalled():
+def test_incremental_decoding_equals_stock():
     ours, stock = pair("self", add_zero_attn=True)
     query, _, _ = inputs("self")
     states = {}, {}
@@ -204,7 +204,7 @@ def test_stock_incremental_decoding_is_equalled():
         torch.testing.assert_close(mine["prev_value"], theirs["prev_value"], **CLOSE)
 
 
-# ------------------------------------------------------------------------------ learned α: by itself
+# ------------------------------------------------------------------------------ learned α
 
 
 def test_each_head_has_its_alpha():
@@ -221,7 +221,7 @@ def test_each_head_has_its_alpha():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kept", ((3, 1), (0, 1, 2, 3), (2,)), ids=str)
 def test_pruned_heads_equal_masked_ones(kind, kept):
-    """fairseq's pruning keeps rows of the projections; masking takes the other heads from the output."""
+    """fairseq's pruning keeps rows of the projections; masking removes the other heads from the output."""
     attention, pruned = learned(kind), learned(kind)
     pruned._adaptive_prune_heads([(head * 4, head * 4 + 4) for head in kept])
     others = [head for head in range(HEADS) if head not in kept]
@@ -241,7 +241,7 @@ def test_pruned_heads_equal_masked_ones(kind, kept):
 
 
 @pytest.mark.parametrize("alpha", (AlphaConfig(alpha_tying="layer"), AlphaConfig(fixed_alpha=1.5)))
-def test_an_alpha_that_heads_share_is_not_pruned(alpha):
+def test_a_shared_alpha_is_not_pruned(alpha):
     attention = module("self", alpha)
     before = attention.alpha().clone()
     attention._adaptive_prune_heads(attention._get_reserve_head_index(2))
@@ -271,7 +271,7 @@ SETTINGS = ({}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("script", (False, True))
-def test_the_causal_mask_is_the_triangle_of_infinities(settings, script):
+def test_the_causal_mask_equals_a_triangular_mask(settings, script):
     attention = learned(**settings)
     query, _, _ = inputs("self")
     padding = padding_mask("left", 5)
@@ -286,7 +286,7 @@ def test_the_causal_mask_is_the_triangle_of_infinities(settings, script):
         assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
 
 
-def test_a_mask_of_another_is_only_added():
+def test_any_other_mask_is_added():
     attention = learned()
     query, _, _ = inputs("self")
     for mask in (torch.full((5, 5), -INF).triu(1), torch.full((5, 5), -INF).tril(-1), torch.randn(5, 5)):
@@ -330,7 +330,7 @@ def test_cached_context_equals_fresh_context(side):
     full, full_weights = attention(query, key, key, key_padding_mask=padding)
     state = {}
     for t in range(5):
-        # from the second step on, the cache is what counts
+        # from the second step on, only the cache matters
         source = key if t == 0 else torch.full_like(key, float("nan"))
         output, weights = attention(
             query[t : t + 1],
@@ -377,7 +377,7 @@ def test_beam_folding_changes_nothing(case):
     expected = attend(repeated, repeated_padding, need_head_weights=True)
     expected_scores, _ = attend(repeated, repeated_padding, before_softmax=True)
     attention.set_beam_size(BEAM)
-    # "once": the keys already come once per sentence
+    # "once": the keys are already given once per sentence
     given = (key, padding) if once else (repeated, repeated_padding)
     state = {}
     for call in (
@@ -400,7 +400,7 @@ def test_beam_folding_survives_reordering():
     attention.set_beam_size(BEAM)
     state = {}
     attention(query, key, key, incremental_state=state, static_kv=True)
-    # hypotheses change places within their sentence, then the middle sentence is done and leaves
+    # hypotheses are reordered within their sentence, then the middle sentence is finished and removed
     for order in (torch.tensor([1, 0, 2, 2, 5, 4]), torch.tensor([0, 1, 4, 5])):
         attention.reorder_incremental_state(state, order)
         key, query = key[:, order], query[:, order]
@@ -430,7 +430,7 @@ def test_dropout_only_in_training():
     attention.eval()
     without = learned()
     assert torch.equal(attention(query, key, value)[0], without(query, key, value)[0])
-    # the weights that are returned are those before dropout
+    # the returned weights are those before dropout
     attention.train()
     assert torch.equal(attention(query, key, value)[1], without(query, key, value)[1])
 
@@ -499,7 +499,7 @@ def test_scripted_gives_the_same(case):
 
 
 class StepByStep(torch.nn.Module):
-    """Decodes causally; TorchScript hands the state on by reference only among what is scripted."""
+    """Decodes causally; TorchScript passes the state by reference only between scripted modules."""
 
     def __init__(self, attention):
         super().__init__()
