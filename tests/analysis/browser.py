@@ -1,4 +1,4 @@
-"""A headless Chromium for tests that look at a page."""
+"""A headless Chromium for tests of the report page."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 @contextlib.contextmanager
 def chromium():
-    """Yield playwright's browser over an installed Chromium; skips the test where there is none."""
+    """Yield playwright's browser with an installed Chromium; skips the test if there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
     with playwright.sync_playwright() as driver:
-        # Its sandbox refuses to run as root.
+        # Chromium's sandbox does not run as root.
         root = hasattr(os, "geteuid") and os.geteuid() == 0
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"] if root else [])
         try:
@@ -30,7 +30,7 @@ def chromium():
 
 @contextlib.contextmanager
 def opened(browser, path, fragment="", width=1300, **options):
-    """Yield a page showing a file; fails if it says anything on the console or asks for anything else."""
+    """Yield a page showing a file; fails if it writes to the console or requests other resources."""
     page = browser.new_page(viewport={"width": width, "height": 900}, **options)
     said, asked = [], []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))

@@ -1,4 +1,4 @@
-"""Made-up results of analysis, in the formats of the real ones."""
+"""Synthetic analysis results in the formats of real ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = (
 
 
 def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) -> SentenceMaps:
-    """Maps with rows that sum to 1 and exact zeros in them."""
+    """Maps whose rows sum to 1, with some exact zeros."""
     random = np.random.default_rng(seed)
     sizes = {"encoder_self": (source, source), "decoder_self": (target, target)}
     sizes["decoder_context"] = (target, source)
@@ -47,7 +47,7 @@ def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) 
 
 
 def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
-    """What head_stats.py writes."""
+    """Statistics as written by head_stats.py."""
     random = np.random.default_rng(seed)
     rows = []
     for attention_type in ATTENTION_TYPES:

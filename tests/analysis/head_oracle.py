@@ -1,6 +1,6 @@
-"""The statistics of heads once more: loops over sentences, heads, queries and keys, from the definitions.
+"""An independent implementation of head statistics: loops over sentences, heads, queries and keys.
 
-Shares nothing with user_dir. A sentence is a dict: ``weights`` by attention type as nested arrays
+Shares no code with user_dir. A sentence is a dict: ``weights`` by attention type as nested arrays
 (L, H, T, S) without padding, and the tokens ``source`` and ``target_input``.
 """
 
@@ -21,7 +21,7 @@ def is_punctuation(text: str) -> bool:
 
 
 def words(tokens: list[str]) -> list[list[int]]:
-    """Places of the pieces of each word: at ▁ a word begins; punctuation is a word of its own."""
+    """Positions of the pieces of each word: ▁ starts a word; punctuation is a word of its own."""
     found: list[list[int]] = []
     open_word = False
     for place, token in enumerate(tokens):
@@ -153,7 +153,7 @@ def layer(sentences: list[dict], attention: str, number: int) -> dict:
 
 
 def assert_agree(actual: dict, expected: dict, what: str, tolerance: float) -> None:
-    """Each column of ``expected`` is in ``actual``, and no further from it than ``tolerance``."""
+    """Each column of ``expected`` is in ``actual``, with an error of at most ``tolerance``."""
     for name, value in expected.items():
         pairs = list(zip(actual[name], value)) if isinstance(value, list) else [(actual[name], value)]
         assert not isinstance(value, list) or len(actual[name]) == len(value), f"{what} {name}"

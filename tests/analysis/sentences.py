@@ -1,4 +1,4 @@
-"""A dictionary of pieces, sentences of them, and random attention on them: what the measures are tried on."""
+"""A vocabulary of pieces, sentences, and random attention on them, as input of the measures."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ PAIRS = [
     ("▁the ▁wa s ▁( ▁la ke ) .", "▁who ▁ ic ed ▁the ▁lake"),
     ("▁Wh ere ▁wa s ▁the ▁la ke ?", "▁Wh ere ▁wa s ▁the ▁lake ? ▁who"),
     ("▁lake", "?"),  # one word
-    ("", "▁the"),  # nothing but </s>
+    ("", "▁the"),  # only </s>
     ("▁who ▁who ed , ▁who ' s ▁lake ?", ""),
     ("▁Wh ere ▁ ? ▁ ic ed ▁the ▁wa s .", "▁lake . ▁Wh ere"),  # marks before and within
-    ("▁the ▁who ▁la ke", "▁Wh ere ,"),  # a word in pieces ends the line
+    ("▁the ▁who ▁la ke", "▁Wh ere ,"),  # the last word is split
     ("▁Wh ere ▁the ▁lake .", "▁the ▁la ke ?"),
 ]
 
@@ -52,7 +52,7 @@ def numbered(words: Dictionary, text: str) -> torch.Tensor:
 
 
 def as_batch(words: Dictionary, pairs: list[tuple[str, str]], left_pad_source: bool) -> dict:
-    """What fairseq makes of sentence pairs; the other side of padding for the target, too, if not its own."""
+    """Batch sentence pairs as fairseq does; the target is padded on the other side too, if requested."""
     source = [numbered(words, pair[0]) for pair in pairs]
     target = [numbered(words, pair[1]) for pair in pairs]
     inputs = [tokens.roll(1) for tokens in target]
@@ -69,7 +69,7 @@ def as_batch(words: Dictionary, pairs: list[tuple[str, str]], left_pad_source: b
 
 
 def random_attention(words: Dictionary, sample: dict, layers: int, heads: int, dtype=torch.float64) -> dict:
-    """Weights (B, H, T, S) by type and layer, about half of them 0; rows of padding hold rubbish."""
+    """Weights (B, H, T, S) by type and layer, about half of them 0; padding rows have arbitrary values."""
     sides = {
         "source": sample["net_input"]["src_tokens"] != words.pad(),
         "target_input": sample["net_input"]["prev_output_tokens"] != words.pad(),
@@ -87,7 +87,7 @@ def random_attention(words: Dictionary, sample: dict, layers: int, heads: int, d
         captured[name] = []
         for _ in range(layers):
             raw = torch.rand(pairs.shape, dtype=dtype).sub(0.5).clamp(min=0) * pairs
-            # The first possible key of a query that has none by chance.
+            # If a query has no key by chance, give it the first possible one.
             first = pairs & (pairs.cumsum(-1) == 1)
             raw = torch.where((raw.sum(-1, keepdim=True) == 0) & first, 1.0, raw)
             captured[name].append(raw / raw.sum(-1, keepdim=True).clamp(min=1e-9))
@@ -95,7 +95,7 @@ def random_attention(words: Dictionary, sample: dict, layers: int, heads: int, d
 
 
 def without_padding(words: Dictionary, sample: dict, captured: dict) -> list[dict]:
-    """The sentences of a batch, each by itself, as the oracle wants them."""
+    """The sentences of a batch as separate dicts for the oracle."""
     sentences = []
     for row in range(len(sample["id"])):
         source = sample["net_input"]["src_tokens"][row]

@@ -1,4 +1,4 @@
-"""Links, Pharaoh format, gold files, and the error rate against its definition."""
+"""Links, Pharaoh format, gold files, and the error rate compared with its definition."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_word_weights_sum_over_source_pieces_and_average_over_target_pieces():
                     assert float(found[b, h, target, source]) == pytest.approx(expected)
 
 
-def test_links_go_to_the_largest_weight_and_nowhere_from_zeros():
+def test_links_go_to_the_largest_weight_and_zeros_have_none():
     weights = torch.tensor([[0.2, 0.7, 0.1], [0.0, 0.0, 0.0], [0.4, 0.1, 0.4]])
     assert links(weights) == [(1, 0), (0, 2)]
     assert pharaoh(links(weights)) == "1-0 0-2"
@@ -93,7 +93,7 @@ def test_gold_files(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["0:0", "0-", "a-1", "0-1-2", "-1-0", "0_1", "1-²"])
-def test_gold_lines_that_hold_no_links_are_named(tmp_path, word):
+def test_invalid_gold_links_are_named(tmp_path, word):
     path = tmp_path / "gold"
     path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"gold, line 2: .* is not a link") as caught:
@@ -101,7 +101,7 @@ def test_gold_lines_that_hold_no_links_are_named(tmp_path, word):
     assert repr(word) in str(caught.value)
 
 
-def test_gold_files_that_do_not_fit_are_named(tmp_path):
+def test_gold_files_that_do_not_match_are_named(tmp_path):
     path = tmp_path / "gold"
     path.write_text("0-0\n0-0 3-1\n")
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_gold_files_that_do_not_fit_are_named(tmp_path):
 
 
 class Copier(torch.nn.Module):
-    """Context attention that is given: of head 0 the weights of a table, of head 1 all on the first key."""
+    """Context attention with given weights: head 0 has those of a table, head 1 attends to the first key."""
 
     def __init__(self, tables: list[torch.Tensor]):
         super().__init__()
@@ -139,8 +139,8 @@ class Attention(torch.nn.Module):
         return None, torch.stack([table, first])  # (H, B, T, S)
 
 
-def test_a_split_is_aligned_in_the_order_of_the_corpus(tmp_path):
-    """Two batches, the sentences of the first in another order; right padding, so that keys count from 0."""
+def test_a_split_is_aligned_in_corpus_order(tmp_path):
+    """Two batches, the first in shuffled order; right padding, so that keys count from 0."""
     words = dictionary()
     pieces = Pieces(words, "xx")
     first = as_batch(words, [("▁la ke . ▁who", "▁who ▁la ke"), ("▁the", "▁lake .")], left_pad_source=False)
@@ -148,10 +148,10 @@ def test_a_split_is_aligned_in_the_order_of_the_corpus(tmp_path):
     second = as_batch(words, [("▁the ▁wa s", "")], left_pad_source=False)
     second["id"] = torch.tensor([2])
     table = torch.zeros(2, 4, 5)
-    table[0, 0, 3] = 1  # ▁who by ▁who
-    table[0, 1, 4] = 1  # ▁la only by </s>: no link of its own
-    table[0, 2, 1], table[0, 2, 3] = 0.6, 0.4  # ke by ke
-    table[1, :2, 0] = 1  # ▁lake . is one word, as spaces part it
+    table[0, 0, 3] = 1  # ▁who to ▁who
+    table[0, 1, 4] = 1  # ▁la only to </s>: no link
+    table[0, 2, 1], table[0, 2, 3] = 0.6, 0.4  # ke to ke
+    table[1, :2, 0] = 1  # ▁lake . is one word when split at spaces
     gold = tmp_path / "gold"
     gold.write_text("0-0\n1-0 0?1\n\n")
     model = Copier([table, torch.ones(1, 1, 4) / 4])

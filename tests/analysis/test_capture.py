@@ -1,4 +1,4 @@
-"""The seam to models: batches, losses, and heads masked by hooks alone."""
+"""The interface to models: batches, losses, and masking of heads by hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def module(model, attention: str, layer: int):
 @pytest.mark.parametrize(
     "masked", [HEADS[:1], HEADS[1:2], HEADS[2:], HEADS, [("encoder_self", 0, 0), HEADS[0]]]
 )
-def test_masking_a_head_is_removing_its_columns_of_the_output_projection(masked):
+def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(masked):
     model, sample = build().eval(), batch()
     whole = output(model, sample)
     with masked_heads(model, masked):
@@ -58,7 +58,7 @@ def test_masking_a_head_is_removing_its_columns_of_the_output_projection(masked)
 @pytest.mark.parametrize(
     "head", [("encoder_self", 2, 0), ("decoder_self", 0, 2), ("encoder", 0, 0), ("encoder_self", -1, 0)]
 )
-def test_heads_that_are_not_there_cannot_be_masked(head):
+def test_masking_an_unknown_head_is_refused(head):
     model = build()
     with (
         pytest.raises(UserError, match=f"no {head[0]} layer {head[1]} head {head[2]}"),
@@ -67,7 +67,7 @@ def test_heads_that_are_not_there_cannot_be_masked(head):
         pass
 
 
-def test_hooks_are_gone_after_an_error():
+def test_hooks_are_removed_after_an_error():
     model, sample = build().eval(), batch()
     whole = output(model, sample)
     with pytest.raises(ZeroDivisionError), masked_heads(model, HEADS), captured_attention(model):
@@ -90,11 +90,11 @@ def test_loss_is_cross_entropy_over_real_tokens():
         )
         expected = float(loss(model, sample))
     assert tokens == 6 + 3 + 5
-    assert total == pytest.approx(expected, rel=1e-6)  # fairseq takes log p in float32
+    assert total == pytest.approx(expected, rel=1e-6)  # fairseq computes log p in float32
 
 
 @pytest.mark.parametrize("left_pad", [True, False])
-def test_weights_are_captured_where_there_are_pairs(left_pad):
+def test_weights_are_captured_for_existing_pairs(left_pad):
     model, sample = build().eval(), batch(left_pad)
     with captured_attention(model) as captured:
         output(model, sample)
@@ -108,7 +108,7 @@ def test_weights_are_captured_where_there_are_pairs(left_pad):
 
 
 class FakeTask:
-    """A task whose one split is made on the spot: sentence i has sizes[i] tokens on both sides."""
+    """A task with one synthetic split: sentence i has sizes[i] tokens on both sides."""
 
     def __init__(self, sizes: list[int]):
         words = dictionary()
@@ -134,7 +134,7 @@ SIZES = [5, 3, 9, 3, 7, 2, 8, 8, 1]
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("max_tokens", [9, 16, 1000])
 @pytest.mark.parametrize("sentences", [None, 4])
-def test_batches_hold_every_sentence_once_and_fit(in_order, max_tokens, sentences):
+def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens, sentences):
     found = list(
         batches(
             fake_model(),
@@ -155,7 +155,7 @@ def test_batches_hold_every_sentence_once_and_fit(in_order, max_tokens, sentence
         assert len(found) == 1
 
 
-def test_sentences_that_do_not_fit_are_named():
+def test_sentences_that_are_too_long_are_named():
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 3 of valid, which has 9"):
         list(batches(fake_model(), FakeTask(SIZES), "valid", max_tokens=8))
     with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model allows 8"):

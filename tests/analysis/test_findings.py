@@ -1,4 +1,4 @@
-"""The paper's findings over seeds: each figure against a count by hand, and the tables that show them."""
+"""The paper's findings over seeds: figures compared with manual counts, and their tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_alpha_density_and_diversity_of_each_attention():
     assert findings([seed])["layers"][0]["encoder_self"] == diversity
 
 
-def test_the_best_head_of_each_measure_and_how_many_reach_the_role():
+def test_the_best_head_of_each_measure_and_the_heads_of_each_role():
     seed = model()
     for row in seed.statistics["heads"]:
         row["confidence_previous"] = None if row["attention"] == "encoder_self" else 0.1
@@ -67,7 +67,7 @@ def test_the_best_head_of_each_measure_and_how_many_reach_the_role():
     best, second, context = (seed.statistics["heads"][i] for i in (8, 9, 13))
     assert context["attention"] == "decoder_context" and best["attention"] == "decoder_self"
     best["confidence_previous"], second["confidence_previous"] = 0.95, 0.8
-    context["confidence_previous"] = 1.0  # a place in the source is no place before the query
+    context["confidence_previous"] = 1.0  # source positions do not precede the query
     found = roles(seed)
     previous = found["confidence_previous"]
     assert previous["value"] == 0.95 and previous["reached"] == 2
@@ -117,7 +117,7 @@ def test_rank_correlation_of_the_first_alpha_with_the_last_and_with_density():
     assert start_kept([1.2, 1.4, 1.6, 1.8], [1.0] * 4) is None
 
 
-def test_what_pruning_a_share_of_the_heads_adds():
+def test_loss_added_by_pruning_a_share_of_the_heads():
     found = pruning(ModelAnalysis("a", {}, importance=IMPORTANCE))
     assert found["most_important"] == 0.5
     assert found["added"]["importance"] == pytest.approx({"0.25": 0.25, "0.5": 0.5, "0.75": 1.75})
@@ -146,7 +146,7 @@ def test_correlations_are_starred_by_holm_over_the_table():
     assert section.count("-0.50*") == 1 and "Holm" in section
 
 
-def test_what_lies_beside_the_statistics_is_read(tmp_path):
+def test_files_next_to_the_statistics_are_read(tmp_path):
     path = write_statistics(tmp_path / "average.heads.json")
     assert read_model(path).trajectories is read_model(path).importance is None
     write_alpha_log(tmp_path / "alpha.jsonl")
@@ -171,7 +171,7 @@ def test_what_lies_beside_the_statistics_is_read(tmp_path):
         read_model(path)
 
 
-def test_seeds_become_mean_and_deviation_and_what_is_missing_is_left_out():
+def test_tables_show_mean_and_deviation_over_seeds_and_omit_missing_findings():
     fixed, learned = [model(seed=1), model(seed=2)], [model(seed=3)]
     text = findings_tables({"softmax": findings(fixed), "α-entmax": findings(learned)})
     densities = [np.mean(heads_of(each.statistics, "encoder_self", "density")) for each in fixed]

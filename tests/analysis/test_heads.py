@@ -1,4 +1,4 @@
-"""Rows of heads, grouped, summed up and shown."""
+"""Rows of heads: grouping, summary and tables."""
 
 from __future__ import annotations
 

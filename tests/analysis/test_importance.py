@@ -1,4 +1,4 @@
-"""Head importance: masks, orders, correlations, and BLEU without a head, against simpler ways to each."""
+"""Head importance: masks, orders, correlations, and BLEU without a head, compared with simpler code."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_pruned_counts(heads, points, expected):
 
 
 def ranks(values: list[float]) -> list[float]:
-    """Places in order, the mean place for equals."""
+    """Ranks, with the mean rank for ties."""
     return [
         sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2
         for value in values
@@ -135,7 +135,7 @@ def test_correlation_is_that_of_ranks():
         assert 0 <= found[attention, "density"]["p_value"] <= 1
 
 
-def test_bleu_is_that_of_the_model_without_the_head(tmp_path):
+def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
     model = build("--max-target-positions 12").float().eval()
     task = translation_task([([5, 6], [7, 8]), ([9, 10, 11], [12]), ([13], [14, 15, 16])])
     whole = translate_split(model, task, "test", beam=1).texts

@@ -1,4 +1,4 @@
-"""Commands that read what others wrote import neither fairseq nor torch, and matplotlib only to draw."""
+"""Commands that only read results import neither fairseq nor torch, and matplotlib only for figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention maps: written, read, refused where broken, and taken by bertviz."""
+"""Attention maps: writing, reading, refusing corrupt files, and use with bertviz."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same(one: SentenceMaps, other: SentenceMaps) -> bool:
     return tokens and all(np.array_equal(one.weights[name], other.weights[name]) for name in ATTENTION_TYPES)
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_maps_are_read_unchanged(tmp_path):
     sentences = [sentence(5, 4, seed=1), sentence(2, 7, seed=2, text="Ein </script> „Satz“.")]
     with maps_writer(tmp_path / "new" / "maps.npz") as writer:
         for each in sentences:
@@ -34,14 +34,14 @@ def test_what_is_written_is_read(tmp_path):
     assert maps[1].weights["decoder_context"].dtype == np.float32
 
 
-def test_maps_say_which_split_they_are_of_and_the_alphas(tmp_path):
+def test_maps_store_their_split_and_the_alphas(tmp_path):
     path = tmp_path / "maps.npz"
     with maps_writer(path, corpus="toy", subset="test", alphas={"encoder_self": [[1.5, 2.0, 1.0]]}) as writer:
         writer.write(sentence())
     maps = Maps(path)
     assert (maps.corpus, maps.subset) == ("toy", "test")
     assert {name: each.tolist() for name, each in maps.alphas.items()} == {"encoder_self": [[1.5, 2.0, 1.0]]}
-    with maps_writer(path) as writer:  # as earlier versions wrote them
+    with maps_writer(path) as writer:  # as written by earlier versions
         writer.write(sentence())
     assert (Maps(path).corpus, Maps(path).subset, Maps(path).alphas) == (None, None, {})
     with maps_writer(path, alphas={"encoder_self": [[0.5]]}) as writer:
@@ -71,7 +71,7 @@ def test_numpy_alone_reads_it(tmp_path):
 
 
 def test_memory_does_not_grow_with_the_sentences(tmp_path):
-    """Sixty sentences of 0.3 MB: were they kept, it would show."""
+    """Sixty sentences of 0.3 MB would be noticeable if they were kept in memory."""
     each = sentence(40, 40, 4, 4)
     size = sum(weights.nbytes for weights in each.weights.values())
     tracemalloc.start()
@@ -95,7 +95,7 @@ def test_a_failure_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_tokens_and_weights_must_fit():
+def test_tokens_and_weights_must_match():
     good = sentence()
     with pytest.raises(ValueError, match=r"encoder_self has shape \(2, 3, 5, 5\), not \(L, H, 1, 1\)"):
         SentenceMaps(good.weights, ["a"], good.target_input, good.target)
@@ -115,7 +115,7 @@ def test_numbers_out_of_range_are_named(tmp_path):
         maps[0].head("context", 0, 0)
 
 
-def test_what_is_no_map_file_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"no attention maps .*none\.npz"):
         Maps(tmp_path / "none.npz")
     with maps_writer(tmp_path / "maps.npz") as writer:
@@ -132,7 +132,7 @@ def test_what_is_no_map_file_is_refused(tmp_path):
         Maps(tmp_path / "other.npz")
 
 
-def test_a_pickle_inside_is_not_run(tmp_path):
+def test_a_pickle_in_the_file_is_not_loaded(tmp_path):
     np.savez(tmp_path / "objects.npz", **{"0/source": np.array([{}], dtype=object)})
     with pytest.raises(UserError, match=r"objects\.npz is corrupt at sentence 0"):
         Maps(tmp_path / "objects.npz")[0]
@@ -149,8 +149,8 @@ def test_a_missing_array_is_named(tmp_path):
         Maps(tmp_path / "less.npz")[0]
 
 
-def test_bertviz_takes_them_as_they_are():
-    """bertviz 1.4 builds its encoder-decoder views from them, with our numbers in them."""
+def test_bertviz_accepts_the_maps():
+    """bertviz 1.4 builds its encoder-decoder views from them, with our numbers."""
     bertviz = pytest.importorskip("bertviz", reason="bertviz is not installed")
     maps = sentence(5, 4)
     for view in (bertviz.model_view, bertviz.head_view):

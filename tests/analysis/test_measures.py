@@ -1,4 +1,4 @@
-"""The measures on weights small enough to see the answer; loops over whole splits are in test_statistics."""
+"""The measures on small weights with known results; loops over whole splits are in test_statistics."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def test_entropy_of_a_uniform_query_is_log_of_its_keys():
 
 
 @pytest.mark.parametrize("heads", [2, 3, 8])
-def test_diversity_is_1_for_heads_apart_and_0_for_heads_alike(heads):
-    apart = torch.eye(heads, dtype=torch.float64)[None, :, None, :]  # each head on a key of its own
+def test_diversity_is_1_for_disjoint_heads_and_0_for_identical_heads(heads):
+    apart = torch.eye(heads, dtype=torch.float64)[None, :, None, :]  # each head attends to another key
     assert measures.diversity(apart).item() == pytest.approx(1)
     assert measures.diversity(apart[:, :1].expand(-1, heads, -1, -1)).item() == pytest.approx(0)
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_weight_at_offset_goes_by_place_in_the_sentence(offset):
-    """A query side padded on the right, a key side on the left: places count from the first real token."""
+def test_weight_at_offset_uses_positions_in_the_sentence(offset):
+    """With right-padded queries and left-padded keys, positions count from the first real token."""
     query, key = torch.tensor([[0, 1, 2, -1]]), torch.tensor([[-1, 0, 1]])
     possible = (query >= 0)[:, :, None] & (key >= 0)[:, None, :]
     weights = torch.arange(12.0).view(1, 1, 4, 3)
@@ -44,7 +44,7 @@ def test_weight_at_offset_goes_by_place_in_the_sentence(offset):
     assert values[0, 0][there[0]].tolist() == expected[1]
 
 
-def test_subword_merging_takes_the_best_piece_of_each_word():
+def test_subword_merging_uses_the_best_piece_of_each_word():
     word = torch.tensor([[0, 0, 0, 1, -1]])
     weights = torch.tensor(
         [
@@ -52,7 +52,7 @@ def test_subword_merging_takes_the_best_piece_of_each_word():
             [0.3, 0.0, 0.4, 0.3, 0.0],  # 0.7
             [0.0, 0.0, 1.0, 0.0, 0.0],  # 0
             [0.2, 0.2, 0.0, 0.6, 0.0],  # a word of one piece: 0.6 on itself
-            [0.0, 0.0, 0.0, 0.0, 1.0],  # </s> is no word
+            [0.0, 0.0, 0.0, 0.0, 1.0],  # </s> is not a word
         ],
         dtype=torch.float64,
     )[None, None]

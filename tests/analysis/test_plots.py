@@ -1,4 +1,4 @@
-"""Figures: that they show the data, are labelled, can be told apart in grey, and are saved whole."""
+"""Figures show the data, have labels, are distinguishable in greyscale, and are saved completely."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_alpha_histograms_count_every_head():
     assert third.get_ylabel() == "wide\nheads"
 
 
-def test_greatest_alpha_of_the_default_is_in_the_last_bin():
+def test_the_default_maximum_of_alpha_is_in_the_last_bin():
     figure = plots.alpha_histograms({"sparsemax": {"encoder_self": [2.0, 2.0]}})
     assert [bar.get_height() for bar in panels(figure)[0].patches][-1] == 2
 
@@ -69,7 +69,7 @@ def test_density_histograms_are_shares():
             assert np.allclose(patch.get_data().values, expected)
 
 
-def test_sorted_densities_join_the_kth_densest():
+def test_sorted_densities_connect_the_kth_densest():
     figure = plots.sorted_densities(MODELS)
     axes = panels(figure)[0]
     rows = [row for row in MODELS["sparse"]["heads"] if row["attention"] == "encoder_self"]
@@ -129,12 +129,12 @@ def test_one_column_of_a_paper_stacks_the_panels(tmp_path, draw, stacked):
     plots.save(figure, tmp_path / "figure.svg")
     written = re.search(r'width="([\d.]+)pt"', (tmp_path / "figure.svg").read_text())
     assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)
-    # No text leaves the figure.
+    # No text extends beyond the figure.
     figure.draw_without_rendering()
     assert figure.get_tightbbox().x0 >= -0.01 and figure.get_tightbbox().x1 <= width + 0.01
 
 
-def test_saved_whole_and_the_same_each_time(tmp_path):
+def test_figures_are_saved_completely_and_reproducibly(tmp_path):
     for kind, start in (("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         for name in ("one", "two"):
             plots.save(plots.diversity(MODELS), tmp_path / f"{name}.{kind}")

@@ -1,4 +1,4 @@
-"""Heat maps of attention: zeros stay empty, tokens are as they are."""
+"""Attention heat maps: zeros are empty, tokens are shown unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from user_dir.analysis import plots
 from user_dir.analysis.plots_maps import head_maps, weight_colours
 
 
-def test_head_maps_leave_exact_zeros_empty():
+def test_exact_zeros_are_empty():
     maps = sentence()
     shown = [
         (name, maps.head(name, 1, 2), maps.queries(name), maps.keys(name))
@@ -48,7 +48,7 @@ def test_an_svg_has_a_shape_for_each_weight_and_no_pixels(tmp_path):
     assert least != "#ffffff"
 
 
-def test_japanese_stands_upright():
+def test_japanese_is_upright():
     figure = head_maps([("title", np.eye(3), ["a", "b", "c"], ["▁彼は", "who", "？"])])
     labels = panels(figure)[0].get_xticklabels()
     assert [label.get_text() for label in labels] == ["彼\nは", "who", "？"]
@@ -57,7 +57,7 @@ def test_japanese_stands_upright():
 
 @pytest.mark.parametrize("width, columns", [(7.7 / 2.54, 1), (16 / 2.54, 2)])
 def test_width_of_a_paper(tmp_path, width, columns):
-    """Maps that would be too small side by side are stacked; the saved figure is as wide as asked for."""
+    """Maps that would be too small side by side are stacked; the saved figure has the requested width."""
     tokens = [f"▁token{number}" for number in range(12)]
     figure = head_maps([(title, np.eye(12), tokens, tokens) for title in "ab"], 2, width)
     assert panels(figure)[0].get_subplotspec().get_gridspec().ncols == columns
@@ -66,8 +66,8 @@ def test_width_of_a_paper(tmp_path, width, columns):
     assert float(written.group(1)) == pytest.approx(72 * width, abs=0.01)
 
 
-def test_characters_that_no_font_has_are_told_of_once(tmp_path, caplog):
-    private = chr(0xE123)  # of the private use area: no font has it
+def test_missing_characters_are_reported_once(tmp_path, caplog):
+    private = chr(0xE123)  # private use area: in no font
     figure = head_maps([("$x_1", np.eye(2), [private, "$"], ["a_$b$", private])])
     with caplog.at_level(logging.WARNING):
         plots.save(figure, tmp_path / "maps.png")

@@ -1,4 +1,4 @@
-"""The head report: what it holds, and how it behaves in a real browser."""
+"""The head report: its content, and its behaviour in a real browser."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
 
 
 def embedded(page: str) -> dict:
-    """The data inside a page, read as a browser reads it: the element ends at the first ``</script``."""
+    """The data in a page, parsed as by a browser: the element ends at the first ``</script``."""
     return json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S).group(1)
     )
 
 
-def test_weights_keep_their_zeros_and_almost_their_values():
+def test_quantised_weights_keep_zeros_exactly_and_values_approximately():
     random = np.random.default_rng(0)
     weights = np.concatenate([10.0 ** -random.uniform(0, 12, 5000), [0.0, 1.0, np.float32(1e-45)]])
     weights = weights.astype(np.float32)
@@ -60,7 +60,7 @@ def test_weights_keep_their_zeros_and_almost_their_values():
     assert error[(weights > 0.005) & (weights < 0.01)].max() < 0.0004
 
 
-def test_embedded_weights_are_those_of_the_maps(tmp_path):
+def test_embedded_weights_equal_those_of_the_maps(tmp_path):
     ours = model(tmp_path)
     data = embedded(report_page([ours]))["models"][0]["maps"]
     assert data["shape"] == {name: [2, 3] for name in ATTENTION_TYPES}
@@ -72,7 +72,7 @@ def test_embedded_weights_are_those_of_the_maps(tmp_path):
         assert packed["text"] == maps.text
 
 
-def test_text_cannot_leave_its_place(tmp_path):
+def test_text_cannot_leave_the_data_element(tmp_path):
     page = report_page([replace(model(tmp_path), name=HOSTILE)])
     assert embedded(page)["models"][0]["name"] == HOSTILE
     assert embedded(page)["models"][0]["maps"]["sentences"][1]["text"] == HOSTILE
@@ -91,7 +91,7 @@ def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     assert all(len(head["alpha"]) == 240 for head in data["heads"])
 
 
-def test_only_so_many_sentences_are_taken_in(tmp_path):
+def test_the_number_of_sentences_is_limited(tmp_path):
     assert len(report_data([model(tmp_path)], 2)["models"][0]["maps"]["sentences"]) == 2
 
 
@@ -106,7 +106,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """Models and the page about them: two with everything, one with statistics alone."""
+    """Models and the page about them: two with all results, one with statistics only."""
     folder = tmp_path_factory.mktemp("report")
     models = [model(folder, "ours"), model(folder, "theirs", seed=5)]
     models.append(ModelAnalysis("bare", statistics(seed=9)))
@@ -115,12 +115,12 @@ def report(tmp_path_factory):
 
 
 def drawn(page) -> None:
-    """Wait for the explorer to have unpacked and drawn what was chosen."""
+    """Wait until the explorer has unpacked and drawn the chosen sentence."""
     page.locator("#explorer:not(:has([aria-busy=true]))").wait_for()
 
 
 def shown_map(panel) -> np.ndarray:
-    """The weights that the explorer's table shows: what is said of a cell, and 0 for an empty one."""
+    """The weights in the explorer's table: the text of a cell, or 0 for an empty one."""
     rows = panel.locator(".matrix tbody tr")
     cells = rows.evaluate_all(
         "rows => rows.map(row => [...row.querySelectorAll('td')].map(td => td.textContent))"
@@ -133,7 +133,7 @@ def shown_map(panel) -> np.ndarray:
     return np.array([[float(text.strip("<% ") or 0) / 100 for text in row] for row in cells])
 
 
-def test_explorer_shows_the_weights_of_what_was_clicked(browser, report):
+def test_the_explorer_shows_the_weights_of_the_clicked_head(browser, report):
     models, path = report
     with opened(browser, path) as page:
         explorer = page.locator("#explorer")
@@ -160,7 +160,7 @@ def test_explorer_shows_the_weights_of_what_was_clicked(browser, report):
         assert panels.nth(1).locator("[aria-pressed=true]").inner_text().startswith("nd")
 
 
-def test_text_of_users_stays_text(browser, report):
+def test_user_text_is_not_interpreted_as_markup(browser, report):
     with opened(browser, report[1]) as page:
         page.get_by_label("Sentence", exact=True).select_option("1")
         assert page.locator(".source").text_content() == HOSTILE
@@ -169,7 +169,7 @@ def test_text_of_users_stays_text(browser, report):
         assert page.locator(".source").text_content() == "Der Hund <b> schläft"
 
 
-def test_keyboard_alone_is_enough(browser, report):
+def test_the_keyboard_is_sufficient(browser, report):
     with opened(browser, report[1]) as page:
         panel = page.locator(".explorer-panel").nth(0)
         page.get_by_label("Next sentence").focus()
@@ -212,7 +212,7 @@ def test_keyboard_alone_is_enough(browser, report):
         assert re.fullmatch(r"layer 0, head 0: α 1\.\d{3} at update 400", said)
 
 
-def test_pointing_at_a_trajectory_names_its_head(browser, report):
+def test_hovering_over_a_trajectory_names_its_head(browser, report):
     models, path = report
     with opened(browser, path) as page:
         chart = page.locator("#trajectories .chart").nth(1)
@@ -235,7 +235,7 @@ def test_pointing_at_a_trajectory_names_its_head(browser, report):
         assert page.locator("input[value=decoder_self]").is_checked()
 
 
-def test_every_section_is_there_and_tables_sort(browser, report):
+def test_all_sections_exist_and_tables_can_be_sorted(browser, report):
     models, path = report
     with opened(browser, path) as page:
         for link in page.locator("nav a").all():
@@ -254,11 +254,11 @@ def test_every_section_is_there_and_tables_sort(browser, report):
 
 
 def titles(page) -> list[str]:
-    """The heads shown, of each model."""
+    """The heads shown, one per model."""
     return page.locator(".head-title strong").all_text_contents()
 
 
-def test_head_sentence_and_token_are_kept_in_the_address(browser, report):
+def test_head_sentence_and_token_are_kept_in_the_url(browser, report):
     path = report[1]
     with opened(browser, path) as page:
         page.get_by_label("Next sentence").click()
@@ -294,7 +294,7 @@ def test_head_sentence_and_token_are_kept_in_the_address(browser, report):
         assert page.locator(".matrix").count() == 2
 
 
-def test_the_mean_of_all_heads_is_a_choice(browser, report):
+def test_the_mean_of_all_heads_can_be_chosen(browser, report):
     models, path = report
     with opened(browser, path, "#explorer?attention=decoder_context&head=mean") as page:
         drawn(page)
@@ -306,7 +306,7 @@ def test_the_mean_of_all_heads_is_a_choice(browser, report):
             assert np.abs(shown - expected).max() < 0.01
 
 
-def test_both_sentences_are_shown_and_equal_tokens_told_apart(browser, tmp_path):
+def test_both_sentences_are_shown_and_equal_tokens_are_distinguished(browser, tmp_path):
     words = ["▁the", "▁cat", "▁and", "▁the", "▁dog"]
     write_report([model(tmp_path, sentences=[sentence(5, 6, words=words)])], tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html", "#explorer?attention=decoder_context") as page:
@@ -331,7 +331,7 @@ def test_both_sentences_are_shown_and_equal_tokens_told_apart(browser, tmp_path)
         assert page.locator("#explorer p.note:visible", has_text="teacher forcing").count() == 0
 
 
-def test_japanese_keys_stand_upright(browser, tmp_path):
+def test_japanese_keys_are_upright(browser, tmp_path):
     words = ["▁彼", "は", "▁who", "ですか", "？"]
     write_report([model(tmp_path, sentences=[sentence(6, 6, words=words)])], tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as page:
@@ -344,7 +344,7 @@ def test_japanese_keys_stand_upright(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """The page of a model of 48 heads in each attention, with sentences of 34 tokens."""
+    """The page of a model with 48 heads per attention type and sentences of 34 tokens."""
     folder = tmp_path_factory.mktemp("long")
     words = [f"▁Wort{number}" for number in range(34)]
     sentences = [sentence(34, 34, 6, 8, words=words)]
@@ -366,19 +366,19 @@ def test_a_long_map_and_every_head_fit_a_wide_window(browser, long):
 
 
 @pytest.mark.parametrize("page_of", ["report", "long"])
-def test_a_phone_shows_it_all(browser, page_of, request):
+def test_everything_is_visible_on_a_phone(browser, page_of, request):
     found = request.getfixturevalue(page_of)
     with opened(browser, found if page_of == "long" else found[1], width=390) as page:
         drawn(page)
         page.locator("#heads summary").nth(0).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
-        # What is wider than the window scrolls in a frame of its own; controls are all within it.
+        # Wide content scrolls in its own frame; all controls are inside the window.
         for control in page.locator("#explorer").locator("select, .step, .joined label, .thumb").all():
             box = control.bounding_box()
             assert box["x"] >= 0 and box["x"] + box["width"] <= 390
 
 
-def test_scales_of_alpha_are_alike_and_what_is_after_the_checkpoint_is_marked(browser, tmp_path):
+def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(browser, tmp_path):
     models = []
     for name, update in (("early", 200), ("last", 400)):
         each = model(tmp_path, name, seed=update)
@@ -409,7 +409,7 @@ def test_scales_of_alpha_are_alike_and_what_is_after_the_checkpoint_is_marked(br
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules_hold(browser, report, scheme):
-    """axe-core: names, roles, contrast, focus order and the rest, by WCAG and its own best practice."""
+    """axe-core: names, roles, contrast, focus order etc., by WCAG and its best practices."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     with opened(browser, report[1], color_scheme=scheme) as page:
         page.wait_for_selector(".matrix", state="attached")
@@ -419,7 +419,7 @@ def test_accessibility_rules_hold(browser, report, scheme):
 
 
 def dense(source: int, target: int, layers: int, heads: int, random) -> SentenceMaps:
-    """Maps of softmax: no zeros to pack."""
+    """Maps of softmax, without zeros to compress."""
     maps = sentence(source, target, layers, heads)
     weights = {}
     for name, each in maps.weights.items():
@@ -430,8 +430,8 @@ def dense(source: int, target: int, layers: int, heads: int, random) -> Sentence
 
 
 @pytest.mark.slow
-def test_a_big_model_stays_small_and_opens_at_once(browser, tmp_path):
-    """6 layers of 8 heads in three attentions, 50 sentences of 25 tokens, none of whose weights is 0."""
+def test_the_page_of_a_big_model_is_small_and_opens_quickly(browser, tmp_path):
+    """6 layers of 8 heads in three attention types, 50 sentences of 25 tokens, no weight of 0."""
     random = np.random.default_rng(0)
     sentences = [dense(25, 25, 6, 8, random) for _ in range(50)]
     write_report([model(tmp_path, layers=6, heads=8, sentences=sentences)], tmp_path / "report.html")
@@ -439,7 +439,7 @@ def test_a_big_model_stays_small_and_opens_at_once(browser, tmp_path):
 
     page = browser.new_page()
     session = page.context.new_cdp_session(page)
-    # Processor time of the page's thread: other work on the machine does not count.
+    # Processor time of the page's thread, independent of other work on the machine.
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto((tmp_path / "report.html").as_uri())
     page.wait_for_selector(".matrix", state="attached")

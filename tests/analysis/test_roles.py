@@ -1,4 +1,4 @@
-"""Names for heads, by thresholds one can set."""
+"""Roles of heads, with configurable thresholds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_heads_are_ranked_and_named():
         ["previous position", "</s> sink"],
         ["previous position"],
         [],
-        [],  # a place in the source is not before or after a target word
+        [],  # source positions are not before or after a target word
     ]
     ranked = [(head["head"], head["value"]) for head in roles["previous position"]["heads"]]
     assert ranked == [(1, 0.95), (0, 0.9), (2, 0.0)]
@@ -52,6 +52,6 @@ def test_unknown_roles_are_refused(change):
 
 
 @pytest.mark.parametrize("value", ["high", "1.5", "-0.1", "nan", ""])
-def test_thresholds_are_shares(value):
+def test_thresholds_outside_0_and_1_are_refused(value):
     with pytest.raises(UserError, match="from 0 to 1"):
         with_thresholds([f"previous position={value}"])

@@ -1,4 +1,4 @@
-"""Statistics, α log and attention maps: whole, and of the same model."""
+"""Statistics, α log and attention maps must be complete and of the same model."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def maps(path, layers: int = 2) -> Maps:
     return Maps(path)
 
 
-def test_all_of_one_model_pass(tmp_path):
+def test_files_of_one_model_are_accepted(tmp_path):
     check_same_model(ModelAnalysis("a", statistics(), log(), maps(tmp_path / "a.npz")))
     check_same_model(ModelAnalysis("a", statistics()))
 
 
-def test_files_of_another_model_are_told_apart(tmp_path):
+def test_files_of_another_model_are_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"α log of a have layers and heads encoder_self 3×3, .* statistics encoder_self 2×3"
     ):
@@ -107,7 +107,7 @@ def changed(change) -> dict:
         (lambda report: report.update(roles=[]), "list"),
     ],
 )
-def test_what_is_wrong_with_statistics_is_named(tmp_path, change, word):
+def test_errors_in_statistics_are_named(tmp_path, change, word):
     path = tmp_path / "a.heads.json"
     path.write_text(json.dumps(statistics()))
     assert read_statistics(path) == json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""Every statistic against loops over sentences, heads, queries and keys; and that memory stays as it is."""
+"""All statistics compared with loops over sentences, heads, queries and keys; and memory stays constant."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
     assert all(row[name] is not None for row in defined for name in COLUMNS), "the sentences lack a case"
 
 
-def test_what_is_not_defined_is_none():
+def test_undefined_measures_are_none():
     words = dictionary()
     statistics = Statistics(
         build("--encoder-attention-heads 1"), Pieces(words, "xx"), Pieces(words, "xx"), words.pad()
@@ -70,12 +70,12 @@ def test_what_is_not_defined_is_none():
     assert diversities["decoder_self"] == 0
 
 
-def test_output_norm_is_of_the_columns_that_read_the_head():
+def test_output_norm_uses_the_columns_of_the_head():
     model = build()
     projection = model.decoder.layers[1].encoder_attn.out_proj
     with torch.no_grad():
         projection.weight.zero_()
-        projection.weight[3, 8:] = 2.0  # d 16 and two heads: the second head is columns 8 to 15
+        projection.weight[3, 8:] = 2.0  # 16 channels, two heads: the second has columns 8 to 15
     words = dictionary()
     statistics = statistics_of(model, words)
     sample = as_batch(words, PAIRS, True)
@@ -97,7 +97,7 @@ def test_mean_of_nothing_is_none():
 
 
 def test_memory_does_not_grow_with_the_split():
-    """60 batches leave the peak where 20 left it; to keep their weights would take 100 MB and more."""
+    """60 batches have the same peak as 20; keeping their weights would take more than 100 MB."""
     words = dictionary()
     model = build("--attention-normalizer softmax").float()
     pieces = Pieces(words, "en")

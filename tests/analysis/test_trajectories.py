@@ -1,4 +1,4 @@
-"""α over training, from logs and checkpoints: what is read, written, and refused."""
+"""α over training from logs and checkpoints: reading, writing and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from user_dir.errors import UserError
 
 
 def write_checkpoint(path, flags="", update=7, seed=1, arch="adaptively_sparse_transformer"):
-    """A checkpoint of a small model as fairseq writes it; returns the model."""
+    """Write a checkpoint of a small model as fairseq does; returns the model."""
     model = build(flags, arch, seed)
     settings = parse(
         "--encoder-embed-dim 16 --encoder-attention-heads 4 --decoder-embed-dim 16 "
@@ -46,7 +46,7 @@ def test_log_is_read(tmp_path):
         assert trajectories.alphas[name].tolist() == [line[name] for line in lines]
 
 
-def test_json_and_csv_say_what_the_log_says(tmp_path):
+def test_json_and_csv_equal_the_log(tmp_path):
     log = write_alpha_log(tmp_path / "alpha.jsonl")
     lines = {line["update"]: line for line in map(json.loads, log.read_text().splitlines())}
     trajectories = read_trajectories(log)
@@ -74,14 +74,14 @@ def test_table_shows_the_last_values(tmp_path):
         assert [float(word) for word in line.split()] == [round(alpha, 3) for alpha in alphas]
 
 
-def test_a_last_line_cut_short_is_left_out_and_named(tmp_path, caplog):
+def test_a_truncated_last_line_is_skipped_with_a_warning(tmp_path, caplog):
     lines = alpha_lines()
     log = tmp_path / "alpha.jsonl"
     log.write_text("\n".join(lines)[:-9], encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         assert read_trajectories(log).updates == [0, 100, 200, 300]
     assert f"{log}, line 5 is truncated" in caplog.text
-    log.write_text("\n".join(lines), encoding="utf-8")  # whole, though its newline is missing
+    log.write_text("\n".join(lines), encoding="utf-8")  # complete except for the newline
     assert len(read_trajectories(log).updates) == 5
 
 
@@ -101,14 +101,14 @@ def test_a_last_line_cut_short_is_left_out_and_named(tmp_path, caplog):
         (alpha_lines()[0], "line 2: update 0 comes after update 0"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path, line, reason):
+def test_an_invalid_line_is_named(tmp_path, line, reason):
     lines = alpha_lines()
     (tmp_path / "alpha.jsonl").write_text("\n".join([lines[0], line, *lines[2:]]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=rf"alpha\.jsonl, {reason}"):
         read_trajectories(tmp_path / "alpha.jsonl")
 
 
-def test_no_log_and_an_empty_one(tmp_path):
+def test_a_missing_and_an_empty_log(tmp_path):
     with pytest.raises(UserError, match=r"cannot read the α log .*none\.jsonl: No such file"):
         read_trajectories(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").touch()

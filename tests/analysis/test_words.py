@@ -1,4 +1,4 @@
-"""Words of pieces, kinds of tokens, lists of interrogatives."""
+"""Words from pieces, kinds of tokens, lists of interrogatives."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def batch(words: Dictionary, text: str, left: int = 0, right: int = 0) -> torch.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("▁the ▁Bau m ▁Bau m </s>", [0, 1, 1, 2, 2, -1]),  # </s> is not glued to the word before it
-        ("</s> m ▁the", [-1, 0, 1]),  # what follows </s> begins a word, with its mark or without
+        ("▁the ▁Bau m ▁Bau m </s>", [0, 1, 1, 2, 2, -1]),  # </s> is not part of the preceding word
+        ("</s> m ▁the", [-1, 0, 1]),  # a word starts after </s>, with or without ▁
         ("▁Bau m . ▁the", [0, 0, 1, 2]),  # punctuation is a word of its own
-        ("▁Bau - m ' s </s>", [0, 1, 2, 3, 4, -1]),  # and parts what is around it
-        ("▁ m . ▁ . ▁the", [0, 0, 1, 2, 2, 3]),  # a bare mark belongs to what follows it
+        ("▁Bau - m ' s </s>", [0, 1, 2, 3, 4, -1]),  # and separates its neighbours
+        ("▁ m . ▁ . ▁the", [0, 0, 1, 2, 2, 3]),  # a bare ▁ belongs to the next piece
         ("<unk> m <unk> ▁the <unk>", [0, 0, 0, 1, 1]),  # <unk> is a piece without a mark
         ("</s>", [-1]),
     ],
@@ -43,7 +43,7 @@ def test_words_of_sentencepiece(text, expected, left, right):
     assert found.tolist() == [[-1] * left + expected + [-1] * right]
 
 
-def test_words_as_spaces_part_them():
+def test_words_split_at_spaces():
     words = dictionary("▁the ▁Bau m .")
     tokens = batch(words, "▁Bau m . ▁the . </s>")
     assert Pieces(words, "xx").words(tokens, part_punctuation=False).tolist() == [[0, 0, 0, 1, 1, -1]]
@@ -53,7 +53,7 @@ def test_words_as_spaces_part_them():
     ("text", "expected"),
     [
         ("the Bau@@ m . </s>", [0, 1, 1, 2, -1]),
-        ("the Bau@@ </s>", [0, 1, -1]),  # a word cut off by the end of its line
+        ("the Bau@@ </s>", [0, 1, -1]),  # a word truncated by the end of the line
         ("</s> m Bau@@ Bau@@ m the", [-1, 0, 1, 1, 1, 2]),
     ],
 )
@@ -78,7 +78,7 @@ def test_kinds_of_tokens():
     side = Pieces(words, "de").side(batch(words, "▁w er ▁kommt ▁, ... $ ▁ ▁Wer ? </s>", left=1))
     assert side.position.tolist() == [[-1, *range(10)]]
     assert side.eos.nonzero()[:, 1].tolist() == [10]
-    assert side.punctuation.nonzero()[:, 1].tolist() == [4, 5, 9]  # $ is a symbol, and ▁ is nothing
+    assert side.punctuation.nonzero()[:, 1].tolist() == [4, 5, 9]  # $ is a symbol, ▁ is empty
     assert side.question.nonzero()[:, 1].tolist() == [9]
     assert side.interrogative.nonzero()[:, 1].tolist() == [1, 2, 8]
     assert not side.final_stop.any(), "it ends with a question mark"
@@ -88,7 +88,7 @@ def test_kinds_of_tokens():
     ("text", "expected"),
     [
         ("▁kommt ▁, ▁er . </s>", [3]),
-        ("</s> ▁kommt .", [2]),  # as the decoder reads it
+        ("</s> ▁kommt .", [2]),  # the decoder's input
         ("▁kommt . ▁er </s>", []),
         ("▁er ? ▁er . </s>", []),
         ("</s>", []),
@@ -101,7 +101,7 @@ def test_final_stop(text, expected):
     ]
 
 
-def test_japanese_interrogatives_are_found_within_what_no_spaces_part():
+def test_japanese_interrogatives_are_found_without_spaces():
     words = dictionary("▁これ は 何 です か")
     text = "▁これ は 何 です か </s>"
     assert Pieces(words, "ja").side(batch(words, text)).interrogative.nonzero()[:, 1].tolist() == [2]
@@ -109,7 +109,7 @@ def test_japanese_interrogatives_are_found_within_what_no_spaces_part():
     assert not Pieces(words, "de", interrogatives=given).side(batch(words, text)).interrogative.any()
 
 
-def test_every_list_reads_and_other_languages_have_none():
+def test_every_list_is_readable_and_other_languages_have_none():
     examples = {"de": "wohin", "en": "where", "ja": "どこ", "ro": "unde"}
     for language, word in examples.items():
         assert word in known_interrogatives(language)
