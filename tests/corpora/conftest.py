@@ -1,4 +1,4 @@
-"""The tiny corpus, in a folder of its own for each test."""
+"""The tiny corpus, in a separate folder for each test."""
 
 import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
@@ -6,7 +6,7 @@ from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
 @pytest.fixture
 def data(tmp_path):
-    """A data folder whose one own corpus is ``tiny``, and beside it ``raw``, a folder of its raw files."""
+    """A data folder with the corpus ``tiny`` and, next to it, ``raw``, a folder of its raw files."""
     folder = tmp_path / "data"
     (folder / "tiny").mkdir(parents=True)
     (folder / "tiny" / "corpus.yaml").write_text(DESCRIPTION, encoding="utf-8")

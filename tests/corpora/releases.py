@@ -1,4 +1,4 @@
-"""Miniatures of the published releases: archives, members and markup, and the oddities of their text."""
+"""Miniatures of the published releases: archives, members, markup and the peculiarities of their text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from user_dir.corpora.toy_grammar import sentence_pairs
 
 TRAIN, VALID, TEST = 150, 9, 11  # pairs of ordinary sentences
 VOCABULARY = {"kftt-ja-en": 100, "wmt16-ro-en": 90}
-# Pairs that every training text has among the others: what is odd in them must survive, but for empty sides.
+# Pairs in every training text: their peculiarities must be preserved, except for empty sides.
 ODD = [
     ("Forschung & Entwicklung, R&D.", "Research & development, R&D."),
     ("Eine\u2028Zeile mit \x85Trennern\u2029.", "One\u2028line with \x85separators\u2029."),
@@ -58,7 +58,7 @@ def lines(texts: list[str], newline: str = "\n", mark: str = "", trailing: int =
 
 
 def train_tags(texts: list[str], talk: int = 30) -> bytes:
-    """As in ``train.tags``: metadata in tags before each talk, text between talks without any."""
+    """As in ``train.tags``: tagged metadata before each talk, untagged text in between."""
     rows = []
     for start in range(0, len(texts), talk):
         rows += [
@@ -75,7 +75,7 @@ def train_tags(texts: list[str], talk: int = 30) -> bytes:
 
 
 def described(number: int, talk: int = 30) -> int:
-    """How many lines of titles and descriptions ``train_tags`` adds to so many."""
+    """The number of lines of titles and descriptions that ``train_tags`` adds."""
     return 2 * -(-number // talk)
 
 
@@ -92,7 +92,7 @@ def ted_xml(texts: list[str], kind: str, language: str) -> bytes:
 
 
 def sgm(texts: list[str], kind: str, language: str) -> bytes:
-    """As of WMT: no XML header, upper-case and unquoted here and there, CRLF, ids anew in each document."""
+    """As of WMT: no XML header, some tags in upper case or unquoted, CRLF, ids restart in each document."""
     rows = [
         f'<{kind} setid="newstest" srclang="any"' + (f' trglang="{language}">' if kind == "refset" else ">")
     ]
@@ -216,5 +216,5 @@ RELEASES = {
 
 
 def vocabulary_size(name: str) -> int:
-    """A size that the miniature can fill."""
+    """A vocabulary size that the miniature can fill."""
     return VOCABULARY.get(name, 300)

@@ -1,4 +1,4 @@
-"""A web server on this machine that serves files well and badly."""
+"""A local web server that serves files correctly and incorrectly."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def serving(files: dict[str, bytes], requests: list[tuple[str, str | None]] | None = None):
-    """Serve ``files`` (name → content) and yield their address; ``requests`` gets each path and range.
+    """Serve ``files`` (name → content) and yield the address; ``requests`` records each path and range.
 
-    The folder of a path says how: ``/good/NAME``; ``/half/NAME`` breaks off after half of what it sends;
-    ``/unsized/NAME`` the same without a Content-Length; ``/norange/NAME`` knows no ranges; ``/moved/NAME``
-    redirects; ``/missing/NAME`` answers 404; ``/wrong/NAME`` serves other bytes of the same length;
-    ``/lying/NAME`` gives a Content-Length and a Content-Range that are no numbers; ``/astray/NAME`` redirects
-    to what is no address.
+    The folder of a path determines the behaviour: ``/good/NAME``; ``/half/NAME`` disconnects after half of
+    the content; ``/unsized/NAME`` does so without a Content-Length; ``/norange/NAME`` does not support
+    ranges; ``/moved/NAME`` redirects; ``/missing/NAME`` answers 404; ``/wrong/NAME`` serves other bytes of
+    the same length; ``/lying/NAME`` sends an invalid Content-Length and Content-Range; ``/astray/NAME``
+    redirects to an invalid address.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -46,14 +46,14 @@ def test_names_of_members(name, parts):
     assert split_name(name) == parts
 
 
-def test_what_is_an_archive():
+def test_archives_are_recognised_by_name():
     assert all(map(is_archive, ["a.tgz", "a.tar.gz", "a.zip", "a.tar.bz2", "a.tar.xz", "a.tar"]))
     assert not any(map(is_archive, ["a.gz", "train.de", "a.tmx.gz", "atgz", "a.sgm"]))
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w", "zip"])
-def test_only_what_is_asked_for_comes_out(tmp_path, mode):
-    """Also of a name that tells another kind of archive."""
+def test_only_requested_members_are_extracted(tmp_path, mode):
+    """Even if the name implies another kind of archive."""
     path = tmp_path / "x.tgz"
     make_zip(path) if mode == "zip" else make_tar(path, mode=mode)
     extract(path, ["dev/a.en", "dev/sub/a.en"], tmp_path / "out")
@@ -62,14 +62,14 @@ def test_only_what_is_asked_for_comes_out(tmp_path, mode):
     assert all((tmp_path / "out" / name).read_bytes() == FILES[name] for name in found)
 
 
-def test_a_leading_dot_is_no_part_of_a_name(tmp_path):
+def test_a_leading_dot_is_not_part_of_a_name(tmp_path):
     make_tar(tmp_path / "x.tgz", {"./a": b"1"})
     extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
     assert (tmp_path / "out" / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("make", [make_tar, make_zip])
-def test_a_missing_member_names_its_like(tmp_path, make):
+def test_a_missing_member_is_reported_with_similar_names(tmp_path, make):
     path = make(tmp_path / "x.tgz")
     with pytest.raises(UserError, match=r"x\.tgz has no member dev/c\.en; similar members are dev/[ab]\.en"):
         extract(path, ["dev/c.en"], tmp_path / "out")
@@ -96,7 +96,7 @@ def test_a_damaged_zip(tmp_path):
         extract(path, ["dev/a.en"], tmp_path / "out")
 
 
-def test_what_is_no_archive(tmp_path):
+def test_a_file_that_is_not_an_archive(tmp_path):
     (tmp_path / "x.tgz").write_text("<html>Sign in to download</html>")
     with pytest.raises(UserError, match="is incomplete or corrupt"):
         extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
@@ -112,7 +112,7 @@ def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE])
-def test_links_in_a_members_place_are_refused(tmp_path, kind):
+def test_links_in_place_of_members_are_refused(tmp_path, kind):
     path = make_tar(tmp_path / "x.tgz", links=[("dev/link", kind)])
     with pytest.raises(UserError, match="dev/link is not a regular file"):
         extract(path, ["dev/link"], tmp_path / "out")
@@ -131,8 +131,8 @@ def test_links_in_a_members_place_are_refused(tmp_path, kind):
 @pytest.mark.parametrize(
     "content", [b"", b"x\n" * 600, b"3\n0\n1\n" + bytes(1024), b"99999\n" + b"1\n" * 5000]
 )
-def test_headers_that_say_nonsense(tmp_path, headers, content):
-    """Sparse files, which a header lets be of any size, included: 2^40 bytes must not be written."""
+def test_malformed_headers(tmp_path, headers, content):
+    """Including sparse files, whose header can claim any size: 2^40 bytes must not be written."""
     with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         entry = tarfile.TarInfo("a")
         entry.size, entry.pax_headers = len(content), headers
@@ -142,7 +142,7 @@ def test_headers_that_say_nonsense(tmp_path, headers, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_in_the_place_of_a_folder(tmp_path):
+def test_a_file_in_place_of_a_folder(tmp_path):
     make_zip(tmp_path / "x.zip", {"a": b"1", "a/b": b"2"})
     with pytest.raises(UserError, match="cannot extract"):
         extract(tmp_path / "x.zip", ["a", "a/b"], tmp_path / "out")

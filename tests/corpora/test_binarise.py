@@ -14,7 +14,7 @@ def test_the_dictionary(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_failure_of_fairseq_is_one_sentence(tmp_path):
+def test_a_failure_of_fairseq_is_one_error_message(tmp_path):
     (tmp_path / "dict.txt").write_text("a 1\n")
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match=r"fairseq-preprocess failed with status 1: .*train") as caught:
@@ -26,7 +26,7 @@ def test_a_failure_of_fairseq_is_one_sentence(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["data", "a comma, a space"])
-def test_the_binarised_data_are_the_text(data, raw, folder):
+def test_the_binarised_data_equal_the_text(data, raw, folder):
     data = data.rename(data.parent / folder)
     write(raw / "second.de", ["Der\u2028Hund.", "Die\x85Katze\x1c."])
     done = script("prepare", "tiny", "--raw", raw, "--data", data)
@@ -59,7 +59,7 @@ def test_the_binarised_data_are_the_text(data, raw, folder):
         (["tiny", "--data", "/dev/null"], "error: there is no corpus 'tiny'"),
     ],
 )
-def test_a_mistake_ends_with_one_sentence(data, raw, arguments, complaint):
+def test_a_mistake_ends_with_one_error_message(data, raw, arguments, complaint):
     arguments = [str(raw) if each == "{raw}" else each for each in arguments]
     if "--data" not in arguments:
         arguments += ["--data", str(data)]

@@ -1,4 +1,4 @@
-"""Binarised data that is broken, cut short, or of something else."""
+"""Binarised data that is corrupt, truncated or of another kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 
 def write(folder, language, sentences, subset="test"):
-    """Data as fairseq-preprocess writes it."""
+    """Write data as fairseq-preprocess does."""
     prefix = folder / f"{subset}.de-en.{language}"
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
     for sentence in sentences:
@@ -36,12 +36,12 @@ def write(folder, language, sentences, subset="test"):
 
 
 @pytest.mark.parametrize("languages", [PAIR, PAIR[::-1]])
-def test_whole_data_passes(folder, languages):
+def test_complete_data_is_accepted(folder, languages):
     check_split(folder, "test", languages)
     assert len(MMapIndexedDataset(str(folder / "test.de-en.de"))) == 3
 
 
-def test_data_without_a_sentence_passes(folder):
+def test_data_without_sentences_is_accepted(folder):
     for language in PAIR:
         write(folder, language, [], "empty")
     check_split(folder, "empty", PAIR)
@@ -84,7 +84,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name, how", [(name, how) for name, each in BROKEN.items() for how in each])
-def test_broken_data_is_refused(folder, name, how):
+def test_corrupt_data_is_refused(folder, name, how):
     change, message = BROKEN[name][how]
     path = folder / name
     content = path.read_bytes()
@@ -93,7 +93,7 @@ def test_broken_data_is_refused(folder, name, how):
         path.write_bytes(change(content))
     with pytest.raises(UserError, match=message) as caught:
         check_split(folder, "test", PAIR)
-    assert f".{name.split(chr(46))[-2]}." in str(caught.value)  # the side
+    assert f".{name.split(chr(46))[-2]}." in str(caught.value)  # the message names the side
     assert "prepare the corpus again" in str(caught.value)
 
 
@@ -103,7 +103,7 @@ def test_sides_of_unequal_length(folder):
         check_split(folder, "test", PAIR)
 
 
-def test_a_split_that_is_not_there(folder):
+def test_a_missing_split(folder):
     with pytest.raises(UserError, match=r"no file .*valid\.de-en\.de\.idx"):
         check_split(folder, "valid", PAIR)
     with pytest.raises(UserError, match="no dictionary"):

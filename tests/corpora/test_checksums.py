@@ -10,7 +10,7 @@ from user_dir.errors import UserError
 CONTENT = b"one line\nanother line\n" * 500
 
 
-def test_of_text_the_content_counts_and_of_archives_the_file(tmp_path):
+def test_checksums_are_of_the_content_of_text_and_of_archives_themselves(tmp_path):
     packed = gzip.compress(CONTENT)
     for name, data in {"a": CONTENT, "a.gz": packed, "a.tgz": packed, "a.tar.gz": packed}.items():
         (tmp_path / name).write_bytes(data)
@@ -21,19 +21,19 @@ def test_of_text_the_content_counts_and_of_archives_the_file(tmp_path):
     assert found == {"a": inside, "a.gz": inside, "a.tgz": file, "a.tar.gz": file}
 
 
-def test_several_at_once(tmp_path):
+def test_several_algorithms(tmp_path):
     (tmp_path / "a").write_bytes(CONTENT)
     found = checksums(tmp_path / "a", ["md5", "sha1"])
     assert found == {"md5": hashlib.md5(CONTENT).hexdigest(), "sha1": hashlib.sha1(CONTENT).hexdigest()}
 
 
-def test_a_torn_gzip_file(tmp_path):
+def test_a_truncated_gzip_file(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(CONTENT)[:-9])
     with pytest.raises(UserError, match=r"a\.gz is an incomplete gzip file"):
         checksums(tmp_path / "a.gz", ["sha256"])
 
 
-def test_the_difference_in_words():
+def test_the_difference_is_described():
     published = Download(("https://x",), checksums={"md5": "a", "sha1": "b"})
     assert difference({"md5": "a", "sha1": "b", "sha256": "c"}, published) is None
     assert difference({"md5": "a", "sha1": "x"}, published) == "sha1 x instead of b"

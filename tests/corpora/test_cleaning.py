@@ -35,7 +35,7 @@ def test_limits(left, right, reason):
     assert kept == ([] if reason else [pair])
 
 
-def test_each_pair_is_counted_once_and_order_stays():
+def test_each_pair_is_counted_once_and_order_is_kept():
     pairs = [("a", "b"), ("", "b"), ("a b c d", "a"), ("c", "d"), ("\u3000", "x"), ("a " * 9, "a")]
     kept, dropped = clean(pairs, PAIR, (Limits("words", max=5), Limits("words", ratio=2)))
     assert kept == [("a", "b"), ("c", "d")]
@@ -46,8 +46,8 @@ def test_each_pair_is_counted_once_and_order_stays():
     }
 
 
-def test_moses_tokens_part_punctuation_but_not_entities():
-    """Six tokens, one word: Tom, &, Jerry, (, x, ) as sacremoses parts them, its escapes being no tokens."""
+def test_moses_tokens_separate_punctuation_but_not_entities():
+    """Six tokens, one word: Tom, &, Jerry, (, x, ) as split by sacremoses; its escapes are not tokens."""
     from sacremoses import MosesTokenizer
 
     text = "Tom&Jerry's(x),don't."

@@ -4,7 +4,7 @@ from user_dir.corpora import known_corpora, load_corpus
 from user_dir.errors import UserError
 
 
-def test_where_things_are(data):
+def test_paths(data):
     corpus = load_corpus("tiny", data)
     assert corpus.name == "tiny"
     assert corpus.languages == ("de", "en")

@@ -21,7 +21,7 @@ def test_a_good_description(tmp_path):
     assert found.downloads == {}
 
 
-def test_every_corpus_of_the_repository_is_well_described():
+def test_all_descriptions_of_the_repository_are_valid():
     from user_dir.corpora import known_corpora, load_corpus
 
     assert set(PAPER) | {"toy", "multi30k", "tanaka"} <= set(known_corpora())
@@ -29,12 +29,12 @@ def test_every_corpus_of_the_repository_is_well_described():
         corpus = load_corpus(name)
         assert corpus.description.licence and corpus.description.citation
         for download in corpus.description.downloads.values():
-            # An address anyone on the way could answer for needs a checksum.
+            # Files from unencrypted addresses need a checksum.
             assert all(url.startswith("https://") for url in download.urls) or download.checksums
     assert load_corpus("multi30k").test_sets == {"test_2016_flickr": "test", "test_2017_flickr": "test1"}
 
 
-def test_everything_a_corpus_reads_is_published_somewhere():
+def test_all_raw_files_of_the_corpora_have_a_url():
     from user_dir.corpora import load_corpus
     from user_dir.corpora.archives import split_name
     from user_dir.corpora.sources import file_names
@@ -134,13 +134,13 @@ def test_a_bad_description_names_key_and_line(tmp_path, old, new, complaint):
 
 
 @pytest.mark.parametrize("language", [*sorted(RESERVED), "JSON", "None"])
-def test_a_language_that_other_files_end_in_is_refused(tmp_path, language):
+def test_a_language_that_is_another_file_extension_is_refused(tmp_path, language):
     with pytest.raises(UserError, match=f"line 2: languages: '{language}' is the extension of other files"):
         described(tmp_path, DESCRIPTION.replace("[de, en]", f"[{language}, en]"))
 
 
-def test_a_description_of_more_values_than_memory_has(tmp_path):
-    """A few lines of YAML that stand for 10^9 values; what is checked first must not walk through them."""
+def test_a_description_that_expands_beyond_memory(tmp_path):
+    """A few lines of YAML that represent 10^9 values; the first check must not traverse them."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
     with pytest.raises(UserError, match="is too large for the description"):
@@ -148,12 +148,12 @@ def test_a_description_of_more_values_than_memory_has(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80/x?a=b&c=%20", "https://[::1]:8080/x", "https://a.org"])
-def test_addresses_that_can_be_asked(tmp_path, url):
+def test_valid_urls(tmp_path, url):
     text = DESCRIPTION.replace("citation: none", f"downloads: {{a: {{url: '{url}'}}}}")
     assert described(tmp_path, text).downloads["a"].urls == (url,)
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "word"])
-def test_a_description_that_is_no_mapping(tmp_path, text):
+def test_a_description_that_is_not_a_mapping(tmp_path, text):
     with pytest.raises(UserError, match="must be a mapping"):
         described(tmp_path, text)

@@ -6,8 +6,8 @@ from user_dir.errors import UserError
 
 
 @pytest.mark.slow
-def test_a_disk_that_takes_no_more(data, raw):
-    """Files of at most 500 bytes, which the system refuses to let grow, as it does on a full disk."""
+def test_a_full_disk(data, raw):
+    """Files are limited to 500 bytes by the system, which simulates a full disk."""
     command = ["prepare", "tiny", "--raw", raw, "--data", data]
     limited = script(*command, check=False, file_size=500)
     assert limited.returncode == 1

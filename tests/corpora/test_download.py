@@ -36,7 +36,7 @@ def published(url, *paths, size=None, **checksums):
 @pytest.mark.parametrize(
     ("name", "checksums"),
     [
-        ("text.gz", {"sha256": SHA256}),  # of what is inside
+        ("text.gz", {"sha256": SHA256}),  # of the decompressed content
         ("plain", {"sha256": SHA256}),
         ("archive.tgz", {"md5": MD5}),  # of the archive itself
         ("archive.tgz", {}),
@@ -74,7 +74,7 @@ def test_a_bad_file_leaves_nothing_behind(url, tmp_path, path, size, checksums, 
 
 @pytest.mark.parametrize("name", ["plain", "archive.tgz"])
 @pytest.mark.parametrize("part", [b"", CONTENT[:9]])
-def test_what_a_server_says_of_its_file_may_be_no_number(url, tmp_path, name, part):
+def test_invalid_headers_of_a_server(url, tmp_path, name, part):
     whole = hashlib.sha256(FILES[name]).hexdigest()
     if part:
         (tmp_path / f"{name}.part").write_bytes(part)
@@ -82,22 +82,22 @@ def test_what_a_server_says_of_its_file_may_be_no_number(url, tmp_path, name, pa
     assert (tmp_path / name).read_bytes() == FILES[name]
 
 
-def test_a_server_that_sends_elsewhere(url, tmp_path):
+def test_a_server_that_redirects(url, tmp_path):
     with pytest.raises(UserError, match="could not be downloaded: Invalid IPv6 URL"):
         download(published(url, "astray/plain", sha256=SHA256), tmp_path / "plain")
     download(published(url, "astray/plain", "good/plain", sha256=SHA256), tmp_path / "plain")
     assert (tmp_path / "plain").read_bytes() == CONTENT
 
 
-def test_nobody_answers(tmp_path, monkeypatch):
+def test_no_server_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 2)
     with pytest.raises(UserError, match=r"could not be downloaded: .*; run again, or .* --raw"):
         download(published("http://127.0.0.1:9", "file.gz", sha256=SHA256), tmp_path / "file.gz")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broken_download_goes_on_where_it_broke(url, tmp_path, requests):
-    """Each run gets half of what is left, then a good mirror the rest; no byte is asked for twice."""
+def test_a_broken_download_is_resumed(url, tmp_path, requests):
+    """Each run gets half of the remainder, then a good mirror sends the rest; no byte is requested twice."""
     broken = published(url, "half/archive.tgz", md5=MD5)
     for _ in range(2):
         with pytest.raises(UserError, match=r"broke after .*; run again"):
@@ -111,7 +111,7 @@ def test_a_broken_download_goes_on_where_it_broke(url, tmp_path, requests):
     assert [path.name for path in tmp_path.iterdir()] == ["archive.tgz"]
 
 
-def test_the_next_mirror_is_tried_and_goes_on(url, tmp_path, requests, caplog):
+def test_the_next_mirror_resumes(url, tmp_path, requests, caplog):
     paths = ["missing/plain", "half/plain", "good/plain"]
     with caplog.at_level(logging.WARNING):
         download(published(url, *paths, sha256=SHA256), tmp_path / "plain")
@@ -124,7 +124,7 @@ def test_the_next_mirror_is_tried_and_goes_on(url, tmp_path, requests, caplog):
     assert "answered 404" in caplog.text and "broke after" in caplog.text
 
 
-def test_every_mirrors_answer_is_told(url, tmp_path):
+def test_the_response_of_every_mirror_is_reported(url, tmp_path):
     with pytest.raises(
         UserError, match=r"missing/plain answered 404 .*; .*wrong/plain is not the expected file"
     ):
@@ -137,7 +137,7 @@ def test_every_mirrors_answer_is_told(url, tmp_path):
     ids=["beginning", "wrong beginning", "whole", "too long", "empty"],
 )
 @pytest.mark.parametrize("how", ["good", "norange"])
-def test_whatever_an_earlier_run_left(url, tmp_path, part, how):
+def test_any_partial_file_of_an_earlier_run(url, tmp_path, part, how):
     (tmp_path / "archive.tgz.part").write_bytes(part)
     download(published(url, f"{how}/archive.tgz", md5=MD5), tmp_path / "archive.tgz")
     assert (tmp_path / "archive.tgz").read_bytes() == PACKED
@@ -150,7 +150,7 @@ def test_without_a_checksum_nothing_is_resumed(url, tmp_path, requests):
     assert requests == [("/good/plain", None)]
 
 
-def test_a_full_disk_is_no_matter_for_mirrors(url, tmp_path, requests):
+def test_mirrors_are_not_tried_after_a_full_disk(url, tmp_path, requests):
     soft, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
     try:

@@ -1,4 +1,4 @@
-"""From addresses to prepared text: a corpus of archives, fetched from a server on this machine."""
+"""From URLs to prepared text: a corpus of archives, downloaded from a local server."""
 
 import hashlib
 import logging
@@ -18,7 +18,7 @@ from user_dir.corpora.corpus import DATA
 from user_dir.corpora.prepare import prepare
 from user_dir.errors import UserError
 
-NAME = "iwslt17-de-en"  # its archives are in folders, and two have the same last name
+NAME = "iwslt17-de-en"  # its archives are in folders, and two have the same base name
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _no_fairseq(monkeypatch):
 
 @pytest.fixture
 def published(tmp_path):
-    """Name → content of the archives of a miniature release."""
+    """The archives of a miniature release by name."""
     raw = tmp_path / "release"
     raw.mkdir()
     releases.RELEASES[NAME](raw)
@@ -36,7 +36,7 @@ def published(tmp_path):
 
 
 def described(tmp_path, published, *mirrors) -> None:
-    """The corpus with other addresses: ``MIRROR/NAME`` for each mirror."""
+    """The corpus with other URLs: ``MIRROR/NAME`` for each mirror."""
     description = yaml.safe_load((DATA / NAME / "corpus.yaml").read_text(encoding="utf-8"))
     description["downloads"] = {
         name: {
@@ -64,7 +64,7 @@ def test_through_bad_mirrors_to_text(tmp_path, published, caplog):
         corpus = prepared(tmp_path)
         asked = len(requests)
         prepared(tmp_path)
-        assert len(requests) == asked  # what is there is not fetched again
+        assert len(requests) == asked  # existing files are not downloaded again
     assert {
         str(path.relative_to(corpus.raw)): path.read_bytes() for path in corpus.raw.rglob("*.*z")
     } == published
@@ -74,7 +74,7 @@ def test_through_bad_mirrors_to_text(tmp_path, published, caplog):
     assert resumed == {f"/good/{name}": f"bytes={len(content) // 2}-" for name, content in published.items()}
 
 
-def test_a_broken_download_is_taken_up_by_the_next_run(tmp_path, published):
+def test_a_broken_download_is_resumed_by_the_next_run(tmp_path, published):
     requests = []
     with serving(published, requests) as url:
         described(tmp_path, published, f"{url}/half")
@@ -97,7 +97,7 @@ def test_a_wrong_archive_is_never_used(tmp_path, published):
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
-def test_a_run_killed_while_extracting_goes_on(tmp_path, published, monkeypatch, count):
+def test_a_run_killed_while_extracting_is_resumed(tmp_path, published, monkeypatch, count):
     raw = tmp_path / "release"
     whole = load_corpus(NAME, tmp_path / "undisturbed")
     prepare(whole, raw, releases.vocabulary_size(NAME), workers=1)

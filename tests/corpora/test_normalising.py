@@ -28,11 +28,11 @@ def test_steps(language, step, before, after):
     assert normalise([before], language, (step,)) == [after]
 
 
-def test_steps_come_in_order():
+def test_steps_are_applied_in_order():
     assert normalise(["A\u200b“B”"], "en", ("punctuation", "non_printing", "lower_case")) == ['a"b"']
 
 
-def test_every_split_or_some(tmp_path):
+def test_steps_of_all_splits_or_some(tmp_path):
     found = described(tmp_path, "normalise: {every: [lower_case], train: [punctuation]}\n")
     check(found)
     assert steps_of(found, "train") == ("punctuation",)

@@ -1,4 +1,4 @@
-"""The stages: what they write, when they are skipped, what they refuse. Nothing here runs fairseq."""
+"""The stages of preparation: output, skipping and refusals. fairseq does not run here."""
 
 import hashlib
 import importlib.util
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def binarised(monkeypatch):
-    """The subsets binarised so far, by a stand-in that copies the pieces."""
+    """The subsets binarised so far, by a replacement that copies the pieces."""
     calls = []
 
     def copy(languages, subsets, folder, dictionary, target, workers):
@@ -42,7 +42,7 @@ def binarised(monkeypatch):
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every file under a folder, with the hash of what it holds."""
+    """Every file under a folder, with a hash of its content."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -55,7 +55,7 @@ def lines(path: Path) -> list[str]:
     return path.read_bytes().decode().split("\n")[:-1]
 
 
-def test_everything_is_made(data, raw, binarised):
+def test_all_stages_run(data, raw, binarised):
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw)
     assert corpus.require_prepared() is corpus
@@ -86,7 +86,7 @@ def test_a_second_run_does_nothing(data, raw):
     prepare(corpus, raw)
     before = times(corpus.folder)
     prepare(corpus, raw)
-    prepare(corpus)  # the text is there, so nothing is wanted of the raw files
+    prepare(corpus)  # the text exists, so the raw files are not needed
     assert times(corpus.folder) == before
     prepare(corpus, raw, force=True)
     assert not set(times(corpus.folder).items()) & set(before.items()) - {
@@ -94,7 +94,7 @@ def test_a_second_run_does_nothing(data, raw):
     }
 
 
-def test_another_vocabulary_size_redoes_what_depends_on_it(data, raw, caplog):
+def test_another_vocabulary_size_repeats_dependent_stages(data, raw, caplog):
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw)
     before = times(corpus.folder / "text")
@@ -108,8 +108,8 @@ def test_another_vocabulary_size_redoes_what_depends_on_it(data, raw, caplog):
     }
 
 
-def test_a_chosen_vocabulary_size_stays(data, raw):
-    """A later run without the flag must not take away the pieces that a checkpoint knows."""
+def test_a_chosen_vocabulary_size_is_kept(data, raw):
+    """A later run without the flag must not change the pieces that a checkpoint depends on."""
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw, vocabulary_size=50)
     before = times(corpus.folder)
@@ -127,7 +127,7 @@ def test_another_size_in_the_description_is_noticed(data, raw):
     assert len(lines(corpus.folder / "spm.vocab")) == 50
 
 
-def test_changed_raw_files_redo_everything(data, raw):
+def test_changed_raw_files_repeat_all_stages(data, raw):
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw)
     write(raw / "second.de", ["Ein Vogel singt.", "Ja."])
@@ -137,7 +137,7 @@ def test_changed_raw_files_redo_everything(data, raw):
 
 
 @pytest.mark.parametrize("name", ["text/train.de", "text/spm/valid.en", "spm.model", "bin/dict.de.txt"])
-def test_a_lost_file_is_made_again(data, raw, name):
+def test_a_lost_file_is_restored(data, raw, name):
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw)
     whole = tree(corpus.folder)
@@ -147,7 +147,7 @@ def test_a_lost_file_is_made_again(data, raw, name):
 
 
 def kill_in(monkeypatch, stage):
-    """Have the process killed, as by SIGKILL, in the middle of a stage."""
+    """Kill the process, as by SIGKILL, in the middle of a stage."""
 
     def killed(*_, **__):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_a_killed_run_is_resumed(data, raw, tmp_path, monkeypatch, stage):
     assert tree(corpus.folder) == tree(undisturbed.folder)
 
 
-def test_empty_sides_go_from_the_training_text_alone(data, raw, caplog):
+def test_empty_sides_are_only_dropped_from_the_training_text(data, raw, caplog):
     write(raw / "train.de.gz", ["", *GERMAN * 10, " ", "\u3000"])
     write(raw / "train.en.gz", ["The.", *ENGLISH * 10, "The.", "The."])
     write(raw / "first.en", [ENGLISH[1], "", ENGLISH[3]])
@@ -202,7 +202,7 @@ def test_empty_sides_go_from_the_training_text_alone(data, raw, caplog):
     assert re.search(r"train +40 pairs\n +3 dropped: a side was empty\n", summary(corpus))
 
 
-def test_files_of_a_split_follow_one_another(data, raw):
+def test_files_of_a_split_are_concatenated(data, raw):
     text = DESCRIPTION.replace("train: train.{language}", 'train: ["train.{language}", "dev.{language}"]')
     (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
     corpus = load_corpus("tiny", data)
@@ -210,7 +210,7 @@ def test_files_of_a_split_follow_one_another(data, raw):
     assert lines(corpus.text("train", "de")) == GERMAN * 10 + GERMAN[:2]
 
 
-def test_a_translation_memory_beside_plain_files(data, raw):
+def test_a_translation_memory_and_plain_files(data, raw):
     units = "".join(
         f'<tu><tuv xml:lang="en"><seg>{en}</seg></tuv><tuv xml:lang="de"><seg>{de}</seg></tuv></tu>\n'
         for de, en in [*zip(GERMAN, ENGLISH), ("", "Only English.")]
@@ -226,7 +226,7 @@ def test_a_translation_memory_beside_plain_files(data, raw):
 
 
 def test_the_example_in_the_readme(tmp_path):
-    """A user's two files, described as data/README.md describes them."""
+    """A user's two files with the description in data/README.md."""
     readme = (Path(__file__).resolve().parents[2] / "data" / "README.md").read_text(encoding="utf-8")
     example = re.search(r"```yaml\n(.*?)```", readme, flags=re.DOTALL)[1]
     folder = tmp_path / "data" / "talks" / "raw"
@@ -246,14 +246,14 @@ def test_the_example_in_the_readme(tmp_path):
     assert len(lines(corpus.text("train", "sl"))) == 79
 
 
-def test_tokens_need_natural_text_to_be_scored_against(data, raw):
+def test_tokenised_corpora_require_a_reference(data, raw):
     text = DESCRIPTION + "tokenised: true\n"
     (data / "tiny" / "corpus.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="line 11: tokenised: big_test requires a reference"):
         prepare(load_corpus("tiny", data), raw)
 
 
-def test_references_are_as_many_as_the_pairs(data, raw):
+def test_the_number_of_references_must_match(data, raw):
     write(raw / "natural.de", GERMAN)
     write(raw / "natural.en", ENGLISH)
     old, new = (
@@ -273,7 +273,7 @@ def test_line_separators_inside_sentences_keep_the_sides_aligned(data, raw):
     assert len(lines(corpus.segmented / "test.de")) == 3
 
 
-def test_anothers_copy_is_warned_of_and_used(data, raw, caplog):
+def test_a_different_raw_file_is_used_with_a_warning(data, raw, caplog):
     published = f"downloads:\n  dev.de: {{url: 'http://127.0.0.1:9/dev.de', sha256: {'a' * 64}}}\n"
     (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION + published, encoding="utf-8")
     corpus = load_corpus("tiny", data)
@@ -283,8 +283,8 @@ def test_anothers_copy_is_warned_of_and_used(data, raw, caplog):
     assert lines(corpus.text("valid", "de")) == GERMAN[:2]
 
 
-def test_downloaded_files_are_not_fetched_again(data, raw):
-    """With the files in raw/ there is no need of the net; of another file, it is asked."""
+def test_existing_raw_files_are_not_downloaded(data, raw):
+    """With the files in raw/ no network is needed; it is used for missing files."""
     corpus = load_corpus("tiny", data)
     shutil.copytree(raw, corpus.raw)
     prepare(corpus)
@@ -292,7 +292,7 @@ def test_downloaded_files_are_not_fetched_again(data, raw):
     (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION + published, encoding="utf-8")
     (corpus.raw / "dev.de").unlink()
     corpus = load_corpus("tiny", data)
-    prepare(corpus)  # the text is whole
+    prepare(corpus)  # the text is complete
     with pytest.raises(UserError, match=r"dev\.de could not be downloaded"):
         prepare(corpus, force=True)
 
@@ -345,7 +345,7 @@ def test_bad_settings(data, raw, named, complaint):
 
 
 def test_a_percent_sign_in_the_name_of_a_corpus(monkeypatch, capsys):
-    """To argparse, one in a help text is the beginning of something else."""
+    """argparse would interpret a percent sign in a help text."""
     found = importlib.util.spec_from_file_location("prepare_script", ROOT / "scripts" / "prepare.py")
     script = importlib.util.module_from_spec(found)
     found.loader.exec_module(script)
@@ -357,7 +357,7 @@ def test_a_percent_sign_in_the_name_of_a_corpus(monkeypatch, capsys):
     assert "one of: 50%, 100%s, %(prog)s" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_chosen_size_that_is_no_size_is_not_taken(data, raw):
+def test_an_invalid_chosen_size_is_ignored(data, raw):
     prepare(load_corpus("tiny", data), raw)
     stamp = data / "tiny" / "spm.json"
     for size in ("50", -1, 2**40, True, [1]):
@@ -388,13 +388,13 @@ def test_raw_must_be_a_folder(data, raw):
         ("licence", "options: {seed: 1}\nlicence", "takes no options, not seed"),
     ],
 )
-def test_a_description_its_origin_cannot_read(data, raw, old, new, complaint):
+def test_a_description_that_does_not_suit_its_origin(data, raw, old, new, complaint):
     (data / "tiny" / "corpus.yaml").write_text(DESCRIPTION.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(UserError, match=complaint):
         prepare(load_corpus("tiny", data), raw)
 
 
-# The real corpora, where a copy is at hand: their hashes and numbers of pairs.
+# The real corpora, if available locally: their checksums and numbers of pairs.
 SHARED = Path(os.environ.get("CORPORA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
@@ -405,6 +405,6 @@ def test_the_published_files(name, number, tmp_path, caplog):
     corpus = load_corpus(name, tmp_path)
     with caplog.at_level(logging.WARNING):
         module.make_text(corpus, parallel_text, SHARED / name, workers=1, force=False)
-    assert caplog.text == ""  # every hash is that of corpus.yaml
+    assert caplog.text == ""  # all checksums match corpus.yaml
     report = stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     assert report["train"] == {"pairs": number, "dropped": {}}

@@ -1,4 +1,4 @@
-"""Each corpus of the paper from a miniature of its release to pieces. Nothing here runs fairseq."""
+"""The corpora of the paper, from miniatures of their releases to pieces. fairseq does not run here."""
 
 import logging
 import os
@@ -61,11 +61,11 @@ def test_iwslt17(tmp_path):
         "TED Talk Subtitles and Transcript: Of this & that.",
         releases.german(TRAIN, 1)[0][0],
     ]
-    for source, target in ODD:  # as released, to the letter
+    for source, target in ODD:  # exactly as released
         at = train.index(source)
         assert lines(corpus.text("train", "en"))[at] == target
     assert len(lines(corpus.segmented / "train.de")) == TRAIN + len(ODD) + told
-    assert "Käse für alle." in pieces_joined(corpus, "train", "de")  # one form, whichever it was
+    assert "Käse für alle." in pieces_joined(corpus, "train", "de")  # normalised to one form
     assert lines(corpus.text("valid", "en")) == columns(releases.german(VALID, 2))[1]
     assert list(corpus.test_sets)[:3] == ["tst2017", "tst2016", "tst2015"]
     assert len(corpus.test_sets) == 8
@@ -92,7 +92,7 @@ def test_iwslt14(tmp_path):
     assert all(row == row.lower() for row in pieces_joined(corpus, "test", "de"))
 
 
-def test_every_23rd_pair_that_cleaning_left_is_for_validation(tmp_path):
+def test_every_23rd_cleaned_pair_is_held_out_for_validation(tmp_path):
     corpus = prepared("iwslt14-de-en", tmp_path)
     train, valid = (
         list(zip(*(lines(corpus.text(s, each)) for each in ("de", "en")))) for s in ("train", "valid")
@@ -122,7 +122,7 @@ def test_wmt16(tmp_path, caplog):
     assert "SETIMES.en-ro.ro has additional blank lines" in caplog.text
     report = dropped(corpus)
     assert report["a side was empty"] == 3 and report["a side had more than 250 pieces"] == 1
-    assert UNLIKE[0] in lines(corpus.text("train", "ro"))  # dropped later, by its pieces
+    assert UNLIKE[0] in lines(corpus.text("train", "ro"))  # dropped later, by the filter on pieces
     assert "This is a translation" not in "".join(pieces_joined(corpus, "train", "en"))
     assert 'Câinele 1 vede pisica și "casa" mare.' in lines(corpus.normalised("train", "ro"))
     assert "\"So,\" he said - and 'left'..." in lines(corpus.normalised("train", "en"))
@@ -156,12 +156,12 @@ def test_a_second_run_does_nothing(name, tmp_path):
     prepare(corpus, tmp_path / "raw")
     shutil.rmtree(corpus.extracted)
     shutil.rmtree(tmp_path / "raw")
-    prepare(corpus)  # from here on, nothing is wanted of the release
+    prepare(corpus)  # the release is not needed any more
     after = {path: path.stat().st_mtime_ns for path in corpus.folder.rglob("*") if path.is_file()}
     assert after == {path: time for path, time in before.items() if corpus.extracted not in path.parents}
 
 
-def test_several_processes_make_the_same(tmp_path, monkeypatch):
+def test_several_processes_give_the_same_result(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     one = prepared("iwslt14-de-en", tmp_path / "one")
     monkeypatch.setattr(workers.batches, "__defaults__", (10,))
@@ -176,7 +176,7 @@ def test_several_processes_make_the_same(tmp_path, monkeypatch):
 
 
 def rewrite(path: Path, change) -> None:
-    """Change the members of an archive; ``change`` gets and returns name → content."""
+    """Change the members of an archive; ``change`` maps name → content."""
     with tarfile.open(path) as archive:
         members = {each.name: archive.extractfile(each).read() for each in archive if each.isreg()}
     releases.tgz(path, change(members))
@@ -236,8 +236,8 @@ def test_bad_releases(tmp_path, spoil, complaint):
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_a_mended_release_goes_on(tmp_path):
-    """What was extracted from the sound archives is not extracted again."""
+def test_preparation_continues_with_a_repaired_release(tmp_path):
+    """Members of intact archives are not extracted again."""
     raw = tmp_path / "raw"
     raw.mkdir()
     RELEASES["wmt14-en-de"](raw)
@@ -270,7 +270,7 @@ def test_iwslt17_with_the_official_test_archives(tmp_path, caplog):
         corpus = prepared("iwslt17-de-en", tmp_path, build)
     assert (
         "2017-01-trnted" in caplog.text and "2017-01-ted-test" not in caplog.text
-    )  # theirs are as published
+    )  # the archives are as published
     for year, number in ((2016, 1133), (2017, 1138)):
         for language, other in (("de", "en"), ("en", "de")):
             with tarfile.open(tests / "texts" / language / other / f"{language}-{other}.tgz") as archive:

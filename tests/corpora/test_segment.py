@@ -13,7 +13,7 @@ def model(tmp_path):
     return tmp_path / "spm.model"
 
 
-def test_pieces_joined_again_are_the_text(model):
+def test_joined_pieces_equal_the_text(model):
     pieces = list(segment(TEXT, model, 2))
     assert len(pieces) == len(TEXT)
     assert ["".join(line.split(" ")).replace("▁", " ")[1:] for line in pieces] == TEXT
@@ -22,7 +22,7 @@ def test_pieces_joined_again_are_the_text(model):
 def test_the_vocabulary_has_its_size(model):
     assert len(model.with_suffix(".vocab").read_bytes().decode().split("\n")[:-1]) == 60
     pieces = vocabulary(model)
-    assert len(pieces) == len(set(pieces)) == 60 - 3  # but <unk>, <s>, </s>
+    assert len(pieces) == len(set(pieces)) == 60 - 3  # without <unk>, <s>, </s>
     assert not {"<unk>", "<s>", "</s>"} & set(pieces)
 
 
@@ -31,11 +31,11 @@ def test_coverage_keeps_rare_characters(tmp_path):
     assert "☃" in vocabulary(tmp_path / "spm.model")
 
 
-def test_unicode_separators_do_not_part_a_line(model):
+def test_unicode_separators_do_not_split_a_line(model):
     assert len(list(segment(["The\u2028dog", "sleeps\x85."], model, 1))) == 2
 
 
-def test_too_large_a_vocabulary_tells_the_largest(tmp_path):
+def test_too_large_a_vocabulary_is_refused_with_the_largest_size(tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size \d+ or less") as caught:
         train_model(TEXT, tmp_path / "spm.model", 5000)
     largest = int(str(caught.value).split("--vocab-size ")[1].split()[0])
@@ -44,7 +44,7 @@ def test_too_large_a_vocabulary_tells_the_largest(tmp_path):
         train_model(TEXT, tmp_path / "spm.model", largest + 1)
 
 
-def test_too_small_a_vocabulary_tells_the_smallest(tmp_path):
+def test_too_small_a_vocabulary_is_refused_with_the_smallest_size(tmp_path):
     with pytest.raises(UserError, match=r"--vocab-size \d+ or more") as caught:
         train_model(TEXT, tmp_path / "spm.model", 5)
     smallest = int(str(caught.value).split("--vocab-size ")[1].split()[0])

@@ -28,7 +28,7 @@ def described(tmp_path, train="t.{language}", valid="v.{language}"):
         ),
     ],
 )
-def test_what_a_split_is_read_from(tmp_path, train, sources):
+def test_sources_of_a_split(tmp_path, train, sources):
     assert sources_of(described(tmp_path, train), "train") == sources
 
 
@@ -57,7 +57,7 @@ def test_held_out_and_references(tmp_path):
         ("{held_out: 23}", "only valid can be held_out"),
     ],
 )
-def test_what_cannot_be_understood(tmp_path, train, complaint):
+def test_invalid_sources(tmp_path, train, complaint):
     with pytest.raises(UserError) as caught:
         sources_of(described(tmp_path, train), "train")
     assert complaint in str(caught.value) and "line 3: splits" in str(caught.value)

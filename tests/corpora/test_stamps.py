@@ -15,7 +15,7 @@ def stamp(tmp_path):
     return tmp_path / "out" / "stamp.json"
 
 
-def test_whole_only_after_building_and_for_the_same_inputs(stamp):
+def test_complete_only_after_building_and_for_the_same_inputs(stamp):
     assert not is_whole(stamp, {"size": (1, 2)})
     build(stamp, {"size": (1, 2)}, {"a": "text", "b": "more"})
     assert is_whole(stamp, {"size": (1, 2)})
@@ -24,7 +24,7 @@ def test_whole_only_after_building_and_for_the_same_inputs(stamp):
     assert sorted(path.name for path in stamp.parent.iterdir()) == ["a", "b", "stamp.json"]
 
 
-def test_a_missing_or_cut_file_is_noticed(stamp):
+def test_a_missing_or_truncated_file_is_noticed(stamp):
     build(stamp, {}, {"a": "text"})
     (stamp.parent / "a").write_text("te")
     assert not is_whole(stamp, {})
@@ -33,13 +33,13 @@ def test_a_missing_or_cut_file_is_noticed(stamp):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"inputs": {}}'])
-def test_a_broken_stamp(stamp, text):
+def test_a_corrupt_stamp(stamp, text):
     build(stamp, {"a": 1}, {})
     stamp.write_text(text)
     assert not is_whole(stamp, {"a": 1})
 
 
-def test_files_of_the_last_build_go(stamp):
+def test_files_of_the_previous_build_are_removed(stamp):
     build(stamp, {"n": 2}, {"a": "1", "b": "2"})
     (stamp.parent / "mine").write_text("of the user")
     build(stamp, {"n": 1}, {"a": "3"})

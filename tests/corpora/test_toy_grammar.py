@@ -1,4 +1,4 @@
-"""The toy grammar against tables written out by hand, which share nothing with its rules of inflection."""
+"""The toy grammar compared with hand-written tables that are independent of its rules of inflection."""
 
 import hashlib
 import os
@@ -44,8 +44,8 @@ Flaschen Karten Uhren Glocken Türen Bänke Brücken Küchen Kirchen Scheunen Ki
 Bilder Messer Fenster Tore Häuser Boote Dächer Dörfer
 """
 
-# What may follow each determiner, "ending of adjectives:form of the noun": m, f and n are singulars, mg and
-# ng genitives, p is the plural, pd its dative.
+# The allowed continuations of each determiner, "ending of adjectives:form of the noun": m, f and n are
+# singulars, mg and ng genitives, p is the plural, pd its dative.
 AFTER = {
     "der": "e:m en:f",
     "die": "e:f en:p",
@@ -98,7 +98,7 @@ def everything():
 
 
 def noun_forms():
-    """Form of a noun, as it is spelt → the genders and numbers it can be, as in AFTER."""
+    """Spelling of a noun form → its possible genders and numbers, as in AFTER."""
     forms = {}
     for noun in [*SIMPLE_NOUNS, *COMPOUND_NOUNS, *OUTDOORS, *INDOORS]:
         forms.setdefault(noun.nominative, set()).add(noun.gender)
@@ -171,7 +171,7 @@ def test_verbs_agree(infinitive, forms):
 
 
 def test_subject_and_verb_agree_in_number(everything):
-    """Statements that begin with a subject: the article tells its number, the last letters the verb's."""
+    """Statements with a subject in front: the article determines its number, the ending that of the verb."""
     checked = 0
     for german, _ in everything:
         if german.endswith("?") or "," in german:
@@ -218,7 +218,7 @@ def test_subordinate_verbs_come_last(everything):
     assert seen > 1000
 
 
-def test_prepositions_have_the_dative(everything):
+def test_prepositions_take_the_dative(everything):
     datives = {"dem", "der", "den", "zwei", "drei", "vielen"}
     datives |= {word + ending for word in ("ein", "mein", "unser", "dies") for ending in ("em", "er", "en")}
     seen = 0
@@ -268,7 +268,7 @@ def test_splits_are_disjoint_and_have_their_sizes():
         assert len(set(sentences)) == 8800
 
 
-def test_lengths_are_alike_in_all_splits():
+def test_lengths_are_similar_in_all_splits():
     corpus = load_corpus("toy")
     mean = {}
     for name in corpus.subsets:

@@ -19,7 +19,7 @@ def _small_batches(monkeypatch):
 
 
 def tagged(numbers):
-    time.sleep(0.01 * (numbers[0] % 2))  # so that they would end out of order
+    time.sleep(0.01 * (numbers[0] % 2))  # makes batches finish out of order
     return os.getpid(), numbers
 
 
@@ -38,7 +38,7 @@ def test_batches():
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("number", [0, 1, 3, 4, 50])
-def test_the_order_stays(workers, number):
+def test_the_order_is_kept(workers, number):
     found = list(map_batches(tagged, range(number), workers))
     assert [each for _, batch in found for each in batch] == list(range(number))
     here = {process == os.getpid() for process, _ in found}
@@ -46,7 +46,7 @@ def test_the_order_stays(workers, number):
 
 
 def test_few_batches_wait_in_memory():
-    """What is read ahead does not grow with the text."""
+    """The number of batches read ahead does not grow with the text."""
     taken = 0
 
     def numbers():
@@ -60,7 +60,7 @@ def test_few_batches_wait_in_memory():
         assert taken <= 3 * (done + 4)
 
 
-def test_an_error_on_either_side_comes_out():
+def test_an_error_in_parent_or_worker_is_raised():
     def numbers():
         yield from range(20)
         raise UserError("torn")
@@ -71,7 +71,7 @@ def test_an_error_on_either_side_comes_out():
         list(map_batches(inverse, range(20), 2))
 
 
-def test_a_killed_worker_is_one_sentence():
+def test_a_killed_worker_is_one_error_message():
     with pytest.raises(UserError, match=r"worker process was killed, .* use fewer --workers"):
         list(map_batches(killed, range(20), 2))
 

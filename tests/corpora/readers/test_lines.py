@@ -34,7 +34,7 @@ def test_lines_end_at_newlines_only(tmp_path, data, lines):
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
-def test_any_lines_come_back(tmp_path_factory, lines):
+def test_any_lines_are_read_back(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("lines") / "file"
     path.write_bytes("".join(line + "\n" for line in lines).encode())
     assert list(read_lines(path)) == lines
@@ -46,6 +46,6 @@ def test_invalid_utf8_names_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"text\n" * 1000, mtime=0)[:-20]])
-def test_a_broken_gzip_file(tmp_path, data):
+def test_a_corrupt_gzip_file(tmp_path, data):
     with pytest.raises(UserError, match=r"file\.gz is an incomplete gzip file"):
         lines_of(tmp_path, data, "file.gz")

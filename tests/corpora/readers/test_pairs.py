@@ -26,7 +26,7 @@ def files(tmp_path, left: str, right: str, ending: str = ""):
         ("train", "lines"),
     ],
 )
-def test_the_ending_tells_the_format(name, form):
+def test_the_extension_determines_the_format(name, form):
     assert format_of(name) == form
 
 
@@ -37,7 +37,7 @@ def test_unequal_files_are_both_named_with_their_counts(tmp_path, left, right):
         list(read_pairs(*paths, PAIR, "lines"))
 
 
-def test_blank_lines_beyond_the_end_of_the_other_are_no_pairs(tmp_path, caplog):
+def test_additional_blank_lines_are_ignored_with_a_warning(tmp_path, caplog):
     paths = files(tmp_path, "x\n\ny\n", "X\n\nY\n\n \r\n")
     with caplog.at_level(logging.WARNING):
         assert list(read_pairs(*paths, PAIR, "lines")) == [("x", "X"), ("", ""), ("y", "Y")]
@@ -55,7 +55,7 @@ def test_unequal_numbers_of_segments(tmp_path):
         list(read_pairs(*paths, PAIR, "segments"))
 
 
-def test_segments_out_of_step(tmp_path):
+def test_segments_with_different_ids(tmp_path):
     left = "".join(SEG.format(i, i) for i in (1, 2, 3))
     right = "".join(SEG.format(i, i) for i in (1, 3, 4))
     paths = files(tmp_path, SIDE.format(left), SIDE.format(right), ".xml")

@@ -42,18 +42,18 @@ def test_segments(tmp_path, text, segments):
         ("<doc>\nOne</seg>", "line 2: </seg> without <seg>"),
     ],
 )
-def test_torn_segments(tmp_path, text, complaint):
+def test_unclosed_segments(tmp_path, text, complaint):
     with pytest.raises(UserError, match=complaint):
         read(tmp_path, text)
 
 
 @pytest.mark.parametrize("text", ["R&D", "a & b", "&copyright", "&nosuchentity;", "&;", "&#;"])
-def test_what_is_no_entity_stays(text):
+def test_ampersands_without_an_entity_are_kept(text):
     assert unescape(text) == text
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\ufeff"))))
-def test_what_was_escaped_comes_back(tmp_path_factory, texts):
+def test_escaped_text_is_restored(tmp_path_factory, texts):
     from xml.sax.saxutils import escape
 
     rows = "".join(f'<seg id="{i}">{escape(text)}</seg>\n' for i, text in enumerate(texts))
@@ -68,7 +68,7 @@ TESTS = SHARED / "iwslt17" / "2017-01-ted-test" / "texts"
 @pytest.mark.parametrize("pair", ["de/en/de-en", "en/de/en-de"])
 @pytest.mark.parametrize("year", [2016, 2017])
 def test_the_official_iwslt_test_sets(tmp_path, pair, year):
-    """Against the count of segments in the file, and against sacrebleu's own reader."""
+    """Compared with the number of segments in the file and with sacrebleu's reader."""
     archive = TESTS / f"{pair}.tgz"
     if not archive.is_file():
         pytest.skip(f"no copy of the IWSLT 2017 tests in {SHARED}; set CORPORA to a folder with one")

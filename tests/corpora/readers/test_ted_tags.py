@@ -17,7 +17,7 @@ With a\u2028separator and e\u0301.
 """
 
 
-def test_metadata_go_and_text_stays(tmp_path):
+def test_metadata_are_removed_and_text_is_kept(tmp_path):
     path = tmp_path / "train.tags.de-en.en"
     path.write_bytes(("\ufeff" + FILE).encode())
     assert list(read_ted_tags(path)) == [

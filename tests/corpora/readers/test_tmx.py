@@ -57,12 +57,12 @@ def test_kinds_of_units(tmp_path, unit, pair):
 
 
 @pytest.mark.parametrize("body", ["<tu><tuv>\n</tu>", UNIT.format("a <b", "c")])
-def test_what_is_no_tmx_names_the_line(tmp_path, body):
+def test_invalid_tmx_is_refused_with_the_line(tmp_path, body):
     with pytest.raises(UserError, match=r"en-ro\.tmx, line \d+: not TMX"):
         read(tmp_path, body)
 
 
-def test_a_file_cut_short(tmp_path):
+def test_a_truncated_file(tmp_path):
     with pytest.raises(UserError, match=r"en-ro\.tmx, line \d+: not TMX"):
         read(tmp_path, UNIT.format("a", "b"), end="")
 
