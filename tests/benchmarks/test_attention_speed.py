@@ -1,4 +1,4 @@
-"""The attention benchmark: its paths, at sizes of which the times mean nothing."""
+"""The attention benchmark: its code, with sizes too small for meaningful times."""
 
 import pytest
 import torch
@@ -18,20 +18,20 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 @pytest.fixture
 def small(monkeypatch):
-    """Small heads, through the kernels for GPUs."""
+    """Small heads, on the GPU kernels."""
     monkeypatch.setattr(benchmark, "HEADS", 2)
     monkeypatch.setattr(benchmark, "HEAD_DIM", 16)
     monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
     monkeypatch.setattr(op, "passes_check", lambda query: True)
 
 
-def test_all_contenders_give_what_they_should(small):
+def test_all_contenders_give_correct_results(small):
     generator = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, 2, 5, 16, generator=generator).to(DEVICE) for _ in range(3))
     expected = {}
     for contender in benchmark.CONTENDERS:
         if contender.name == benchmark.ADASPLASH or (q.is_cuda and contender.name == benchmark.FLASH):
-            continue  # the former is not installed here, the latter has no float32
+            continue  # the former is not installed, the latter does not support float32
         alpha = alphas(contender.alpha, 2, DEVICE)
         output = contender.function(q, k, v, alpha)
         truth = expected.setdefault(contender.alpha, benchmark.dense_attention(q, k, v, alpha)[0])
@@ -68,7 +68,7 @@ def test_rows_tables_and_verdicts(small):
     assert verdict_table(found).count("| no ") == 2
 
 
-def test_a_contender_that_fails_says_why():
+def test_the_error_of_a_failing_contender_is_reported():
     def broken(q, k, v, alpha):
         raise RuntimeError("no such\nkernel")
 

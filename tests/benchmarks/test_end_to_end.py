@@ -8,7 +8,7 @@ from user_dir.benchmarks.speed import speed_rows, speed_table
 from user_dir.benchmarks.systems import STOCK, Variant
 
 
-def test_a_system_whose_gradients_overflow_is_named_and_left_out():
+def test_a_system_whose_gradients_overflow_is_reported_and_omitted():
     def overflow(batches):
         raise FloatingPointError("gradients are Nan/Inf")
 

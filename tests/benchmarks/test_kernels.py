@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("value", [1.0, 1.001, 1.3, 1.5, 2.0])
-def test_truth_is_true(value):
+def test_true_weights_equal_the_oracle(value):
     scores, grad = 3 * torch.randn(5, 40), torch.randn(5, 40)
     alpha = torch.full((5, 1), value)
     weights = true_weights(scores, alpha)
@@ -23,12 +23,12 @@ def test_truth_is_true(value):
     torch.testing.assert_close(slope, terms.sum(-1, keepdim=True), rtol=1e-6, atol=1e-8)
 
 
-def test_accuracy_finds_who_is_wrong():
+def test_accuracy_detects_a_wrong_implementation():
     def off(scores, alpha):
         return true_weights(scores, alpha.detach()).float() + 1e-3 + 0 * alpha
 
     found, left_out = contenders(CPU)
-    assert not [name for name in left_out if name != "ours, native"]  # it needs a compiler
+    assert not [name for name in left_out if name != "ours, native"]  # needs a compiler
     rows = accuracy([*found, Contender("off", PER_HEAD, off)], 1.0, seed=1, device=CPU)
     by_key = {(row["implementation"], row["alpha_given"], row["alpha"]): row for row in rows}
     assert by_key["off", PER_HEAD, 1.5]["weights"] == pytest.approx(1e-3, rel=0.01)
@@ -64,11 +64,11 @@ def test_rows_of_the_kernel_table(monkeypatch):
         assert 0 < row["seconds"]["q1"] <= row["seconds"]["median"] <= row["seconds"]["q3"]
         assert row["to_softmax"] > 0
         assert (row["to_peer"] is None) == (row["implementation"] != "other")
-    # The weights and the gradient of the scores, of 192 floats each.
+    # The weights and the gradient of the scores, 192 floats each.
     assert next(row["peak_bytes"] for row in rows if "peak_bytes" in row) == pytest.approx(1536, abs=200)
 
 
-def test_a_contender_that_does_not_run_here_is_left_out(monkeypatch):
+def test_a_contender_that_does_not_run_is_omitted(monkeypatch):
     import entmax
 
     def broken(*args, **kwargs):

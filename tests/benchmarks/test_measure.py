@@ -6,7 +6,7 @@ from user_dir.benchmarks.measure import interleaved, peak_memory, quartiles, rat
 CPU = torch.device("cpu")
 
 
-def test_each_round_runs_each_job_once_in_an_order_of_its_own():
+def test_each_round_runs_each_job_once_in_random_order():
     ran = []
 
     def job(name):
@@ -28,7 +28,7 @@ def test_each_round_runs_each_job_once_in_an_order_of_its_own():
     assert ran == again, "the seed decides on the order"
 
 
-def test_peak_memory_is_what_is_held_at_once():
+def test_peak_memory_is_the_largest_amount_allocated_at_once():
     kept = []
 
     def work():
@@ -37,13 +37,13 @@ def test_peak_memory_is_what_is_held_at_once():
         del a
         kept.append(b.sum())
         del b
-        torch.zeros(250, 1000)  # by now at most 1 MB
+        torch.zeros(250, 1000)  # at most 1 MB at this point
 
     assert peak_memory(work, CPU) == pytest.approx(8e6, rel=0.01)
     assert peak_memory(lambda: None, CPU) == 0
 
 
-def test_numbers_over_rounds():
+def test_statistics_over_rounds():
     assert quartiles([4.0, 1.0, 2.0, 3.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}
-    # The machine was slow in the second round, for both.
+    # The machine was slow in the second round, for both jobs.
     assert ratio([2.0, 20.0, 3.0], [1.0, 10.0, 1.0]) == 2.0

@@ -5,7 +5,7 @@ from user_dir.benchmarks.systems import bisection_inside
 from user_dir.modules import multihead_attention
 
 
-def test_bisection_inside_gives_the_same_model_by_entmax_bisect(monkeypatch):
+def test_bisection_inside_replaces_entmax_by_entmax_bisect(monkeypatch):
     import entmax
 
     calls = []

@@ -1,4 +1,4 @@
-"""fairseq's commands and our scripts, as forks of one process; fairseq's also within the one of the tests."""
+"""fairseq's commands and our scripts, run as forks; fairseq's also in the process of the tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLUGIN = ["--user-dir", str(ROOT / "user_dir")]
 
 
 def run(*command, check=True, cwd=ROOT, timeout=600) -> subprocess.CompletedProcess:
-    """Run a command on one thread, off the network; with ``check``, show what it said where it fails."""
+    """Run a command on one thread without network; with ``check``, show its output if it fails."""
     words = [str(word) for word in command]
     options = {"cwd": cwd, "env": environment(), "timeout": timeout}
     return checked(subprocess.run(words, capture_output=True, text=True, **options), check)
@@ -33,7 +33,7 @@ def run(*command, check=True, cwd=ROOT, timeout=600) -> subprocess.CompletedProc
 
 @functools.cache
 def forks() -> Forks:
-    """What all programs of this process of pytest's are forks of."""
+    """The process from which all programs of this pytest process are forked."""
     folder = tempfile.TemporaryDirectory()
     made = Forks(Path(folder.name))
     atexit.register(lambda: (made.close(), folder.cleanup()))
@@ -41,14 +41,14 @@ def forks() -> Forks:
 
 
 def fairseq(command: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
-    """Run ``fairseq-COMMAND``; ``anew`` as :mod:`forks` has it."""
+    """Run ``fairseq-COMMAND``; ``anew`` as in :mod:`forks`."""
     return checked(forks().run("-m", f"fairseq_cli.{command}", *flags, **options), check)
 
 
 def here(command: str, *flags, stdin: str = "") -> str:
-    """What ``fairseq-COMMAND`` prints, run in this process: the start of one of its own takes seconds."""
+    """The output of ``fairseq-COMMAND``, run in this process, because starting another one takes seconds."""
     words = [f"fairseq-{command}", *map(str, flags)]
-    if command != "preprocess":  # a worker forked from this process is waited for in vain, 5 seconds long
+    if command != "preprocess":  # otherwise it waits 5 seconds for forked workers
         words += ["--num-workers", "0"]
     output = io.StringIO()
     with contextlib.ExitStack() as given:
@@ -60,29 +60,29 @@ def here(command: str, *flags, stdin: str = "") -> str:
 
 
 def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
-    """Run ``scripts/NAME.py``; ``anew`` as :mod:`forks` has it."""
+    """Run ``scripts/NAME.py``; ``anew`` as in :mod:`forks`."""
     return checked(forks().run(ROOT / "scripts" / f"{name}.py", *flags, **options), check)
 
 
 def checked(done: subprocess.CompletedProcess, check: bool) -> subprocess.CompletedProcess:
-    """What has ended; with ``check``, it must not have failed."""
+    """Check a finished command; with ``check``, it must not have failed."""
     assert done.returncode == 0 or not check, done.stdout[-3000:] + done.stderr[-5000:]
     return done
 
 
 def train(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer", **options):
-    """Train a tiny model by ``fairseq-train``."""
+    """Train a tiny model with ``fairseq-train``."""
     return fairseq("train", *train_flags(corpus, save_dir, *flags, arch=arch), **options)
 
 
 def train_flags(corpus: Path, save_dir: Path, *flags, arch="adaptively_sparse_transformer") -> list[str]:
-    """What ``fairseq-train`` is given to train a tiny model."""
+    """The arguments of ``fairseq-train`` for a tiny model."""
     data = [corpus / "bin", "--source-lang", "de", "--target-lang", "en", "--save-dir", save_dir]
     return [str(flag) for flag in (*data, *PLUGIN, "--arch", arch, *TINY, *TRAINING, *flags)]
 
 
 def refused(done: subprocess.CompletedProcess, *words: str) -> None:
-    """The command ended with one clear sentence that holds ``words``, and no traceback."""
+    """Assert that the command ended with one error message containing ``words``, without a traceback."""
     assert done.returncode != 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     last = done.stderr.strip().split("\n")[-1]

@@ -1,4 +1,4 @@
-"""A small prepared corpus, and models trained on it: made once a run, and left as they are by the tests."""
+"""A small prepared corpus and models trained on it: created once per run, not modified by tests."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from commands import script, train
 
 @pytest.fixture(scope="session")
 def data(once) -> Path:
-    """A data folder with the toy corpus prepared in it."""
+    """A data folder with the prepared toy corpus."""
     return once("data", lambda folder: script("prepare", "toy", "--data", folder))
 
 
@@ -19,7 +19,7 @@ def corpus(data) -> Path:
 
 @pytest.fixture(scope="session")
 def small(corpus, once) -> Path:
-    """Another corpus of its own YAML, ``mine``: the first 600 pairs of the toy corpus; 11 test sentences."""
+    """Another corpus, ``mine``, with its own YAML: the first 600 toy pairs; 11 test sentences."""
 
     def prepare(folder):
         raw, mine = folder / "raw", folder / "data" / "mine"
@@ -41,7 +41,7 @@ def small(corpus, once) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(corpus, once) -> Path:
-    """A folder of checkpoints of our model, of two epochs of 12 updates, validated by BLEU."""
+    """A folder of checkpoints of our model, from two epochs of 12 updates, validated by BLEU."""
     bleu = ["--eval-bleu", "--eval-bleu-remove-bpe", "sentencepiece"]
     bleu += ["--eval-bleu-args", '{"beam": 1, "max_len_b": 5}', "--best-checkpoint-metric", "bleu"]
     flags = ["--max-update", "12", "--save-interval-updates", "6", "--max-valid-steps", "1"]
@@ -55,7 +55,7 @@ def trained(corpus, once) -> Path:
 
 @pytest.fixture(scope="session")
 def stock(corpus, once) -> Path:
-    """A checkpoint of fairseq's own transformer."""
+    """A checkpoint of the stock fairseq transformer."""
     flags = ["--max-update", "12", "--disable-validation"]
     folder = once("stock", lambda folder: train(corpus, folder, *flags, arch="transformer"))
     return folder / "checkpoint_last.pt"

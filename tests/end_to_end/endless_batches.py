@@ -8,7 +8,7 @@ from fairseq.data.iterators import BufferedIterator
 
 
 class Batches:
-    """As many as are asked for, by operations that let go of the interpreter's lock."""
+    """Any number of batches, made by operations that release the interpreter's lock."""
 
     def __len__(self):
         return 1_000_000

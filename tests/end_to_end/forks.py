@@ -1,8 +1,9 @@
-"""Python programs as forks of a process that has loaded fairseq and the plugin: most of what a start takes.
+"""Python programs as forks of a process that has imported fairseq and the plugin, which saves most start-up
+time.
 
-Each runs to the interpreter's own end, so that what it prints and its exit status are those of a process of
-its own. A program started with ``anew`` is the fork of a process that has loaded libraries alone; it imports
-fairseq and the plugin itself, in its own order. What a program starts in turn are ordinary processes.
+Each runs to the interpreter's normal exit, so its output and exit status are those of a separate process. A
+program started with ``anew`` is forked from a process that has only imported libraries; it imports fairseq
+and the plugin itself, in its own order. Programs started by a program are ordinary processes.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).with_name("no_network")
-# What takes seconds of the import of fairseq.
+# The imports that make importing fairseq slow.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
-LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # every optimizer of torch's loads the last
-# And the rest, with what our scripts import.
+LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
+# The rest, including imports of our scripts.
 LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
 
 
 def environment() -> dict[str, str]:
-    """The variables of now, for one thread, off the network."""
+    """The current environment, limited to one thread and no network."""
     path = os.pathsep.join(filter(None, [str(NO_NETWORK), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
 class Forks:
-    """Runs one program after the other, each reading from and writing to files in ``folder``."""
+    """Runs programs one after the other; each reads from and writes to files in ``folder``."""
 
     def __init__(self, folder: Path):
         self.files = [str(folder / name) for name in ("stdin", "stdout", "stderr")]
@@ -49,15 +50,15 @@ class Forks:
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # else a line could wait here that select does not know of
+            bufsize=0,  # otherwise buffered lines would be invisible to select
         )
         self.pending = False
 
     def start(
         self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None, anew: bool = False
     ) -> None:
-        """Start ``python WORDS``; with ``file_size``, no file of it can grow beyond so many bytes."""
-        if self.pending:  # a test failed before it waited for its program
+        """Start ``python WORDS``; ``file_size`` limits the size of its files in bytes."""
+        if self.pending:  # a test failed before waiting for its program
             self.kill(signal.SIGKILL)
         Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
@@ -67,23 +68,23 @@ class Forks:
         self.pending = True
 
     def running(self, timeout: float = 0) -> bool:
-        """Whether it runs, and still does after so many seconds."""
+        """Whether the program runs, and still does after ``timeout`` seconds."""
         return not select.select([self.parent.stdout], [], [], timeout)[0]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what the program is to do, looking every half millisecond."""
+        """Wait until a condition holds, polling every half millisecond."""
         while not condition():
             assert self.running(), "it ended before: " + Path(self.files[2]).read_text()[-3000:]
             time.sleep(0.0005)
 
     def kill(self, number: int) -> subprocess.CompletedProcess:
-        """Send it a signal, and wait for its end."""
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        """Send a signal and wait for the program's end."""
+        with contextlib.suppress(ProcessLookupError):  # it has already ended
             os.kill(self.pid, number)
         return self.finish()
 
     def finish(self, timeout: float = 600) -> subprocess.CompletedProcess:
-        """Wait for its end; returns what it said."""
+        """Wait for the program's end; returns its output."""
         if self.running(timeout):
             self.kill(signal.SIGKILL)
             raise subprocess.TimeoutExpired(self.words, timeout)
@@ -93,22 +94,22 @@ class Forks:
         return subprocess.CompletedProcess(self.words, status, stdout, stderr)
 
     def run(self, *words, timeout: float = 600, **options) -> subprocess.CompletedProcess:
-        """Start and finish."""
+        """Start a program and wait for its end."""
         self.start(*words, **options)
         return self.finish(timeout)
 
     def close(self) -> None:
-        """End the process that forks."""
+        """End the forking process."""
         self.parent.communicate()
 
 
 def next_program(loaded: bool = False) -> list[str]:
-    """Fork for each program that comes in; returns, in the fork, its words.
+    """Fork for each incoming program; returns, in the fork, its arguments.
 
-    The process that has loaded libraries alone passes what need not start anew on to a fork of its own, which
-    loads the rest and does the same.
+    The process that has only imported libraries passes programs that need no new start on to a fork of its
+    own, which imports the rest and does the same.
     """
-    # A shell starts what goes to the background with Ctrl-C ignored, and children inherit it.
+    # A shell starts background jobs with Ctrl-C ignored, and children inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     to_loaded = from_loaded = None
     for line in sys.stdin:
@@ -146,14 +147,14 @@ def next_program(loaded: bool = False) -> list[str]:
 
 
 def load() -> None:
-    """Import fairseq and the plugin, and leave everything else as an interpreter that starts has it."""
+    """Import fairseq and the plugin, and leave the rest as in a newly started interpreter."""
     sys.path.insert(0, str(ROOT))
     for name in LOADED:
         importlib.import_module(name)
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    # hydra's parser is slow until it has read such settings once.
+    # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
     logging.disable(logging.CRITICAL)
     with warnings.catch_warnings():
@@ -161,9 +162,9 @@ def load() -> None:
         convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     logging.disable(logging.NOTSET)
     sys.path.remove(str(ROOT))
-    logging.root.handlers.clear()  # the first basicConfig of a program counts
+    logging.root.handlers.clear()  # only the first basicConfig of a program has an effect
     logging.root.setLevel(logging.WARNING)
-    gc.freeze()  # else each fork would go through all of it, and copy it
+    gc.freeze()  # otherwise garbage collection in each fork would copy all memory
 
 
 if __name__ == "__main__":

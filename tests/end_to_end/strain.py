@@ -1,7 +1,7 @@
-"""Trainings under strain: fairseq's own trainer in every precision, on batches that no corpus has.
+"""Stress test of training: fairseq's trainer in every precision, on unusual batches.
 
-The learning rate is ten times too high. Of every 50 batches one has a sentence of one token beside one of
-512, and one a source that is all padding, so that whole rows of scores are masked. As a command it prints a
+The learning rate is ten times too high. Of every 50 batches, one has a sentence of one token next to one of
+512, and one has a fully padded source, so that whole rows of scores are masked. As a command it prints a
 table:
 
     python tests/end_to_end/strain.py data/multi30k/bin --updates 500
@@ -26,9 +26,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 LONG = 512  # tokens of the longest sentence
-SENTENCES = 4  # of a batch
-EVERY = 50  # batches, two of which are strange
-WORDS = 1000  # the most frequent; the rest is unknown, for the sake of time
+SENTENCES = 4  # per batch
+EVERY = 50  # batches, two of which are unusual
+WORDS = 1000  # most frequent words; others are unknown, to save time
 
 PRECISIONS = {
     "fp32": [],
@@ -40,13 +40,13 @@ PRECISIONS = {
 }
 NORMALIZERS = {
     "softmax": ["--attention-normalizer", "softmax"],
-    # α begins at its bounds, and goes from one to the other within some ten updates.
+    # α starts at its bounds and crosses to the other within about ten updates.
     "α-entmax": [
         *("--encoder-self-alpha-init", "1.000001", "--decoder-self-alpha-init", "1.999999"),
         *("--alpha-lr-multiplier", "100"),
     ],
 }
-# 0.02 is ten times the learning rate that suits such a model.
+# 0.02 is ten times a suitable learning rate.
 MODEL = (
     "--arch adaptively_sparse_transformer --share-all-embeddings --dropout 0.1 --max-source-positions 512 "
 )
@@ -59,18 +59,18 @@ MODEL += "--optimizer adam --lr 0.02 --distributed-world-size 1 --seed 3 " + " "
 
 @dataclass
 class Outcome:
-    """What came of a training."""
+    """The result of a training."""
 
-    losses: list[float]  # of every forward pass, in bits per token
+    losses: list[float]  # of each forward pass, in bits per token
     updates: int
-    overflows: int  # forward passes whose gradients the loss scaler refused
-    alphas: tuple[float, float]  # the least and the greatest that there ever was
-    scale: float | None  # of the loss, in the end
-    ended: str  # why, where it was before its time
+    overflows: int  # forward passes whose gradients the loss scaler rejected
+    alphas: tuple[float, float]  # minimum and maximum over training
+    scale: float | None  # final loss scale
+    ended: str  # reason of an early end, else empty
 
     @property
     def broken(self) -> int:
-        """Forward passes whose loss was NaN or infinite."""
+        """The number of forward passes whose loss was NaN or infinite."""
         return sum(not math.isfinite(loss) for loss in self.losses)
 
     @property
@@ -81,9 +81,9 @@ class Outcome:
 
 
 def train(data: Path, flags: list[str], updates: int) -> Outcome:
-    """Train a tiny model on a binarised corpus, until it has made so many updates or cannot go on."""
+    """Train a tiny model on a binarised corpus for ``updates`` updates, or until it cannot continue."""
     with contextlib.ExitStack() as stack:
-        # fairseq's search for the module that gave a NaN ends in a StopIteration in every Transformer
+        # fairseq's search for the module that produced a NaN raises StopIteration in every Transformer
         stack.enter_context(mock.patch("fairseq.trainer.NanDetector", _give_up))
         if not torch.cuda.is_available():
             stack.enter_context(half_precision_on_cpu())
@@ -96,7 +96,7 @@ def _give_up(model):
 
 @contextlib.contextmanager
 def half_precision_on_cpu():
-    """fairseq's half precision where it asks for a GPU by name: memory, autocast, loss scaler."""
+    """Make fairseq's half precision work on a CPU: memory statistics, autocast, loss scaler."""
     cuda = torch.cuda
     with contextlib.ExitStack() as stack:
         for owner, name, instead in (
@@ -112,7 +112,7 @@ def half_precision_on_cpu():
 def _train(data: Path, flags: list[str], updates: int) -> Outcome:
     words = [str(data), "--source-lang", "de", "--target-lang", "en", *MODEL.split(), *flags]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
-    args.tpu = False  # fairseq-train takes --bf16 for a wish for one
+    args.tpu = False  # fairseq-train assumes a TPU for --bf16
     cfg = convert_namespace_to_omegaconf(args)
     torch.manual_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
@@ -120,7 +120,7 @@ def _train(data: Path, flags: list[str], updates: int) -> Outcome:
         del dictionary.symbols[WORDS:]
     task.load_dataset("train")
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-    trainer.save_checkpoint = lambda *args: None  # of a crash
+    trainer.save_checkpoint = lambda *args: None  # no checkpoint after a crash
 
     losses, alphas, ended = [], [], ""
     step = task.train_step
@@ -147,7 +147,7 @@ def _train(data: Path, flags: list[str], updates: int) -> Outcome:
 
 
 def batches(dataset, dictionary):
-    """Sentences as they come, again and again, and two strange batches in every fifty."""
+    """Sentences in order, repeatedly, with two unusual batches in every fifty."""
     for number in itertools.count(1):
         first = number * SENTENCES % (len(dataset) - LONG)
         pairs = [_pair(dataset, i, dictionary) for i in range(first, first + SENTENCES)]
@@ -178,7 +178,7 @@ def _short(pair: dict) -> dict:
 
 
 def main() -> None:
-    """Train in every precision with every normalizer, and print what came of it."""
+    """Train in every precision with every normalizer, and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

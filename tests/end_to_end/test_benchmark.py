@@ -43,14 +43,14 @@ def benchmark(*flags):
     return script("benchmark", *flags, check=False)
 
 
-def test_wrong_arguments_end_in_a_sentence():
+def test_invalid_arguments_end_with_an_error_message():
     refused(benchmark("kernels", "--shapes", "8x8x512"), "8x8x512", "BxHxTxS")
     refused(benchmark("kernels", "--rounds", "0"), "--rounds", "0")
     refused(benchmark(), "KIND")
 
 
 @pytest.mark.slow
-def test_what_cannot_be_done_ends_in_a_sentence_before_anything_is_measured(data, tmp_path):
+def test_impossible_requests_end_with_an_error_message_before_any_measurement(data, tmp_path):
     refused(benchmark("kernels", "--output", tmp_path / "table.txt"), "table.txt", ".json")
     (tmp_path / "file").write_text("")
     refused(benchmark("kernels", "--output", tmp_path / "file" / "a.json"), "file")
@@ -89,7 +89,7 @@ def test_training_makes_the_same_updates_in_all_systems(runners):
     rows = time_training(runners, updates=2, rounds=2, seed=1)
     assert [row["system"] for row in rows] == [system.name for system in SYSTEMS]
     assert all(row["tokens_per_second"]["median"] > 0 and row["peak_bytes"] > 1e6 for row in rows)
-    # Two to warm up, two a round, and one to measure memory.
+    # Two for warm-up, two per round, and one to measure memory.
     assert {runner.trainer.get_num_updates() for runner in runners} == {7}
     models = [runner.trainer.model.state_dict() for runner in runners]
     # The last two compute the same by other means, with the same dropout.
@@ -108,7 +108,7 @@ def test_translations_are_as_long_as_references(runners):
     references = batches[0]["target"].ne(task.target_dictionary.pad()).sum(1) - 1
     assert mean_length(batches[0], task.target_dictionary.pad()) == round(float(references.float().mean()))
     for runner in runners:
-        runner.translate(batches)  # checks each length
+        runner.translate(batches)  # checks all lengths
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_parameters_of_a_checkpoint(data, trained, stock, tmp_path):
     def workshop(checkpoint):
         return Workshop(load_corpus("toy", data), "tiny", "fp32", 200, 1, CPU, tmp_path, checkpoint)
 
-    # The models of these fixtures are of another size than tiny.
+    # The models of these fixtures do not have the size tiny.
     for checkpoint in (trained / "checkpoint_last.pt", stock):
         with pytest.raises(UserError, match=f"{checkpoint.name} does not fit the size tiny.* --size"):
             workshop(checkpoint).trainer(STOCK)

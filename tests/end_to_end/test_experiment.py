@@ -1,4 +1,4 @@
-"""scripts/experiment.py: killed, resumed, skipped, changed; and scripts/compare.py on what it left."""
+"""scripts/experiment.py: killed, resumed, skipped, changed; and scripts/compare.py on its results."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ UPDATES = 60  # in epochs of 20
 
 @pytest.fixture(scope="module")
 def experiment(small, tmp_path_factory):
-    """An experiment of one run, as a file; the overrides as a list to be changed."""
+    """An experiment with one run, as a file; its overrides as a list that tests can change."""
     folder = tmp_path_factory.mktemp("experiment")
-    mine = shutil.copytree(small, folder / "data" / "mine")  # a test takes a file of it away for a while
+    mine = shutil.copytree(small, folder / "data" / "mine")  # a test removes a file of it temporarily
     overrides = [f"task.data={mine / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
     overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
     overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
@@ -47,13 +47,13 @@ def the_job(path):
 
 
 def until(condition, process) -> None:
-    """Wait, but not for a process that has ended."""
+    """Wait for a condition while the process runs."""
     while not condition():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
 
 
-def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, capsys):
+def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, monkeypatch, capsys):
     path, overrides = experiment
     job = the_job(path)
     assert state(job) == "to do"
@@ -71,7 +71,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, ca
     assert state(job) == "interrupted", "what it ran goes on"
 
     last = job.folder / "checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:5000])  # as if killed while it was copied
+    last.write_bytes(last.read_bytes()[:5000])  # as if killed while copying it
     assert run_all([job], print) == ({}, [])
     assert state(job) == "done"
     result = json.loads(job.result.read_text())
@@ -107,7 +107,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, ca
     assert heads["alpha_min"] <= heads["alpha_mean"] <= heads["alpha_max"] and 0 < heads["density_mean"] <= 1
     assert [file.name for file in job.folder.glob("*.pt")] == ["average.pt"]
 
-    # What is kept of it is whole, and names no place of this machine's.
+    # The record is complete and contains no paths of this machine.
     kept = {str(file.relative_to(job.record)): file for file in job.record.rglob("*") if file.is_file()}
     scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en.bz2", "json")]
     heads = ["average.heads.json.bz2", "average.importance.json.bz2", "alpha.jsonl.bz2"]
@@ -116,7 +116,7 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, ca
     for file in (job.record / name for name in ("average.heads.json.bz2", "evaluation/exam.json")):
         assert str(job.folder) not in read_text(file, "the record")
 
-    # Done, it is left alone; asked for with other settings, it is refused and left alone.
+    # A finished run is not repeated; with different settings it is refused and unchanged.
     before = {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path}
     assert run_all([job], print) == ({}, [])
     other = the_job(write(path, [*overrides, "model.dropout=0.2"]))
@@ -130,14 +130,14 @@ def test_killed_half_way_resumed_and_then_left_alone(experiment, monkeypatch, ca
 
 
 def check_what_is_kept_is_enough(job):
-    """Of a finished run whose folder is gone, as on another machine; and of one that lacks a stage."""
+    """For a finished run without its folder, as on another machine, and for one that lacks a stage."""
     away = job.folder.rename(job.folder.with_name("away"))
     assert state(job) == "done"
     assert run_all([job], print) == ({}, [])
     assert not job.folder.exists()
     away.rename(job.folder)
 
-    # A stage that is missing is made, and no other.
+    # Only the missing stage runs.
     before = {file: file.stat().st_mtime_ns for file in job.folder.rglob("*") if file.is_file()}
     heads = job.folder / "average.heads.json"
     for file in (heads, job.result, job.record / "result.json"):
@@ -148,7 +148,7 @@ def check_what_is_kept_is_enough(job):
 
 
 def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys):
-    """Beside a finished run, one that cannot succeed."""
+    """With a finished run and one that cannot succeed."""
     path, overrides = experiment
     runs = path.parent / "runs"
     (runs / "tiny" / "foreign-seed1").mkdir(parents=True)
@@ -166,7 +166,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     assert figures["missing"] == ["foreign-seed1"] and figures["runs"][0]["run"] == "alpha"
     assert f"{figures['runs'][0]['validation']['loss']:.3f}" in table.read_text()
 
-    monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has loaded fairseq
+    monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has imported fairseq
     monkeypatch.setattr("signal.signal", lambda *_: None)
     main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
     capsys.readouterr()
@@ -174,7 +174,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     listed = capsys.readouterr().out
     assert "alpha-seed1 done" in " ".join(listed.split()) and "foreign" not in listed
 
-    stamp = the_job(path).corpus.bin / "stamp.json"  # a record is looked at without data, too
+    stamp = the_job(path).corpus.bin / "stamp.json"  # a record is read even without data
     away = stamp.rename(stamp.with_name("away"))
     main([str(path), *places, "--list"])
     away.rename(stamp)

@@ -1,4 +1,4 @@
-"""The script for GPUs: rehearsed without one."""
+"""The script for GPUs, rehearsed without one."""
 
 import json
 
@@ -10,7 +10,7 @@ from user_dir.benchmarks.random_tokens import SYSTEMS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so(tmp_path):
+def test_a_missing_gpu_is_reported(tmp_path):
     refused(script("gpu", "--output", tmp_path / "gpu.json", check=False), "GPU", "--rehearse")
     assert not list(tmp_path.iterdir())
 

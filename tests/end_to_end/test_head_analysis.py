@@ -1,4 +1,4 @@
-"""Statistics, importance and alignment of trained models, by their scripts."""
+"""Statistics, importance and alignment of trained models, with their scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GERMAN = {"wer", "wem", "wen", "was", "wann", "wo", "warum"}
 
 
 def sentences_of(path) -> list[dict]:
-    """The maps of a ``--dump-attention`` file as the oracle wants them."""
+    """The maps of a ``--dump-attention`` file, in the oracle's form."""
     arrays = np.load(path)
     numbers = sorted({int(name.split("/")[0]) for name in arrays.files if name[0].isdigit()})
     return [
@@ -38,7 +38,7 @@ def sentences_of(path) -> list[dict]:
 
 @pytest.mark.parametrize("model", ["trained", "stock"])
 def test_statistics_of_real_maps_agree_with_the_oracle(request, data, corpus, model, tmp_path):
-    """Of a model of ours and of the stock transformer, over the maps that the same run has dumped."""
+    """For our model and the stock transformer, on the maps dumped by the same run."""
     checkpoint = request.getfixturevalue(model)
     checkpoint = checkpoint if checkpoint.suffix == ".pt" else checkpoint / "checkpoint_last.pt"
     (tmp_path / "words").write_text("\n".join(GERMAN), encoding="utf-8")
@@ -99,7 +99,7 @@ def six_heads(corpus, once):
 
 
 def test_head_importance(small, tmp_path):
-    """Without a mask the BLEU is that of evaluate.py, and masks change it; the split is named in public."""
+    """BLEU without masks equals evaluate.py's, masks change it, and the split has its public name."""
     train(small, tmp_path, *SIX_HEADS, "--max-update", "100", "--lr", "0.01")
     output = tmp_path / "importance.json"
     where = ["--path", tmp_path / "checkpoint_last.pt", "--corpus", "mine", "--data", small.parent]
@@ -123,7 +123,7 @@ def test_head_importance(small, tmp_path):
 
 @pytest.fixture(scope="module")
 def restored(corpus, tmp_path_factory):
-    """A corpus whose text is lower-cased, in tokens and in byte pieces, with a checkpoint, ``last.pt``."""
+    """A corpus with lower-cased text, tokens and byte pieces, with a checkpoint, ``last.pt``."""
     folder = tmp_path_factory.mktemp("restored")
     raw, mine = folder / "raw", folder / "data" / "mine"
     raw.mkdir()
@@ -155,8 +155,8 @@ def restored(corpus, tmp_path_factory):
     return mine
 
 
-def test_bleu_of_the_whole_model_is_that_of_evaluate(restored, tmp_path):
-    """Where text must be restored before it is scored; by fairseq-generate's own translations, too."""
+def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
+    """For text that must be restored before scoring; also with fairseq-generate's translations."""
     where = ["--path", restored / "last.pt", "--corpus", "mine", "--data", restored.parent, "--beam", "2"]
     script("evaluate", *where, "--test-set", "exam", "--output", tmp_path)
     evaluated = json.loads((tmp_path / "exam.json").read_text())
@@ -203,8 +203,8 @@ def test_align_by_the_script(data, corpus, six_heads, tmp_path):
     assert "best_head" not in json.loads((tmp_path / "in" / "alignment.json").read_text())
 
 
-def test_mistakes_end_in_a_sentence(data, six_heads, tmp_path, capsys, monkeypatch):
-    """In this process, which spares each a start; what a command of its own says is tried last."""
+def test_mistakes_end_with_an_error_message(data, six_heads, tmp_path, capsys, monkeypatch):
+    """In this process, to save start-up time; errors of separate commands are tested last."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     none = tmp_path / "none"
 

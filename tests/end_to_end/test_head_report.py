@@ -1,4 +1,4 @@
-"""From a trained model to its α's, figures, attention maps and head report, as a user would."""
+"""From a trained model to its α's, figures, attention maps and head report, as a user would do it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def reported(data, trained, once) -> tuple[Path, Path, str]:
-    """What ``report.py`` leaves when given a checkpoint and a corpus, and what it said."""
+    """The output of ``report.py`` for a checkpoint and a corpus, and what it printed."""
 
     def fill(folder):
         for name in ("checkpoint_last.pt", "alpha.jsonl"):
@@ -38,7 +38,7 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
     found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
     statistics = json.loads(checkpoint.with_suffix(".valid.heads.json").read_text())
     assert [row["alpha"] for row in found["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
-    assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl lies beside the checkpoint
+    assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl is next to the checkpoint
     assert len(found["maps"]["sentences"]) == 4
     assert checkpoint.with_suffix(".valid.attention.npz").is_file()
 
@@ -50,7 +50,7 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
     )
     assert "head report of" in again.stdout
 
-    # Another split has files of its own, and neither takes the other's.
+    # Another split has its own files, and the files of two splits are not mixed.
     script("report", "--path", checkpoint, "--subset", "test", *where)
     page = (tmp_path / "heads.html").read_text(encoding="utf-8")
     found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
@@ -114,7 +114,7 @@ def test_figures_for_papers(reported, trained, tmp_path):
     )
 
 
-def test_wrong_arguments_end_in_a_sentence(reported, trained, stock, tmp_path):
+def test_invalid_arguments_end_with_an_error_message(reported, trained, stock, tmp_path):
     checkpoint, _, _ = reported
     statistics, maps = (
         checkpoint.with_suffix(".valid.heads.json"),

@@ -1,4 +1,4 @@
-"""Hostile and broken checkpoints through every command that reads one, here in this process."""
+"""Hostile and corrupt checkpoints with every command that reads one, in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 class Runs:
-    """What pickles as a call."""
+    """An object that is pickled as a call."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -33,7 +33,7 @@ class Runs:
 
 
 class Disguised(OrderedDict):
-    """Pickles as an OrderedDict with the items of one model and the attributes of another."""
+    """Pickled as an OrderedDict with the items of one model and the attributes of another."""
 
     def __reduce__(self):
         return OrderedDict, (), vars(self), None, iter(self.items())
@@ -41,7 +41,7 @@ class Disguised(OrderedDict):
 
 @pytest.fixture
 def hostile(trained, tmp_path):
-    """Checkpoints that would make a file: as they are unpickled, and (two) as fairseq builds their model."""
+    """Checkpoints that would create a file when unpickled or (two) when fairseq builds their model."""
     marker = tmp_path / "marker"
     state = load_checkpoint(trained / "checkpoint_last.pt")
     torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
@@ -76,14 +76,14 @@ def script(name: str):
 
 
 def ended(command, *words) -> str:
-    """The sentence that a command ends with."""
+    """The error message that a command ends with."""
     with pytest.raises(SystemExit) as caught:
         command(*words)
     assert str(caught.value.code).startswith("error: "), caught.value.code
     return caught.value.code
 
 
-# By name: from a checkpoint, the corpus and a folder to the command and its arguments.
+# By name: functions of a checkpoint, the corpus and a new folder to the command and its arguments.
 READERS = {
     "train --restore-file": lambda pt, corpus, new: training(corpus, new, "--restore-file", pt),
     "train --finetune-from-model": lambda pt, corpus, new: training(corpus, new, "--finetune-from-model", pt),
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_runs_nothing(
         assert not (tmp_path / "marker").exists()
 
 
-# What is wrong with a checkpoint → what is said of it, by fairseq-generate (None: fairseq's own) and by us.
+# Defects of checkpoints → the messages of fairseq-generate (None: fairseq's own) and of our commands.
 WRONG = {
     "nan": ("not finite", "not finite"),
     "cut": ("cut short", "cut short"),
@@ -154,7 +154,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_checkpoint_that_cannot_be_used_is_said_to_be(wrong, corpus, trained, tmp_path):
+def test_an_unusable_checkpoint_is_reported(wrong, corpus, trained, tmp_path):
     path, state = tmp_path / "wrong.pt", load_checkpoint(trained / "checkpoint_last.pt")
     model = state["model"]
     if wrong == "nan":
@@ -180,8 +180,8 @@ def test_a_checkpoint_that_cannot_be_used_is_said_to_be(wrong, corpus, trained, 
     assert not (tmp_path / "new").exists()
 
 
-def test_broken_data_is_said_before_anything_runs(corpus, trained, tmp_path):
-    checkpoint = shutil.copy(trained / "checkpoint_last.pt", tmp_path)  # beside it there is no report yet
+def test_corrupt_data_is_reported_before_anything_runs(corpus, trained, tmp_path):
+    checkpoint = shutil.copy(trained / "checkpoint_last.pt", tmp_path)  # in a folder without a report
     data = tmp_path / "toy"
     (data / "bin").mkdir(parents=True)
     for file in (corpus / "bin").iterdir():

@@ -1,4 +1,4 @@
-"""The wheel as fairseq's plugin: trained through the folder that ``python -m adaptively_sparse`` names."""
+"""The wheel as fairseq's plugin: training with the folder that ``python -m adaptively_sparse`` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing turns to the network unless it is asked to: all commands of these tests run off it."""
+"""Nothing accesses the network unless requested: all commands of these tests run without it."""
 
 import sys
 
@@ -14,13 +14,13 @@ from commands import run
         "import urllib.request; urllib.request.urlopen('http://example.invalid')",
     ],
 )
-def test_a_command_that_turns_to_the_network_is_found_out(code):
+def test_a_command_that_accesses_the_network_is_detected(code):
     done = run(sys.executable, "-c", f"try: {code}\nexcept OSError: pass", check=False)
     assert done.returncode == 97
     assert "this turned to the network" in done.stderr
 
 
-def test_the_machine_itself_may_be_talked_to():
+def test_local_connections_are_allowed():
     code = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())"
     )

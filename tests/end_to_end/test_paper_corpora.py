@@ -1,4 +1,4 @@
-"""The corpora of the paper by their commands: from miniatures of them to binarised sets, training, scores."""
+"""The commands for the corpora of the paper: from miniatures to binarised data, training and scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BRIEF = [
 
 @pytest.fixture(scope="session")
 def data(once) -> Path:
-    """A data folder with the five corpora, prepared from miniatures; NAME.out is what a command said."""
+    """A data folder with the five corpora, prepared from miniatures; NAME.out is the output of a command."""
 
     def fill(folder):
         for name, build in releases.RELEASES.items():
@@ -56,7 +56,7 @@ def data(once) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(data, once) -> Path:
-    """A folder with CORPUS/VARIANT, each the outcome of four updates by that config on the miniature data."""
+    """A folder with CORPUS/VARIANT, the results of four updates with that config on the miniature data."""
     configs = [
         ROOT / "configs" / name / f"{variant}.yaml" for name in releases.RELEASES for variant in VARIANTS
     ]
@@ -75,7 +75,7 @@ def trained(data, once) -> Path:
 
 
 @pytest.mark.parametrize("name", releases.RELEASES)
-def test_the_command_runs_to_a_binarised_set(data, name):
+def test_the_command_gives_binarised_data(data, name):
     from fairseq.data import Dictionary, data_utils
 
     corpus = load_corpus(name, data).require_prepared()
@@ -112,8 +112,8 @@ def test_a_training_starts_from_every_config(trained, name, variant):
 
 
 @pytest.mark.parametrize("name", releases.RELEASES)
-def test_the_configs_say_what_the_paper_says(name):
-    """Base model, 8192 tokens a batch, 20,000 updates of warm-up; the variants differ in attention alone."""
+def test_the_configs_have_the_settings_of_the_paper(name):
+    """Base model, 8192 tokens per batch, 20,000 warm-up updates; the variants differ only in attention."""
     found = []
     for variant in VARIANTS:
         config = whole_config(ROOT / "configs" / name / f"{variant}.yaml")
@@ -145,7 +145,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_text_released_in_tokens_is_scored_on_natural_text(data, trained, tmp_path):
+def test_tokenised_corpora_are_scored_on_natural_text(data, trained, tmp_path):
     result = evaluated(data, trained, "kftt-ja-en", tmp_path)
     corpus = load_corpus("kftt-ja-en", data)
     natural, tokens = lines(tmp_path / "test.en"), lines(tmp_path / "test.tok.en")
@@ -162,7 +162,7 @@ def test_text_released_in_tokens_is_scored_on_natural_text(data, trained, tmp_pa
     assert f"tokenized BLEU {result['tokenized_bleu']:.2f}" in said and "on tokens of the release" in said
 
 
-def test_lower_cased_text_is_scored_so(data, trained, tmp_path):
+def test_lower_cased_corpora_are_scored_in_lower_case(data, trained, tmp_path):
     result = evaluated(data, trained, "iwslt14-de-en", tmp_path)
     assert "case:lc" in result["bleu_signature"] and "tok:13a" in result["bleu_signature"]
     assert "case:lc" in result["chrf_signature"]
@@ -171,7 +171,7 @@ def test_lower_cased_text_is_scored_so(data, trained, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["kftt-ja-en", "iwslt14-de-en"])
-def test_importance_is_measured_by_the_bleu_of_the_evaluation(data, trained, name, tmp_path):
+def test_bleu_of_head_importance_equals_evaluate(data, trained, name, tmp_path):
     result = evaluated(data, trained, name, tmp_path)
     checkpoint = trained / name / "alpha_entmax" / "checkpoint_last.pt"
     where = ["--path", checkpoint, "--corpus", name, "--data", data, "--subset", result["test_set"]]

@@ -1,7 +1,7 @@
-"""What fairseq's commands do with a trained model: every kind of search, alignments, ensembles, export.
+"""fairseq's commands with a trained model: every kind of search, alignments, ensembles, export.
 
-With learned α, what a search gives a word is held against the model given the whole translation at once, its
-context attention dense; where a search changes the scores, our model at α = 1 is held against the stock one.
+With learned α, scores of words are compared with the model given the whole translation at once with dense
+attention; if a search changes the scores, our model at α = 1 is compared with the stock model.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.slow
 
 SENTENCES = 20
 LENGTH = ["--max-len-a", "0", "--max-len-b", "8"]
-ROUNDED = 6e-4  # fairseq prints four digits; the rest is float32
+ROUNDED = 6e-4  # fairseq prints four digits; the rest is float32 rounding
 
 
 @pytest.fixture(scope="module")
 def few(corpus, tmp_path_factory) -> Path:
-    """A folder with 20 sentences as text, and binarised by ``fairseq-preprocess``."""
+    """A folder with 20 sentences as text, binarised by ``fairseq-preprocess``."""
     folder = tmp_path_factory.mktemp("few")
     for language in ("de", "en"):
         for kind in ("", "spm"):
@@ -51,9 +51,9 @@ def few(corpus, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def ours(trained, tmp_path_factory) -> Path:
-    """Of the model trained, ``first.pt``, with ``second.pt`` beside it, which differ in more than training.
+    """Two checkpoints of the trained model, ``first.pt`` and ``second.pt``, with different parameters.
 
-    After a few updates attention is almost even; with queries ten times as large, many weights are zero.
+    After a few updates attention is almost uniform; queries scaled by ten make many weights zero.
     """
     folder = tmp_path_factory.mktemp("ours")
     for name, source, factor in (("first", "checkpoint_last", 10), ("second", "checkpoint_1_6", 5)):
@@ -67,7 +67,7 @@ def ours(trained, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def at_one(stock, tmp_path_factory) -> Path:
-    """The stock checkpoint as one of our model."""
+    """The stock checkpoint converted to our model."""
     path = tmp_path_factory.mktemp("converted") / "converted.pt"
     save_checkpoint(from_stock(load_checkpoint(stock), 1.0), path)
     return path
@@ -93,7 +93,7 @@ def interactive(few, corpus):
 
 
 def lines(output: str, letter: str) -> list[tuple[int, str]]:
-    """The sentences' numbers and last columns of the lines that begin so, sentences in order."""
+    """Sentence numbers and last columns of the lines with this prefix, ordered by sentence."""
     found = re.findall(rf"^{letter}-(\d+)\t(?:[^\t\n]*\t)?([^\t\n]*)$", output, flags=re.M)
     return sorted(((int(number), text) for number, text in found), key=lambda line: line[0])
 
@@ -109,7 +109,7 @@ def assert_same(left: list[torch.Tensor], right: list[torch.Tensor], tolerance: 
 
 
 class Whole:
-    """Models that take each translation as one piece, one sentence at a time, their weights in memory."""
+    """Models applied to whole translations, one sentence at a time, with dense attention."""
 
     def __init__(self, few: Path, *paths):
         overrides = {"data": str(few / "bin")}
@@ -121,7 +121,7 @@ class Whole:
         self.words = task.target_dictionary
 
     def __call__(self, source: str, target: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Base 2 log-probabilities of the target's words, (T,), and last context attention, (T, S)."""
+        """Base-2 log-probabilities of the target's words, (T,), and the last context attention, (T, S)."""
         source, target = (self.words.encode_line(text).long()[None] for text in (source, target))
         previous = target.roll(1, dims=1)
         probabilities, weights = [], []
@@ -133,7 +133,7 @@ class Whole:
         return torch.stack(probabilities).mean(0).log2(), torch.stack(weights).mean(0)
 
     def of(self, output: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The same of each hypothesis that a command printed."""
+        """The same for each hypothesis printed by a command."""
         sources = dict(lines(output, "S"))
         return [self(sources[number], target) for number, target in lines(output, "H")]
 
@@ -146,7 +146,7 @@ def whole(few, ours) -> Whole:
 # ------------------------------------------------------------------------------------------- searches
 
 SAMPLING = ["--sampling", "--beam", 3, "--nbest", 3, "--seed", 5]
-# Whose scores are what the model gives a word, and not what the search makes of that.
+# Searches whose scores are those of the model, not modified by the search.
 PLAIN = {
     "greedy": ["--beam", 1],
     "n-best": ["--beam", 4, "--nbest", 4, "--lenpen", 0.6],
@@ -168,7 +168,7 @@ OTHER = {
 
 
 @pytest.mark.parametrize("search", OTHER)
-def test_search_at_alpha_one_is_that_of_stock(generate, stock, at_one, search):
+def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     flags = OTHER[search]
     theirs, mine = generate(stock, *flags), generate(at_one, *flags)
     assert len(lines(theirs, "H")) == SENTENCES * (
@@ -179,17 +179,17 @@ def test_search_at_alpha_one_is_that_of_stock(generate, stock, at_one, search):
 
 
 @pytest.mark.parametrize("search", PLAIN)
-def test_search_scores_words_as_the_whole_model_does(generate, whole, ours, search):
+def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole, ours, search):
     output = generate(ours, *PLAIN[search])
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
 
 
-def test_half_precision_is_near(generate, whole, ours):
+def test_half_precision_is_close(generate, whole, ours):
     output = generate(ours, "--beam", 3, "--fp16")
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)], tolerance=0.05)
 
 
-def test_retained_dropout_goes_by_the_names_of_our_modules(generate, ours):
+def test_retained_dropout_uses_the_names_of_our_modules(generate, ours):
     def scores(names):
         return numbers(
             generate(ours, "--score-reference", "--retain-dropout", "--retain-dropout-modules", names)
@@ -201,7 +201,7 @@ def test_retained_dropout_goes_by_the_names_of_our_modules(generate, ours):
 
 
 @pytest.mark.parametrize("second", ("second.pt", "stock"))
-def test_ensemble_is_the_mean(generate, few, stock, ours, second):
+def test_an_ensemble_is_the_mean(generate, few, stock, ours, second):
     paths = ours, stock if second == "stock" else ours.with_name(second)
     output = generate(":".join(map(str, paths)), "--beam", 3, "--print-alignment", "soft")
     expected = Whole(few, *paths).of(output)
@@ -219,13 +219,13 @@ def soft(output: str) -> list[torch.Tensor]:
 
 
 def hard(weights: torch.Tensor) -> str:
-    """The source word that each target word attends to most; the end of sentence neither has nor gives."""
+    """The source word with the largest weight for each target word, excluding the end of sentence."""
     return " ".join(
         f"{source}-{target}" for target, source in enumerate(weights[:-1, :-1].argmax(1).tolist())
     )
 
 
-def test_soft_alignment_is_the_attention(generate, whole, ours):
+def test_soft_alignment_equals_the_attention(generate, whole, ours):
     output = generate(ours, "--beam", 3, "--nbest", 2, "--print-alignment", "soft")
     expected = [weights for _, weights in whole.of(output)]
     assert_same(soft(output), expected, tolerance=1e-5)
@@ -233,13 +233,13 @@ def test_soft_alignment_is_the_attention(generate, whole, ours):
 
 
 @pytest.mark.parametrize("flags", (["--beam", 3], ["--score-reference"]), ids=("search", "reference"))
-def test_hard_alignment_is_the_strongest_attention(generate, whole, ours, flags):
+def test_hard_alignment_equals_the_strongest_attention(generate, whole, ours, flags):
     output = generate(ours, *flags, "--print-alignment")
     expected = [hard(weights) for _, weights in whole.of(output)]
     assert [text for _, text in lines(output, "A")] == expected
 
 
-# ------------------------------------------------------- what fairseq itself does not do, README says so
+# ------------------------------------------------------- not supported by fairseq itself, as documented
 
 TEXT = "Der Hund schläft.\nWer sieht die Katze?\n"
 
@@ -258,14 +258,14 @@ TEXT = "Der Hund schläft.\nWer sieht die Katze?\n"
     ],
     ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
 )
-def test_what_fairseq_generate_does_not_do(request, generate, model, flags, error, word):
+def test_limitations_of_fairseq_generate(request, generate, model, flags, error, word):
     with pytest.raises(error, match=word):
         generate(request.getfixturevalue(model), *flags)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", ("ours", "stock"))
-def test_what_the_other_commands_do_not_do(request, interactive, few, corpus, model):
+def test_limitations_of_other_commands(request, interactive, few, corpus, model):
     path = request.getfixturevalue(model)
     with pytest.raises(ValueError, match="too many values"):
         interactive(path, TEXT, "--print-alignment", "soft")
@@ -281,7 +281,7 @@ def test_what_the_other_commands_do_not_do(request, interactive, few, corpus, mo
 # ------------------------------------------------------------------------------- interactive, the hub
 
 
-def test_interactive_reads_a_pipe_as_generate_reads_a_corpus(generate, interactive, few, ours):
+def test_interactive_on_a_pipe_equals_generate_on_a_corpus(generate, interactive, few, ours):
     text = (few / "text.de").read_text()
     expected = generate(ours, "--beam", 3)
     for flags in ([], ["--buffer-size", 7], ["--buffer-size", 64, "--max-tokens", 200]):
@@ -305,7 +305,7 @@ def test_constraints_are_met(interactive, whole, ours, kind, batch):
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
 
 
-def test_diverse_beams_go_together_in_interactive(interactive, few, ours):
+def test_diverse_beams_in_interactive(interactive, few, ours):
     flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
     text = (few / "text.de").read_text()
     alone = interactive(ours, text, *flags)
@@ -315,7 +315,7 @@ def test_diverse_beams_go_together_in_interactive(interactive, few, ours):
 
 
 def hub(path: Path, few: Path, corpus: Path, names: str | None = None):
-    """Any checkpoint by our class: fairseq builds the model that the checkpoint names."""
+    """Load any checkpoint with our class: fairseq builds the model that the checkpoint names."""
     return AdaptivelySparseTransformerModel.from_pretrained(
         str(path.parent),
         names or path.name,
@@ -328,7 +328,7 @@ def hub(path: Path, few: Path, corpus: Path, names: str | None = None):
 def test_from_pretrained_translates(interactive, few, corpus, ours, monkeypatch):
     model = hub(ours, few, corpus)
     text = (few / "text.de").read_text().split("\n")[:5]
-    for beam in (3, 1):  # in this order: nothing of the first beam is left
+    for beam in (3, 1):  # in this order: nothing of the first beam may remain
         expected = [line for _, line in lines(interactive(ours, "\n".join(text), "--beam", beam), "D")]
         assert model.translate(text, beam=beam, max_len_b=8) == expected
         assert model.translate(text[1], beam=beam, max_len_b=8) == expected[1]
@@ -346,7 +346,7 @@ def test_from_pretrained_translates(interactive, few, corpus, ours, monkeypatch)
 # ------------------------------------------------------------------------------------ validate, export
 
 
-def test_validate_finds_the_loss_that_generate_scores(generate, few, ours, monkeypatch):
+def test_the_loss_of_validate_equals_the_scores_of_generate(generate, few, ours, monkeypatch):
     told = []
     monkeypatch.setattr(SimpleProgressBar, "print", lambda self, stats, **_: told.append(stats))
     subset = ["--valid-subset", "test", "--batch-size", 8, "--required-batch-size-multiple", 1]
@@ -368,7 +368,7 @@ torch.save([[(one["tokens"], one["score"]) for one in beam] for beam in found], 
 
 
 def test_exported_search_runs_without_fairseq_and_plugin(few, corpus, ours, tmp_path):
-    """Nor native kernels, which only the plugin loads; step by step, with incremental state."""
+    """Also without native kernels, which only the plugin loads; step by step, with incremental state."""
     model = hub(ours, few, corpus)
     search = SequenceGenerator(model.models, model.tgt_dict, beam_size=4, max_len_b=8)
     torch.jit.script(search).save(tmp_path / "translator.ts")

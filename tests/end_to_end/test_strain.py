@@ -1,4 +1,4 @@
-"""Numbers under strain: see ``strain.py``, here with few updates, and a loss scale that must overflow."""
+"""The stress test of ``strain.py`` with few updates, and a loss scale that must overflow."""
 
 import pytest
 from strain import EVERY, NORMALIZERS, PRECISIONS, train
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 def test_no_precision_breaks_entmax(corpus, precision):
     scaled = "fp16" in precision or precision == "AMP"
     flags = [*PRECISIONS[precision], *(["--fp16-init-scale", str(2**24)] if scaled else [])]
-    updates = EVERY // 2 + 2  # the last but one with whole rows masked
+    updates = EVERY // 2 + 2  # the last but one has fully masked rows
     found = {name: train(corpus / "bin", [*flags, *own], updates) for name, own in NORMALIZERS.items()}
     for name, outcome in found.items():
         assert not outcome.ended and outcome.updates == updates and outcome.broken == 0, name

@@ -35,7 +35,7 @@ def train_losses(output: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def through(corpus, tmp_path_factory):
-    """Training of 8 updates without a stop, and what it said."""
+    """An uninterrupted training of 8 updates, and its output."""
     folder = tmp_path_factory.mktemp("through")
     log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "2"]
     log += ["--tensorboard-logdir", folder / "tb"]
@@ -43,12 +43,12 @@ def through(corpus, tmp_path_factory):
     return folder, done.stdout + done.stderr
 
 
-def test_stop_and_resume_equals_training_through(corpus, through, tmp_path):
+def test_a_resumed_training_equals_an_uninterrupted_one(corpus, through, tmp_path):
     folder, _ = through
     log = ["--alpha-log", tmp_path / "alpha.jsonl", "--alpha-log-interval", "2"]
     train(corpus, tmp_path, *ENTMAX, *log, "--max-update", "5")
     with (tmp_path / "alpha.jsonl").open("a") as file:
-        file.write('{"update": 6, "encoder_self": []}\n{"upda')  # as if killed beyond the last checkpoint
+        file.write('{"update": 6, "encoder_self": []}\n{"upda')  # as if killed after the last checkpoint
     train(corpus, tmp_path, *ENTMAX, *log, "--max-update", "8")
     assert_same_parameters(tmp_path / "checkpoint_last.pt", folder / "checkpoint_last.pt")
     assert (tmp_path / "alpha.jsonl").read_text() == (folder / "alpha.jsonl").read_text()
@@ -131,7 +131,7 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     ],
     ids=lambda flags: "_".join(flags).replace("--", ""),
 )
-def test_every_variant_trains_by_flags_alone(corpus, tmp_path, flags):
+def test_every_variant_trains_with_flags_only(corpus, tmp_path, flags):
     done = train(corpus, tmp_path, *ENTMAX, "--max-update", "4", *flags)
     losses = [float(loss) for loss in train_losses(done.stdout + done.stderr)]
     assert len(losses) == 2
@@ -139,7 +139,7 @@ def test_every_variant_trains_by_flags_alone(corpus, tmp_path, flags):
 
 
 def test_scheduled_alpha_resumes(corpus, tmp_path):
-    """Some α scheduled, some learning: stopped and resumed, the log is that of training through."""
+    """With scheduled and learned α, the log of a resumed training equals that of an uninterrupted one."""
     schedule = ["--alpha-schedule", "cosine", "--alpha-schedule-updates", "6"]
     schedule += ["--alpha-schedule-then", "learned", "--encoder-self-alpha-init", "1.3"]
     for folder, stops in (("resumed", ["3", "8"]), ("through", ["8"])):
@@ -156,7 +156,7 @@ def test_scheduled_alpha_resumes(corpus, tmp_path):
     assert lines[0]["encoder_self"] != lines[2]["encoder_self"]
 
 
-def test_checkpoint_from_the_midst_of_a_schedule_has_the_alpha_of_then(corpus, tmp_path):
+def test_checkpoint_from_the_middle_of_a_schedule_has_the_alpha_of_that_update(corpus, tmp_path):
     schedule = ["--alpha-schedule", "linear", "--alpha-schedule-updates", "8"]
     train(corpus, tmp_path, *ENTMAX, *schedule, "--store-ema", "--max-update", "4")
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
@@ -165,8 +165,8 @@ def test_checkpoint_from_the_midst_of_a_schedule_has_the_alpha_of_then(corpus, t
     assert models[0].alphas()["encoder_self"][0].tolist() == [1.25] * 4
 
 
-def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_path):
-    """With a rate and a weight decay of 0 for its group, α stays as it began."""
+def test_alpha_is_a_separate_group_of_the_composite_optimizer(corpus, tmp_path):
+    """If its group has learning rate and weight decay 0, α keeps its initial value."""
     log = tmp_path / "alpha.jsonl"
     config = whole_config(ROOT / "configs/toy/alpha_entmax.yaml")
     config["optimizer"] = {
@@ -206,12 +206,12 @@ def test_alpha_is_a_group_of_its_own_under_the_composite_optimizer(corpus, tmp_p
     ],
     ids=lambda value: value[0].strip("-") if value[0].startswith("--") else None,
 )
-def test_wrong_flags_end_in_a_sentence(corpus, tmp_path, flags, words):
+def test_invalid_flags_end_with_an_error_message(corpus, tmp_path, flags, words):
     refused(train(corpus, tmp_path, *flags, check=False), *words)
     assert not list(tmp_path.iterdir())
 
 
-def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_path):
+def test_checkpoint_of_another_model_ends_with_an_error_message(corpus, through, tmp_path):
     folder, _ = through
     flags = ["--restore-file", folder / "checkpoint_last.pt", "--reset-optimizer", "--max-update", "9"]
     done = train(corpus, tmp_path, *flags, "--attention-normalizer", "softmax", check=False)
@@ -237,12 +237,12 @@ def test_checkpoint_of_another_model_ends_in_a_sentence(corpus, through, tmp_pat
         ("model.alpha_log=${nothing}", ["nothing"]),
     ],
 )
-def test_wrong_config_ends_in_a_sentence(change, words):
+def test_invalid_config_ends_with_an_error_message(change, words):
     refused(script("train", "configs/toy/alpha_entmax.yaml", change, check=False), *words)
 
 
-def test_overrides_reach_what_the_config_does_not_name(corpus, tmp_path):
-    """Also deletions in hydra's grammar, flags in between, and a relative path given elsewhere."""
+def test_overrides_can_set_keys_that_the_config_does_not_have(corpus, tmp_path):
+    """Also deletions in hydra's grammar, flags in between, and a relative path given from another folder."""
     done = script(
         "train",
         "../configs/toy/alpha_entmax.yaml",
@@ -265,7 +265,7 @@ def test_overrides_reach_what_the_config_does_not_name(corpus, tmp_path):
     assert list((tmp_path / "t,b").rglob("*tfevents*"))
 
 
-def test_missing_and_broken_config(tmp_path):
+def test_missing_and_invalid_config(tmp_path):
     (tmp_path / "config.yaml").write_text("task: {}")
     refused(script("train", tmp_path / "config.yaml", check=False), "config.yaml")
     refused(script("train", "configs/nothing.yaml", check=False), "nothing.yaml")

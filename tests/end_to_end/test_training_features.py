@@ -1,5 +1,5 @@
-"""fairseq's features of training together, as one would have them on: LayerDrop, activation checkpointing,
-updates of several batches, a moving average of the parameters, half precision; through, and resumed.
+"""fairseq's training features in combination: LayerDrop, activation checkpointing, updates of several
+batches, a moving average of the parameters, half precision; uninterrupted and resumed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FEATURES += [
     "1",
 ]
 FEATURES += ["--disable-validation", "--no-epoch-checkpoints", "--alpha-log-interval", "1"]
-HALF = ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"]  # flattened gradients are for GPUs alone
+HALF = ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"]  # flattened gradients need a GPU
 
 
 def through_and_resumed(corpus, tmp_path, *flags):
-    """Folders of a training of 6 updates, and of one that goes on from its checkpoint of update 3."""
+    """The folders of a training of 6 updates, and of one resumed from its checkpoint of update 3."""
     folders = through, resumed = tmp_path / "through", tmp_path / "resumed"
     for folder in folders:
         if folder is resumed:
@@ -50,7 +50,7 @@ def runs(corpus, tmp_path_factory):
 
 
 def alphas_by_update(folder) -> torch.Tensor:
-    """α of each update, attention type, layer and head."""
+    """α by update, attention type, layer and head."""
     lines = read_alpha_log(folder / "alpha.jsonl")
     assert [line["update"] for line in lines] == list(range(7))
     return torch.tensor([[line[name] for name in ATTENTION_TYPES] for line in lines], dtype=torch.float64)
@@ -68,17 +68,17 @@ def test_resumed_equals_through(runs):
     assert (through / "alpha.jsonl").read_text() == (resumed / "alpha.jsonl").read_text()
 
 
-def test_alphas_of_dropped_layers_stay(runs):
-    """Those of a layer that neither batch of an update passed through."""
+def test_alphas_of_dropped_layers_do_not_change(runs):
+    """For layers that were dropped in both batches of an update."""
     moved = (alphas_by_update(runs[0]).diff(dim=0) != 0).any(-1)  # (updates, types, layers)
     assert moved.unique().tolist() == [False, True]
     assert torch.equal(moved[:, 1], moved[:, 2]), "both attentions of a decoder layer are dropped together"
 
 
-def test_the_moving_average_is_that_of_a_and_can_be_used(runs, corpus, tmp_path):
-    """α of the averaged model is α of the averaged a, whose averages are reckoned here from the α log."""
+def test_the_moving_average_is_of_the_parameter_a_and_can_be_used(runs, corpus, tmp_path):
+    """The averaged model's α is that of the averaged a, whose average is computed here from the α log."""
     alphas = alphas_by_update(runs[0])
-    average, *others = torch.logit(alphas[1:] - 1)  # fairseq's average begins with the first update's
+    average, *others = torch.logit(alphas[1:] - 1)  # fairseq's average starts at the first update
     for a in others:
         average = 0.5 * average + 0.5 * a
     path = tmp_path / "ema.pt"
@@ -90,11 +90,11 @@ def test_the_moving_average_is_that_of_a_and_can_be_used(runs, corpus, tmp_path)
 
 
 def test_half_precision(corpus, tmp_path):
-    """The parameters are in float16, α's among them; fairseq's optimizer and average keep float32."""
+    """Parameters, including α's, are in float16; fairseq's optimizer and average use float32."""
     runs = through_and_resumed(corpus, tmp_path, *HALF)
     left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in runs)
     for name, value in left["model"].items():
-        # Going on, fairseq begins from the float16 parameters.
+        # When resuming, fairseq starts from the float16 parameters.
         torch.testing.assert_close(right["model"][name], value, rtol=0, atol=5e-3)
     a = left["model"]["encoder.layers.0.self_attn.alpha.a"]  # saved in float32
     assert torch.equal(a, a.half().float())

@@ -1,4 +1,4 @@
-"""Checkpoints through generate, interactive, validate, averaging and evaluation."""
+"""Checkpoints with generate, interactive, validate, averaging and evaluation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scores(output: str) -> dict[str, list[float]]:
 
 
 def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
-    """weights_only is on by default; nothing here switches it off."""
+    """weights_only is on by default, and nothing here turns it off."""
     best = trained / "checkpoint_best.pt"
     assert load_checkpoint(best)["extra_state"]["best"] is not None
     assert len(translations(generate(corpus, best, anew=True))) == 400
@@ -69,7 +69,7 @@ def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path
     assert load_checkpoint(converted)["cfg"]["model"].fixed_alpha == 1.5
 
 
-def test_training_goes_on_from_a_stock_checkpoint_with_learned_alpha(corpus, stock, tmp_path):
+def test_training_continues_from_a_stock_checkpoint_with_learned_alpha(corpus, stock, tmp_path):
     arch = "adaptively_sparse_transformer_wmt_en_de"  # post-norm, as stock is by default
     flags = ["--finetune-from-model", stock, "--alpha-init", "1.05", "--max-update", "3"]
     train(corpus, tmp_path, *flags, "--disable-validation", arch=arch)
@@ -80,7 +80,7 @@ def test_training_goes_on_from_a_stock_checkpoint_with_learned_alpha(corpus, sto
     assert 0 < drift < 0.01, "did not start from the stock weights"
 
 
-def test_evaluate_scores_what_fairseq_generate_gives(data, corpus, trained, tmp_path):
+def test_evaluate_scores_the_output_of_fairseq_generate(data, corpus, trained, tmp_path):
     checkpoint = trained / "checkpoint_last.pt"
     where = ["--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path]
     done = script("evaluate", *where, anew=True)
@@ -115,7 +115,7 @@ def test_average_is_the_mean(trained, tmp_path):
         assert torch.allclose(average[name], (first[name] + second[name]) / 2, atol=1e-7), name
 
 
-def test_wrong_checkpoints_end_in_a_sentence(data, corpus, trained, stock, tmp_path):
+def test_invalid_checkpoints_end_with_an_error_message(data, corpus, trained, stock, tmp_path):
     def evaluate(path, *flags):
         return script("evaluate", "--path", path, "--corpus", "toy", "--data", data, *flags, check=False)
 
@@ -153,8 +153,8 @@ def test_checkpoint_that_would_run_code_is_refused(data, tmp_path):
     assert not marker.exists()
 
 
-def test_every_sentence_of_a_corpus_of_ones_own_is_translated(small, tmp_path):
-    """A new corpus is a new YAML; its 11 test sentences are no multiple of fairseq's batches of 8."""
+def test_every_sentence_of_a_user_s_corpus_is_translated(small, tmp_path):
+    """A new corpus is a new YAML; its 11 test sentences are not a multiple of fairseq's batches of 8."""
     train(small, tmp_path, "--max-update", "2", "--disable-validation")
     checkpoint = ["--path", tmp_path / "checkpoint_last.pt", "--beam", "1", "--output", tmp_path]
     script("evaluate", *checkpoint, "--corpus", "mine", "--data", small.parent)

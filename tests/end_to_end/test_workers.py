@@ -1,4 +1,4 @@
-"""Two workers, started by torchrun on the CPU: the same training as by one, and what a kill leaves."""
+"""Two workers started by torchrun on the CPU: the same training as with one, and the effect of a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers a
 
 @contextmanager
 def torchrun(output: Path, *command):
-    """Two workers of a module or a script; ``output`` gets what they say."""
+    """Two workers of a module or a script; their output is written to ``output``."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     with output.open("w") as file:
         process = subprocess.Popen(
@@ -50,7 +50,7 @@ def fairseq_train(corpus: Path, folder: Path, *flags) -> list:
 
 
 def average_loss(state: dict) -> float:
-    """Of all updates so far, to more digits than the log line has."""
+    """Over all updates so far, with more digits than in the log line."""
     meters = {key: meter for _, key, _, meter in state["extra_state"]["metrics"]["train"]}
     return float(meters["loss"]["sum"] / meters["loss"]["count"])
 
@@ -113,5 +113,6 @@ def test_a_killed_worker_ends_the_run_and_leaves_a_checkpoint(corpus, tmp_path):
         assert process.wait(PATIENCE) != 0
     assert "exitcode: -9" in output.read_text()
     assert all(ended(worker) for worker in workers.values())
-    # The next one may have been under way: fairseq's copy of it, checkpoint_last.pt, is not written beside.
+    # The next checkpoint may have been in progress: fairseq's copy, checkpoint_last.pt, is not written
+    # atomically.
     assert load_checkpoint(folder / "checkpoint_1_2.pt")["model"]

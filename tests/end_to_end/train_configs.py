@@ -1,8 +1,9 @@
-"""Train by each config given, as scripts/train.py does, but load fairseq once: each runs in a fork.
+"""Train with each of the given configs like scripts/train.py, but import fairseq only once: each runs in a
+fork.
 
 usage: train_configs.py OUTPUT CONFIG… -- OVERRIDE…
-{corpus} and {variant} in an override become the config's; OUTPUT gets a log of each training. Prints a line a
-config: its exit status, and its path.
+{corpus} and {variant} in an override are replaced by those of the config; OUTPUT gets a log of each training.
+Prints a line per config: its exit status and path.
 """
 
 import os
@@ -38,7 +39,7 @@ def main() -> None:
             check_config(config, overrides, ROOT)
             sys.argv = ["train", "--config-dir", str(config.parent), "--config-name", config.stem, *overrides]
             cli_main()
-            sys.exit()  # and not os._exit: the α log writes its last line at the exit
+            sys.exit()  # not os._exit: the α log writes its last line at exit
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), name, flush=True)
 
 

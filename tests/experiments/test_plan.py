@@ -1,4 +1,4 @@
-"""Experiments as YAML files: ours, and what can be wrong with one."""
+"""Experiments as YAML files: those of the repository, and possible errors."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def plan(tmp_path, text: str) -> Path:
 RUN = "runs:\n  - {name: a, config: c.yaml}\n"
 
 
-def test_runs_in_order_with_seeds_and_the_experiment_they_are_of(tmp_path):
+def test_runs_are_in_order_with_seeds_and_experiment(tmp_path):
     text = """
 average: 2
 runs:
@@ -67,22 +67,22 @@ runs:
         (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a occurs twice with different"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path, text, words):
+def test_errors_are_reported_with_their_line(tmp_path, text, words):
     with pytest.raises(UserError, match=r"mine\.yaml.*" + words):
         read_plan(plan(tmp_path, text), ROOT)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
-def test_our_experiments_are_of_settings_that_exist(path):
+def test_our_experiments_have_valid_settings(path):
     runs = read_plan(path, ROOT)
-    for config, overrides in {(run.config, run.overrides) for run in runs}:  # alike for all seeds
+    for config, overrides in {(run.config, run.overrides) for run in runs}:  # the same for all seeds
         settings = check_settings(config, list(map(hydra_override, overrides)))
         assert Path(settings["task"]["data"]).name == "bin"
     assert len({(run.config, run.overrides, run.seed) for run in runs}) == len(runs)
 
 
 def test_a_run_of_another_experiment_is_the_same_there():
-    """Otherwise the second experiment would find it trained with other settings."""
+    """Otherwise the second experiment would find the run trained with different settings."""
     plans = {path.stem: read_plan(path, ROOT) for path in (ROOT / "experiments").glob("*.yaml")}
     borrowed = [(name, run) for name, runs in plans.items() for run in runs if run.experiment != name]
     assert borrowed

@@ -1,4 +1,4 @@
-"""The records of the repository: of its own experiments, as they are now, and of no one's machine."""
+"""The records of the repository match its present experiments, and contain no paths of a machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(config: Path, overrides: tuple[str, ...]) -> dict:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
-def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
+def test_a_record_matches_the_present_run_of_its_experiment(folder):
     of_it = [run for run in all_runs() if (run.experiment, run.label) == (folder.parent.name, folder.name)]
     assert of_it, "no experiment asks for it"
     asked = json.loads((folder / "asked.json").read_text())
@@ -43,12 +43,12 @@ def test_a_record_is_of_the_run_as_the_experiment_asks_for_it_now(folder):
         assert len(list(read_lines(folder / "evaluation" / f"{split}.{target}.bz2"))) == scores["sentences"]
 
 
-def test_records_name_no_place_of_a_machine():
+def test_records_contain_no_paths_of_a_machine():
     files = [*RECORDS.rglob("*.json"), *RECORDS.rglob("*.json.bz2")]
     assert len(files) > 6 * len(FOLDERS) > 0
     for path in files:
         assert not re.search(r'["= ]/\w+/', read_text(path, "the record")), path
 
 
-def test_records_stay_small():
+def test_records_are_small():
     assert sum(path.stat().st_size for path in RECORDS.rglob("*")) < 3e6

@@ -1,4 +1,4 @@
-"""Rows over seeds."""
+"""Tables of results over seeds."""
 
 import statistics
 
@@ -32,7 +32,7 @@ def result(run: str, bleu: float, seconds, corpus: str = "mine") -> dict:
 
 
 def rows(text: str) -> list[dict[str, str]]:
-    """Every row of every table, by header."""
+    """All rows of all tables, by header."""
     found, headers = [], []
     for line in text.split("\n"):
         cells = [cell.strip() for cell in line.split("|")[1:-1]]

@@ -1,4 +1,4 @@
-"""A run that fails, whatever of, does not stop the others."""
+"""A run that fails for any reason does not stop the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def job(folder: Path, label: str) -> SimpleNamespace:
         (KeyError(), "KeyError"),
     ],
 )
-def test_a_failure_is_told_and_the_others_are_made(tmp_path, monkeypatch, error, reason):
+def test_a_failure_is_reported_and_the_others_are_run(tmp_path, monkeypatch, error, reason):
     first, second = job(tmp_path, "first-seed1"), job(tmp_path, "second-seed1")
     made = []
 

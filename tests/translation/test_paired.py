@@ -1,4 +1,4 @@
-"""The paired tests against bootstraps and randomisations of our own, and cases that are known beforehand."""
+"""The paired tests compared with independent bootstraps and randomisations, and on known cases."""
 
 import itertools
 import logging
@@ -32,7 +32,7 @@ def bleu():
 
 
 def damaged(share: float, seed: int) -> list[str]:
-    """The references with so many of their words replaced."""
+    """The references with a share of their words replaced."""
     dice = random.Random(seed)
     return [
         " ".join("blah" if dice.random() < share else word for word in line.split()) for line in REFERENCES
@@ -48,7 +48,7 @@ def run(*systems: System, test: str = "bs", metrics=None, samples: int = SAMPLES
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
-def test_one_seed_is_sacrebleus_own_test(test):
+def test_one_seed_equals_the_test_of_sacrebleu(test):
     systems = [system("a", damaged(0.2, 1)), system("b", damaged(0.25, 2)), system("c", damaged(0.1, 3))]
     metrics = {"BLEU": bleu(), "chrF": sacrebleu.metrics.CHRF()}
     report = run(*systems, test=test, metrics=metrics)
@@ -67,8 +67,8 @@ def test_one_seed_is_sacrebleus_own_test(test):
     assert rows[2]["BLEU"]["delta"] == rows[2]["BLEU"]["mean"] - rows[0]["BLEU"]["mean"]
 
 
-def test_seeds_together_are_drawn_by_sentence():
-    """Against a loop over resamples, each of whole sentences with the translations of both seeds."""
+def test_several_seeds_are_resampled_by_sentence():
+    """Compared with a loop over resamples of sentences, each with the translations of both seeds."""
     ours, theirs = [damaged(0.2, 1), damaged(0.3, 2)], [damaged(0.17, 3), damaged(0.27, 4)]
     drawn = np.random.default_rng(12345).choice(len(REFERENCES), (SAMPLES, len(REFERENCES)), replace=True)
 
@@ -81,7 +81,7 @@ def test_seeds_together_are_drawn_by_sentence():
     resampled = np.array([abs(score(ours, lines) - score(theirs, lines)) for lines in drawn])
     exceeding = int((resampled - resampled.mean() > difference).sum())
     row = run(system("ours", *ours), system("theirs", *theirs))["systems"][1]["BLEU"]
-    assert row["p"] == pytest.approx((exceeding + 1) / (SAMPLES + 1), abs=1.5 / SAMPLES)  # it sums in float32
+    assert row["p"] == pytest.approx((exceeding + 1) / (SAMPLES + 1), abs=1.5 / SAMPLES)  # float32 sums
     assert [seed["p"] for seed in row["seeds"]] == [
         run(system("ours", left), system("theirs", right))["systems"][1]["BLEU"]["p"]
         for left, right in zip(ours, theirs)
@@ -92,8 +92,8 @@ def test_seeds_together_are_drawn_by_sentence():
 
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
-def test_what_is_known_beforehand(test):
-    """A copy of the baseline does not differ from it, a copy of the references does, for better."""
+def test_known_results(test):
+    """A copy of the baseline does not differ from it; a copy of the references is better."""
     base = damaged(0.3, 1), damaged(0.3, 2)
     report = run(
         system("base", *base), system("copy", *base), system("truth", REFERENCES, REFERENCES), test=test

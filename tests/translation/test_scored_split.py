@@ -1,4 +1,4 @@
-"""How a corpus wants its translations restored and scored."""
+"""Restoration and scoring of translations by the settings of a corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = [
 
 
 def scored(folder, *settings: str) -> ScoredSplit:
-    """The test split of a corpus with these settings, whose references are NATURAL."""
+    """The test split of a corpus with these settings and the references NATURAL."""
     corpus = described(folder, *settings)
     places = {"text": TOKENS if TOKENISED in settings else NATURAL, "text/reference": NATURAL}
     for place, lines in places.items():
@@ -31,7 +31,7 @@ def scored(folder, *settings: str) -> ScoredSplit:
 
 
 def bytewise(lines: list[str]) -> list[str]:
-    """Every character that is not ASCII as sentencepiece's byte pieces."""
+    """Replace every non-ASCII character by sentencepiece's byte pieces."""
     return [
         "".join(
             letter if letter.isascii() else "".join(f"<0x{byte:02X}>" for byte in letter.encode())
@@ -52,7 +52,7 @@ def bytewise(lines: list[str]) -> list[str]:
     ],
 )
 def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):
-    """As its corpus has it in pieces: lower-cased, in tokens, in bytes."""
+    """With hypotheses in the form of the corpus: lower-cased, tokenised, or with byte pieces."""
     split = scored(tmp_path, *settings)
     assert split.bleu_of(hypotheses) == pytest.approx(100)
     assert split.bleu_of(hypotheses[:2]) == pytest.approx(100)
@@ -64,7 +64,7 @@ def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):
         assert scored(tmp_path / "plain").bleu_of(hypotheses) < 95, "what is not restored is not right"
 
 
-def test_bleu_of_the_first_sentences_is_sacrebleus(tmp_path):
+def test_bleu_of_the_first_sentences_equals_sacrebleu(tmp_path):
     hypotheses = ["The café is a dog.", "Who sees the snow now?"]
     expected = sacrebleu.corpus_bleu(hypotheses, [NATURAL[:2]]).score
     assert scored(tmp_path).bleu_of(hypotheses) == expected

@@ -8,7 +8,7 @@ from user_dir.translation import scoring
 from user_dir.translation import text as restoring
 
 
-def test_tokenized_bleu_is_on_tokens_and_cased_as_told():
+def test_tokenized_bleu_uses_tokens_and_the_given_case():
     hypotheses, references = ["The dog sleeps , he said ."], ["the dog sleeps , he said ."]
     assert scoring.tokenized_bleu(hypotheses, references, True, "x")["tokenized_bleu"] == 100.0
     found = scoring.tokenized_bleu(hypotheses, references, False, "x")
@@ -16,14 +16,14 @@ def test_tokenized_bleu_is_on_tokens_and_cased_as_told():
     assert restoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
 
 
-def test_a_tokenizer_sacrebleu_has_not():
+def test_an_unknown_tokenizer_of_sacrebleu():
     with pytest.raises(UserError, match="sacrebleu has no tokenizer 'foo'; choose from "):
         scoring.make_bleu("en", "foo")
 
 
 @pytest.fixture
 def newstest(tmp_path, monkeypatch):
-    """wmt16-ro-en with three sentences, and a function that installs sacrebleu's newstest2016 beside it."""
+    """wmt16-ro-en with three sentences, and a function that installs sacrebleu's newstest2016."""
     corpus = load_corpus("wmt16-ro-en", tmp_path / "data")
     texts = {
         "ro": ["Una & două.", "Trei  spații.", "Patru."],
@@ -52,10 +52,10 @@ SOURCE = [
     "Una &amp; două.",
     "Trei spații.",
     "Patru.",
-]  # as sacrebleu has it: entities stay, spaces are joined
+]  # as in sacrebleu: entities are kept, spaces are joined
 
 
-def test_sacrebleus_own_reference_where_it_is_installed(newstest):
+def test_references_of_sacrebleu_are_used_if_installed(newstest):
     corpus, install = newstest
     assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
     install(SOURCE, ["One &amp; two.", "Three spaces.", "Four."])
@@ -65,14 +65,14 @@ def test_sacrebleus_own_reference_where_it_is_installed(newstest):
     assert scoring.scores(["One & two.", "Three spaces.", "Four."], found, bleu, False)["bleu"] == 100.0
 
 
-def test_sacrebleus_reference_of_other_sentences_is_not_ours(newstest, caplog):
+def test_references_of_other_sentences_are_not_used(newstest, caplog):
     corpus, install = newstest
     install(SOURCE[::-1], ["Four.", "Three spaces.", "One &amp; two."])
     assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
     assert "wmt16 ro-en has different sentences" in caplog.text
 
 
-def test_sacrebleu_knows_every_test_set_we_name():
+def test_sacrebleu_has_every_test_set_named_in_the_descriptions():
     for name in ("iwslt17-de-en", "wmt16-ro-en", "wmt14-en-de"):
         corpus = load_corpus(name)
         assert corpus.description.sacrebleu
@@ -80,7 +80,7 @@ def test_sacrebleu_knows_every_test_set_we_name():
             assert "-".join(corpus.languages) in DATASETS[dataset].langpairs
 
 
-def test_scores_are_sacrebleus():
+def test_scores_equal_sacrebleu():
     hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
     found = scoring.scores(hypotheses, [references], scoring.make_bleu("en"), False)
     assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)

@@ -1,4 +1,4 @@
-"""A split translated: every sentence once, by the likeliest pieces, whatever batches it falls into."""
+"""Translation of a split: every sentence once, with the most likely pieces, independent of batching."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAIRS = [
 
 
 def greedy(model, source: list[int], limit: int) -> list[int]:
-    """The likeliest token, then the next, by whole forwards, until ``</s>``."""
+    """Greedy decoding with whole forward passes until ``</s>``."""
     words = dictionary()
     tokens = torch.tensor([[*source, words.eos()]])
     found: list[int] = []
@@ -29,7 +29,7 @@ def greedy(model, source: list[int], limit: int) -> list[int]:
         inputs = torch.tensor([[words.eos(), *found]])
         logits = model(tokens, torch.tensor([tokens.size(1)]), inputs)[0][0, -1]
         logits[words.pad()] = float("-inf")
-        if not found:  # fairseq wants one word at least
+        if not found:  # fairseq requires at least one word
             logits[words.eos()] = float("-inf")
         found.append(int(logits.argmax()) if len(found) < limit - 1 else words.eos())
     return found
@@ -37,7 +37,7 @@ def greedy(model, source: list[int], limit: int) -> list[int]:
 
 @pytest.mark.parametrize("masked", [[], [("decoder_self", 1, 0), ("decoder_context", 0, 1)]])
 @pytest.mark.parametrize("max_tokens", [10, 1000])
-def test_each_sentence_has_its_likeliest_translation(masked, max_tokens):
+def test_each_sentence_has_its_most_likely_translation(masked, max_tokens):
     words = dictionary()
     model = build("--max-target-positions 12").float().eval()
     context = masked_heads(model, masked) if masked else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Reading what is compared: evaluations, plain text, and what can be wrong with them."""
+"""Reading the systems to compare: evaluations, plain text, and their possible errors."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def write(path: Path, *lines: str) -> Path:
 
 @pytest.fixture
 def evaluation(tmp_path):
-    """A function that writes what evaluate.py would, and returns the JSON's path."""
+    """A function that writes an evaluation like evaluate.py, and returns the path of the JSON."""
 
     def make(name, lines=("a b", "c d"), references=None, signature="nrefs:1|case:mixed|tok:13a"):
         references = references or write(tmp_path / "ref.en", "a b", "c e")
@@ -37,7 +37,7 @@ def refused(*words: str, named, references=None) -> None:
         assert word in str(error.value)
 
 
-def test_evaluations_bring_their_references_and_settings(evaluation, tmp_path):
+def test_evaluations_provide_references_and_settings(evaluation, tmp_path):
     files = [evaluation(name, signature="nrefs:1|case:lc|tok:char") for name in "ab"]
     plain = write(tmp_path / "c.en", "x", "y")
     systems, test_set = read_systems([("a", files[:1]), ("b", files[1:]), ("c", [plain])], None)
@@ -66,7 +66,7 @@ def test_references_of_sacrebleu(evaluation, tmp_path, monkeypatch):
     assert read_systems([("a", files[:1]), ("b", files[1:])], None)[1].references == [["r", "s"]]
 
 
-def test_what_cannot_be_compared(evaluation, tmp_path):
+def test_incomparable_systems_are_refused(evaluation, tmp_path):
     a, b = evaluation("a"), evaluation("b")
     short = write(tmp_path / "short.en", "x")
     refused("a is the only system", "baseline first", named=[("a", [a])])

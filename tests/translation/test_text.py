@@ -1,4 +1,4 @@
-"""Pieces, bytes and tokens back to natural text."""
+"""Restoring natural text from pieces, bytes and tokens."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_byte_pieces_become_characters(line, text):
 
 
 def test_byte_pieces_of_a_real_model(tmp_path):
-    """What fairseq makes of the pieces, their join, is mended to what sentencepiece itself would say."""
+    """Pieces joined by fairseq are restored to what sentencepiece itself decodes."""
     import sentencepiece
 
     from user_dir.corpora.segment import segment, train_model

@@ -1,4 +1,4 @@
-"""Splits small enough to write down: a corpus that is only described, and fairseq's task over few tokens."""
+"""Tiny splits: a corpus that is only a description, and fairseq's task with few tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLITS = "splits: {train: 'train.{language}', valid: 'dev.{language}', test: 'te
 
 
 def dictionary() -> Dictionary:
-    """As large as that of the helpers, but of sentencepiece's pieces, each a word."""
+    """As large as that of the helpers, but of sentencepiece pieces that are whole words."""
     words = Dictionary()
     for i in range(NUM_WORDS):
         words.add_symbol(f"▁word{i}")
@@ -24,7 +24,7 @@ def dictionary() -> Dictionary:
 
 
 def described(folder: Path, *lines: str, languages: str = "de, en") -> Corpus:
-    """A corpus of its own YAML, with ``lines`` more; it has no files."""
+    """A corpus with a YAML description, extended by ``lines``; it has no files."""
     path = folder / "mine" / "corpus.yaml"
     path.parent.mkdir(parents=True)
     head = f"title: mine\nlanguages: [{languages}]\nvocabulary_size: 200\n{SPLITS}"
@@ -33,7 +33,7 @@ def described(folder: Path, *lines: str, languages: str = "de, en") -> Corpus:
 
 
 def translation_task(pairs: list[tuple[list[int], list[int]]], subset: str = "test") -> TranslationTask:
-    """fairseq's task, whose ``subset`` is these pairs of sentences, in the tokens of :func:`dictionary`."""
+    """fairseq's task with ``subset`` consisting of these sentence pairs, in tokens of :func:`dictionary`."""
     words = dictionary()
     task = TranslationTask(TranslationConfig(), words, words)
     sides = [[torch.tensor([*tokens, words.eos()]) for tokens in side] for side in zip(*pairs)]

@@ -1,4 +1,4 @@
-"""Ends a Python process that turns to the network; this machine itself may be talked to."""
+"""Ends Python processes that access the network; local connections are allowed."""
 
 import os
 import socket
