@@ -63,7 +63,7 @@ def test_rows_tables_and_verdicts(small):
     found = benchmark.verdicts(rows, error, 0.96)
     reached = {verdict["aim"]: verdict["reached"] for verdict in found}
     assert not reached["training time / SDPA memory-efficient, n = 32"]
-    assert reached["time of a token in training over stock fairseq's, base model"]
+    assert reached["training time per token / stock fairseq, base model"]
     assert reached["error of the gradient of α, relative"]
     assert verdict_table(found).count("| no ") == 2
 
