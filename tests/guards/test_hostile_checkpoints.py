@@ -630,5 +630,5 @@ def test_our_model_takes_no_parameters_that_are_not_finite(value):
     parameters["encoder.layers.1.fc1.weight"][2, 3] = value
     with pytest.raises(SystemExit, match=r"encoder\.layers\.1\.fc1\.weight has values that are not finite"):
         model.load_state_dict(parameters)
-    with pytest.raises(UserError, match=r"a\.pt is of no use: its encoder\.layers\.1"):
+    with pytest.raises(UserError, match=r"a\.pt is unusable: its encoder\.layers\.1"):
         require_finite(parameters, "a.pt")

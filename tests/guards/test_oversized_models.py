@@ -29,5 +29,5 @@ def test_a_model_just_below_the_memory_is_built(monkeypatch):
     monkeypatch.setattr(oversized_models, "physical_memory", lambda: size)
     models.build_model(args, task)
     monkeypatch.setattr(oversized_models, "physical_memory", lambda: size - 1)
-    with pytest.raises(UserError, match="look at the sizes among its settings"):
+    with pytest.raises(UserError, match="check the sizes in its settings"):
         models.build_model(args, task)

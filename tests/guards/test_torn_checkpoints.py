@@ -50,7 +50,7 @@ def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, caplo
     with small_files(room), pytest.raises(SystemExit) as ended:
         save(path, 100_000)
     assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
-    assert ended.value.code.startswith(f"error: cannot write {path}: File too large; what was saved before")
+    assert ended.value.code.startswith(f"error: cannot write {path}: File too large; earlier checkpoints")
     assert len(caplog.records) == 2
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -106,7 +106,10 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
     save(last)
     last.write_bytes(last.read_bytes()[:-100])
     broken = f"error: {last} is not a checkpoint, or is cut short"
-    assert resume(last) == f"{broken}; there is no whole one beside it: remove it to train from scratch"
+    assert (
+        resume(last)
+        == f"{broken}; no other checkpoint in its folder is complete: remove it to train from scratch"
+    )
 
     save(old, optimizer={"step": 1})
     save(new, optimizer={"step": 2})
@@ -116,7 +119,7 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
         os.utime(path, (i, i))
     assert (
         resume(last)
-        == f"{broken}; copy {new}, the latest whole one, over it, and give the same command again"
+        == f"{broken}; copy {new}, the latest complete checkpoint, over it and run the same command again"
     )
     last.rename(tmp_path / "checkpoint_best.pt")
     assert resume(tmp_path / "checkpoint_best.pt").endswith("or is cut short")

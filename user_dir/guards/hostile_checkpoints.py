@@ -254,11 +254,13 @@ def require_finite(parameters: dict, what: str) -> None:
             raise UserError(f"{what} is not a checkpoint that fairseq wrote: its {name} is no tensor")
         if not value.is_floating_point() and value.dim() > 0:
             kind = str(value.dtype).removeprefix("torch.")
-            raise UserError(f"{what} is of no use: its {name} is of {kind}, which no parameter is")
+            raise UserError(
+                f"{what} is unusable: its {name} has the dtype {kind}, which parameters never have"
+            )
         if not torch.isfinite(value).all():
             raise UserError(
-                f"{what} is of no use: its {name} has values that are not finite, as where training "
-                "diverged; take an earlier one"
+                f"{what} is unusable: its {name} has values that are not finite, as when training "
+                "diverged; use an earlier checkpoint"
             )
 
 

@@ -76,7 +76,7 @@ def _insist(write: Callable[[], None]) -> None:
         except UserError as error:
             logger.warning("%s; trying again in %g seconds", error, PAUSE)
             time.sleep(PAUSE)
-    with ending_the_run("; what was saved before is whole: make room, and give the same command again"):
+    with ending_the_run("; earlier checkpoints are complete: make room and run the same command again"):
         write()
 
 
@@ -87,5 +87,5 @@ def _remedy(broken: Path) -> str:
     others = (path for path in broken.parent.glob("checkpoint*.pt") if path != broken)
     for path, state in whole_checkpoints(others):
         if state.get("last_optimizer_state") is not None:
-            return f"; copy {path}, the latest whole one, over it, and give the same command again"
-    return "; there is no whole one beside it: remove it to train from scratch"
+            return f"; copy {path}, the latest complete checkpoint, over it and run the same command again"
+    return "; no other checkpoint in its folder is complete: remove it to train from scratch"
