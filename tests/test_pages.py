@@ -1,8 +1,16 @@
-"""The documentation: links and anchors resolve; scripts, flags, make targets and files it names exist."""
+"""The documentation: links and anchors resolve; scripts, flags, make targets and files it names exist.
+
+README's table is that of the records and of docs/benchmarks.md.
+"""
 
 from __future__ import annotations
 
+import ast
+import bz2
+import importlib
+import json
 import re
+import statistics
 import unicodedata
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,6 +22,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "data").glob("**/README.md"))
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
+PACKAGE = ("user_dir", "adaptively_sparse")
 FOLDERS = "scripts|user_dir|tests|configs|experiments|data|docs"
 FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]*\w\.(?:py|md|yaml|cpp|h|svg))\b")
 TARGET = re.compile(r"(?:`|^\s*|&& )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", re.MULTILINE)
@@ -120,3 +129,58 @@ def test_every_page_is_in_the_index_and_the_readme_is_short():
     index = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
     assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= index
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_python_examples_import_what_exists(page):
+    for block in re.findall(
+        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    ):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGE:
+                module = importlib.import_module(node.module.replace("adaptively_sparse", "user_dir", 1))
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of all table rows of a page."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip(" *×") for cell in line.strip("|").split("|")] for line in lines]
+
+
+SYSTEMS = {
+    "softmax": "softmax",
+    "1.5-entmax": "entmax15",
+    "α-entmax": "alpha_entmax",
+    "sparsemax": "sparsemax",
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_table_of_the_readme_is_that_of_the_records(system):
+    """BLEU up to the last digit: the records have it rounded, and printing it exactly needs the references."""
+    (row,) = [row for row in rows((ROOT / "README.md").read_text(encoding="utf-8")) if row[0] == system]
+    runs = sorted((ROOT / "experiments/records/comparison").glob(f"de-en-{SYSTEMS[system]}-seed*"))
+    assert len(runs) == 3
+    for test_set, cell in (("test_2016_flickr", row[1]), ("test_2017_flickr", row[2])):
+        results = [run / "evaluation" / f"{test_set}.json" for run in runs]
+        scores = [json.loads(path.read_text(encoding="utf-8"))["bleu"] for path in results]
+        mean, deviation = map(float, cell.split(" ± "))
+        assert mean == pytest.approx(statistics.mean(scores), abs=0.0101)
+        assert deviation == pytest.approx(statistics.stdev(scores), abs=0.0101)
+    heads = [
+        json.loads(bz2.decompress((run / "average.heads.json.bz2").read_bytes()))["heads"] for run in runs
+    ]
+    types = ("encoder_self", "decoder_self", "decoder_context")
+    found = [
+        [head["density"] for seed in heads for head in seed if head["attention"] == kind] for kind in types
+    ]
+    assert row[3] == ", ".join(f"{statistics.mean(values):.2f}" for values in found)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_speeds_of_the_readme_are_those_of_the_benchmarks(system):
+    (row,) = [row for row in rows((ROOT / "README.md").read_text(encoding="utf-8")) if row[0] == system]
+    benchmarks = rows((ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"))
+    (measured,) = [each for each in benchmarks if each[0] == f"ours, {system}" and len(each) == 7]
+    assert row[4:] == [measured[3], measured[6]]
