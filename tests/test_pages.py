@@ -158,7 +158,7 @@ SYSTEMS = {
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_table_of_the_readme_is_that_of_the_records(system):
-    """BLEU up to the last digit: the records have it rounded, and printing it exactly needs the references."""
+    """BLEU up to the last digit: the records have it rounded, and compare.py needs the references."""
     (row,) = [row for row in rows((ROOT / "README.md").read_text(encoding="utf-8")) if row[0] == system]
     runs = sorted((ROOT / "experiments/records/comparison").glob(f"de-en-{SYSTEMS[system]}-seed*"))
     assert len(runs) == 3
