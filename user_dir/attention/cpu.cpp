@@ -1,20 +1,32 @@
-// Attention with α-entmax in one pass over each head, forward and backward, for the CPU.
+// Attention with α-entmax, forward and backward, for the CPU: scores, weights and output in one pass over each head.
 //
-// As many queries as a vector has lanes are a tile, each query in a lane of its own: scores, weights and their
-// gradients are columns, one vector for each key. Padded keys are left out before all else, and keys to which no
-// query of a tile gives any weight cost nothing after the scores: neither in the product with the values nor in the
-// backward. Queries, keys and values are read, and outputs and gradients written, where they lie.
+// As many queries as a vector has lanes are a tile. Their scores, a vector over the queries for each key, are cut
+// down to those within reach: a score 1/ε or more below the greatest of its row gets no weight, and the rest is cut
+// again at a lower bound of λ. What is done next depends on how much is left.
+//   Dense: most keys get weight from some query of the tile. Weights and their gradients stay in columns over keys.
+//   Sparse: each query has a few keys of its own. Its scores are packed to the top of its lane, solved there, and
+//     its weights combine the rows of its keys alone. Forward and backward then take as long as there are weights.
+// Short sequences are always dense, and their weights are saved for the backward. Of long ones, a sparse tile saves
+// its weights with their keys, and a dense one no more than λ of each query, from which its weights are computed
+// anew: memory grows with the number of queries times the number of weights that are not 0.
+//
+// Padded keys are left out before all else. Queries, keys and values are read, and outputs and gradients written,
+// where they lie. Heads, and parts of heads, are shared out among threads as these become free; what is computed of
+// each does not depend on the thread.
 
 #include <ATen/Parallel.h>
 
-#include "../entmax/lanes.h"
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include "tile.h"
 
 namespace {
 
 using namespace entmax;
 
-constexpr int64_t column_group = 4;  // columns, and lanes, worked on at once: their sums stay in registers
-constexpr int64_t lane_group = 8;
+constexpr int64_t chunk = 256;  // queries of a head that are shared out together
 
 // (B, H, T, D) with D contiguous.
 template <typename T>
@@ -36,56 +48,45 @@ struct Hidden {
   bool causal;             // query t sees keys 0 … t
 };
 
-constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-// Vectors of a head, each filled up with zeros to whole SIMD vectors.
+// The weights of some rows that are not 0, row after row, and their keys among those that are not padding.
 template <typename T>
-class Rows {
- public:
-  static constexpr int lanes = Simd<T>::lanes;
+struct Support {
+  std::vector<T> weights;
+  std::vector<int32_t> keys;
+};
 
-  Rows(int64_t rows, int64_t head_dim)
-      : width_(round_up(head_dim, lanes)), rows_(rows), head_dim_(head_dim), data_(new Vec<T>[rows * width_ / lanes]) {
-    clear();
-  }
-
-  void clear() { std::fill(row(0), row(0) + rows_ * width_, T(0)); }
-  T* row(int64_t i) { return reinterpret_cast<T*>(data_.get()) + i * width_; }
-  const T* row(int64_t i) const { return reinterpret_cast<const T*>(data_.get()) + i * width_; }
-  int64_t width() const { return width_; }
-
-  void read(int64_t i, const T* from, T factor = 1) {
-    T* to = row(i);
-    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
-  }
-  void write(int64_t i, T* to, T factor = 1) const {
-    const T* from = row(i);
-    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
-  }
-
- private:
-  int64_t width_, rows_, head_dim_;
-  std::unique_ptr<Vec<T>[]> data_;
+// What the backward needs of the forward. Null where nothing is saved, or not in this way.
+template <typename T>
+struct Saved {
+  Vec<T>* columns;                  // (B, H, tiles, S) of short sequences: weights
+  Vec<T>* solutions;                // (B, H, tiles, 3) of long ones: the greatest score, λ and rest of Solution,
+  int32_t* counts;                  // (B, H, tiles, lanes): how many weights are not 0, or −1 in a dense tile
+  std::vector<Support<T>> support;  // (B, H, chunks)
 };
 
 template <typename T>
 class Attention {
  public:
   static constexpr int lanes = Simd<T>::lanes;
+  static constexpr int32_t is_dense = -1;
 
-  Attention(const Sizes& sizes, bool backward)
+  Attention(const Sizes& sizes, const Hidden<T>& hidden, bool backward)
       : sizes_(sizes),
-        keys_(round_up(sizes.keys, column_group), sizes.head_dim),
-        values_(round_up(sizes.keys, column_group), sizes.head_dim),
-        tile_(lanes, sizes.head_dim),
+        hidden_(hidden),
+        keys_(sizes.keys, sizes.head_dim),
+        values_(sizes.keys, sizes.head_dim),
+        queries_(sizes.head_dim),
         out_(lanes, sizes.head_dim),
-        turned_(new Vec<T>[sizes.head_dim]),
-        place_(new int64_t[round_up(sizes.keys, column_group)]),
+        place_(new int64_t[sizes.keys]),
         active_(new int64_t[sizes.keys]),
-        scores_(new Vec<T>[round_up(sizes.keys, column_group)]),
-        lanes_(sizes.keys) {
+        scores_(new Vec<T>[sizes.keys]),
+        lanes_(sizes.keys),
+        list_(new int32_t[sizes.keys * lanes]),
+        weights_(new T[sizes.keys + lanes]),
+        places_(new int32_t[sizes.keys]) {
     for (int lane = 0; lane < lanes; ++lane) lane_number_[lane] = lane;
     if (backward) {
+      grads_.reset(new Tile<T>(sizes.head_dim));
       grad_keys_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
       grad_values_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
       slopes_.reset(new Vec<T>[sizes.keys]);
@@ -93,231 +94,376 @@ class Attention {
     }
   }
 
-  // Output of one head; its weights too, unless null, and in saved the columns of weights for the backward.
-  void forward(int64_t b, int64_t h, Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out, double alpha,
-               const Hidden<T>& hidden, T* weights, Vec<T>* saved) {
-    gather_keys(b, h, k, v, hidden.padding);
-    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.head_dim));
-    const Vec<T> eps = never_zero<T>(alpha - 1) + Vec<T>{};
-    for (int64_t first = 0; first < sizes_.queries; first += lanes, saved += sizes_.keys) {
-      const int64_t rows = std::min<int64_t>(lanes, sizes_.queries - first);
-      read_tile(q, b, h, first, rows, scale);
-      turn_tile();
-      int64_t columns = columns_seen(first + rows, hidden.causal);
-      products(keys_, columns, scores_.get());
-      hide(hidden, first, columns);
-      std::fill(saved, saved + sizes_.keys, Vec<T>{});
-      const int64_t kept = shift_and_keep(eps, columns);
-      lanes_.solve(eps, kept);
-      for (int64_t i = 0; i < kept; ++i) {
-        lanes_.p[i] = broken_ ? Vec<T>(std::numeric_limits<T>::quiet_NaN() + Vec<T>{}) : lanes_.p[i];
-        lanes_.p[i] = empty_ ? Vec<T>{} : lanes_.p[i];
-        saved[active_[i]] = lanes_.p[i];
-      }
-      combine(lanes_.p.get(), kept, values_);
-      for (int64_t i = 0; i < rows; ++i) out_.write(i, out.at(b, h, first + i));
-      if (weights != nullptr) write_weights(weights + first * sizes_.keys, kept);
-    }
-  }
-
-  // Gradients of one head, from its saved weights and that of its output; returns that of α.
-  template <bool need_alpha>
-  double backward(int64_t b, int64_t h, Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<const T> grad,
-                  Heads<T> grad_q, Heads<T> grad_k, Heads<T> grad_v, double alpha, const uint8_t* padding,
-                  const T* grad_weights, const Vec<T>* saved) {
-    gather_keys(b, h, k, v, padding);
-    grad_keys_->clear();
-    grad_values_->clear();
-    const T scale = 1 / std::sqrt(static_cast<T>(sizes_.head_dim));
-    const Vec<T> eps = never_zero<T>(alpha - 1) + Vec<T>{}, reciprocal_eps = 1 / eps;
-    double grad_alpha = 0;
-    for (int64_t first = 0; first < sizes_.queries; first += lanes, saved += sizes_.keys) {
-      const int64_t rows = std::min<int64_t>(lanes, sizes_.queries - first);
-      read_tile(grad, b, h, first, rows, 1);
-      turn_tile();
-      int64_t kept = 0;
-      for (int64_t j = 0; j < found_; ++j) {
-        if (any<T>(saved[j] != T(0))) active_[kept++] = j;
-      }
-      Vec<T>* p = lanes_.p.get();
-      for (int64_t i = 0; i < kept; ++i) p[i] = saved[active_[i]];
-      spread(p, kept, *grad_values_);
-      Vec<T> total = {}, product = {};
-      for (int64_t i = 0; i < kept; ++i) {
-        Vec<T> g = product_with(values_.row(active_[i]));
-        if (grad_weights != nullptr) g += weights_gradient(grad_weights + first * sizes_.keys, active_[i]);
-        terms<T, need_alpha>(p[i], eps, reciprocal_eps, slopes_[i], terms_[i]);
-        scores_[i] = g;
-        total += slopes_[i];
-        product += slopes_[i] * g;
-      }
-      const Vec<T> mean = product / (total != 0 ? total : total + 1);  // 0 without any weight; a NaN stays
-      Vec<T> sums = {};
-      for (int64_t i = 0; i < kept; ++i) {
-        const Vec<T> centred = scores_[i] - mean;
-        scores_[i] = slopes_[i] * centred;
-        if (need_alpha) sums -= terms_[i] * centred;
-      }
-      if (need_alpha) grad_alpha += sum<T>(sums);
-      read_tile(q, b, h, first, rows, scale);
-      spread(scores_.get(), kept, *grad_keys_);
-      combine(scores_.get(), kept, keys_);
-      for (int64_t i = 0; i < rows; ++i) out_.write(i, grad_q.at(b, h, first + i), scale);
-    }
-    for (int64_t j = 0; j < found_; ++j) {
-      grad_keys_->write(j, grad_k.at(b, h, place_[j]));
-      grad_values_->write(j, grad_v.at(b, h, place_[j]));
-    }
-    return grad_alpha;
-  }
-
- private:
-  // Keys and values that are not padding, one after the other, and their places.
-  void gather_keys(int64_t b, int64_t h, Heads<const T> k, Heads<const T> v, const uint8_t* padding) {
+  // The head to work on: keys and values that are not padding, one after the other, and their places.
+  void set_head(int64_t b, int64_t h, Heads<const T> k, Heads<const T> v, double alpha) {
+    if (b == b_ && h == h_) return;
+    b_ = b;
+    h_ = h;
+    eps_ = never_zero<T>(alpha - 1) + Vec<T>{};
     found_ = 0;
     for (int64_t s = 0; s < sizes_.keys; ++s) {
-      if (padding != nullptr && padding[b * sizes_.keys + s]) continue;
+      if (hidden_.padding != nullptr && hidden_.padding[b * sizes_.keys + s]) continue;
       keys_.read(found_, k.at(b, h, s));
       values_.read(found_, v.at(b, h, s));
       place_[found_++] = s;
     }
   }
 
-  void read_tile(Heads<const T> from, int64_t b, int64_t h, int64_t first, int64_t rows, T factor) {
-    if (rows < lanes) tile_.clear();
-    for (int64_t i = 0; i < rows; ++i) tile_.read(i, from.at(b, h, first + i), factor);
-    rows_ = rows;
-  }
-
-  // The tile with a vector over the queries for each dimension.
-  void turn_tile() {
-    for (int64_t d = 0; d < sizes_.head_dim; ++d) {
-      for (int lane = 0; lane < lanes; ++lane) turned_[d][lane] = tile_.row(lane)[d];
-    }
-  }
-
-  int64_t columns_seen(int64_t queries, bool causal) const {
-    if (!causal) return found_;
-    return std::lower_bound(place_.get(), place_.get() + found_, queries) - place_.get();
-  }
-
-  // Of the turned tile with each of the first rows of a matrix: a column for each row.
-  void products(const Rows<T>& rows, int64_t count, Vec<T>* columns) const {
-    for (int64_t j = 0; j < count; j += column_group) {
-      Vec<T> sums[column_group] = {};
-      const T* first = rows.row(j);
-      for (int64_t d = 0; d < sizes_.head_dim; ++d) {
-        for (int i = 0; i < column_group; ++i) sums[i] += turned_[d] * first[i * rows.width() + d];
+  // Output of queries from first up to end; their weights too, unless null.
+  void forward(int64_t first, int64_t end, Heads<const T> q, Heads<T> out, T* weights, bool may_be_sparse,
+               Saved<T>& saved, Support<T>* support) {
+    bool sparse = may_be_sparse;
+    for (; first < end; first += lanes) {
+      rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
+      queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
+      const int64_t columns = score(first);
+      find_top(columns);
+      const int64_t kept = keep(columns);
+      T* to_weights = weights == nullptr ? nullptr : weights + first * sizes_.keys;
+      if (to_weights != nullptr) std::fill(to_weights, to_weights + rows_ * sizes_.keys, T(0));
+      // a tile that is not sparse spares the rest of its chunk the attempt
+      sparse = sparse && pack(kept, columns);
+      if (sparse) {
+        forward_sparse(first, out, to_weights, saved, support);
+      } else {
+        forward_dense(first, kept, out, to_weights, saved);
       }
-      for (int i = 0; i < column_group; ++i) columns[j + i] = sums[i];
     }
   }
 
-  Vec<T> product_with(const T* row) const {
-    Vec<T> even = {}, odd = {};
-    int64_t d = 0;
-    for (; d + 2 <= sizes_.head_dim; d += 2) {
-      even += turned_[d] * row[d];
-      odd += turned_[d + 1] * row[d + 1];
-    }
-    if (d < sizes_.head_dim) even += turned_[d] * row[d];
-    return even + odd;
+  void clear_gradients() {
+    grad_keys_->clear();
+    grad_values_->clear();
   }
 
-  void hide(const Hidden<T>& hidden, int64_t first, int64_t columns) {
-    if (hidden.added != nullptr) {
+  // Gradients of queries, from what was saved and the gradient of their outputs; returns that of α. support points
+  // to the weights of the head that are saved with their keys.
+  template <bool need_alpha>
+  double backward(Heads<const T> q, Heads<const T> grad, Heads<T> grad_q, const T* grad_weights,
+                  const Saved<T>& saved, const T* support, const int32_t* support_keys) {
+    double grad_alpha = 0;
+    for (int64_t first = 0; first < sizes_.queries; first += lanes) {
+      rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
+      queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
+      grads_->read(grad.at(b_, h_, first), grad.row, rows_);
+      const T* of_weights = grad_weights == nullptr ? nullptr : grad_weights + first * sizes_.keys;
+      const int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
+      if (counts != nullptr && counts[0] != is_dense) {
+        for (int64_t i = 0; i < rows_; ++i) {
+          grad_alpha += backward_row<need_alpha>(i, support, support_keys, counts[i], of_weights);
+          support += counts[i];
+          support_keys += counts[i];
+        }
+      } else {
+        const int64_t kept = counts == nullptr ? read_columns(saved.columns + tile_number(first) * sizes_.keys)
+                                               : restore(first, saved.solutions + tile_number(first) * 3);
+        grad_alpha += backward_dense<need_alpha>(kept, of_weights);
+      }
+      for (int64_t i = 0; i < rows_; ++i) out_.write(i, grad_q.at(b_, h_, first + i), scale());
+    }
+    return grad_alpha;
+  }
+
+  void write_gradients(Heads<T> grad_k, Heads<T> grad_v) const {
+    for (int64_t j = 0; j < found_; ++j) {
+      grad_keys_->write(j, grad_k.at(b_, h_, place_[j]));
+      grad_values_->write(j, grad_v.at(b_, h_, place_[j]));
+    }
+  }
+
+ private:
+  static constexpr T infinity = std::numeric_limits<T>::infinity();
+
+  T scale() const { return 1 / std::sqrt(static_cast<T>(sizes_.head_dim)); }
+
+  int64_t tile_number(int64_t first) const {
+    const int64_t tiles = (sizes_.queries + lanes - 1) / lanes;
+    return (b_ * sizes_.heads + h_) * tiles + first / lanes;
+  }
+
+  // ------------------------------------------------------------------------------------------------ scores
+
+  // Scores of the tile with the keys that any of its queries sees; returns how many keys these are.
+  int64_t score(int64_t first) {
+    int64_t columns = found_;
+    if (hidden_.causal) {
+      columns = std::lower_bound(place_.get(), place_.get() + found_, first + rows_) - place_.get();
+    }
+    products(queries_, keys_, columns, [](int64_t j) { return j; }, scores_.get());
+    if (hidden_.added != nullptr) {
       for (int64_t j = 0; j < columns; ++j) {
-        const T* added = hidden.added + first * sizes_.keys + place_[j];
+        const T* added = hidden_.added + first * sizes_.keys + place_[j];
         for (int64_t i = 0; i < rows_; ++i) scores_[j][i] += added[i * sizes_.keys];
       }
     }
-    if (hidden.causal) {
-      const Vec<T> nothing = -std::numeric_limits<T>::infinity() + Vec<T>{};
+    if (hidden_.causal) {
+      const Vec<T> nothing = -infinity + Vec<T>{};
       for (int64_t j = columns - 1; j >= 0 && place_[j] > first; --j) {
         scores_[j] = lane_number_ < static_cast<T>(place_[j] - first) ? nothing : scores_[j];
       }
     }
+    return columns;
   }
 
-  // Take the greatest score off each row's, and hand on the columns that may get weight; returns how many.
-  int64_t shift_and_keep(Vec<T> eps, int64_t columns) {
-    constexpr T infinity = std::numeric_limits<T>::infinity();
+  // The greatest score of each row: NaN where one is NaN or infinite, −inf where there is none.
+  void find_top(int64_t columns) {
     const Vec<T> nothing = -infinity + Vec<T>{};
-    Vec<T> top = nothing;
-    broken_ = IntVec<T>{};
+    top_ = nothing;
+    IntVec<T> broken = {};
     for (int64_t j = 0; j < columns; ++j) {
-      broken_ |= scores_[j] != scores_[j];
-      top = maximum(scores_[j], top);
+      broken |= scores_[j] != scores_[j];
+      top_ = maximum(scores_[j], top_);
     }
-    broken_ |= top == infinity;
-    empty_ = (~broken_ & (top == -infinity)) | (lane_number_ >= static_cast<T>(rows_));
+    top_ = (broken | (top_ == infinity)) ? std::numeric_limits<T>::quiet_NaN() + Vec<T>{} : top_;
+    top_ = lane_number_ >= static_cast<T>(rows_) ? nothing : top_;
+  }
+
+  // Move to the front the columns, less the greatest score of each row, that may get weight; returns how many.
+  int64_t keep(int64_t columns) {
+    const Vec<T> nothing = -infinity + Vec<T>{};
+    broken_ = top_ != top_;
+    empty_ = top_ == nothing;
     const IntVec<T> without = broken_ | empty_;
+    const bool all = any<T>(broken_);
     int64_t kept = 0;
     for (int64_t j = 0; j < columns; ++j) {
-      const Vec<T> z = without ? nothing : scores_[j] - top;
-      if (any<T>(eps * z > -1) || any<T>(broken_)) {
-        lanes_.z[kept] = z;
+      const Vec<T> z = without ? nothing : scores_[j] - top_;
+      if (any<T>(eps_ * z > -1) || all) {
+        scores_[kept] = z;
         active_[kept++] = j;
       }
     }
-    if (kept > 0) lanes_.z[0] = without ? Vec<T>{} : lanes_.z[0];
+    if (kept > 0) scores_[0] = without ? Vec<T>{} : scores_[0];
     return kept;
   }
 
-  // Rows of out_: for each query, the sum of a matrix's rows weighted by the query's entries in their columns.
-  void combine(const Vec<T>* columns, int64_t count, const Rows<T>& rows) {
-    for (int64_t d = 0; d < rows.width(); d += lanes) {
-      for (int64_t lane = 0; lane < rows_; lane += lane_group) {
-        Vec<T> sums[lane_group] = {};
-        for (int64_t j = 0; j < count; ++j) {
-          const Vec<T> row = load(rows.row(active_[j]) + d);
-          const T* weight = reinterpret_cast<const T*>(columns + j) + lane;
-          for (int i = 0; i < lane_group; ++i) sums[i] += row * weight[i];
+  // ------------------------------------------------------------------------------------------------- dense
+
+  void forward_dense(int64_t first, int64_t kept, Heads<T> out, T* weights, Saved<T>& saved) {
+    std::swap(scores_, lanes_.z);
+    const auto solution = lanes_.solve(eps_, kept);
+    mark_rows(kept);
+    const Vec<T>* p = lanes_.p.get();
+    combine(p, kept, values_, active_.get(), rows_, out_);
+    for (int64_t i = 0; i < rows_; ++i) out_.write(i, out.at(b_, h_, first + i));
+    if (weights != nullptr) {
+      for (int64_t i = 0; i < rows_; ++i) {
+        for (int64_t j = 0; j < kept; ++j) weights[i * sizes_.keys + place_[active_[j]]] = p[j][i];
+      }
+    }
+    if (saved.columns != nullptr) {
+      Vec<T>* columns = saved.columns + tile_number(first) * sizes_.keys;
+      std::fill(columns, columns + sizes_.keys, Vec<T>{});
+      for (int64_t j = 0; j < kept; ++j) columns[active_[j]] = p[j];
+    }
+    if (saved.counts != nullptr) {
+      Vec<T>* solutions = saved.solutions + tile_number(first) * 3;
+      solutions[0] = top_;
+      solutions[1] = solution.lambda;
+      solutions[2] = solution.rest;
+      std::fill_n(saved.counts + tile_number(first) * lanes, lanes, is_dense);
+    }
+  }
+
+  // A row with a broken score has broken weights; one without keys has none.
+  void mark_rows(int64_t kept) {
+    if (!any<T>(broken_ | empty_)) return;
+    for (int64_t j = 0; j < kept; ++j) {
+      const Vec<T> p = broken_ ? std::numeric_limits<T>::quiet_NaN() + Vec<T>{} : lanes_.p[j];
+      lanes_.p[j] = empty_ ? Vec<T>{} : p;
+    }
+  }
+
+  // Saved weights; returns how many columns are not 0.
+  int64_t read_columns(const Vec<T>* columns) {
+    int64_t kept = 0;
+    for (int64_t j = 0; j < found_; ++j) {
+      if (!any<T>(columns[j] != T(0))) continue;
+      lanes_.p[kept] = columns[j];
+      active_[kept++] = j;
+    }
+    return kept;
+  }
+
+  // Weights computed anew.
+  int64_t restore(int64_t first, const Vec<T>* solutions) {
+    const int64_t columns = score(first);
+    top_ = solutions[0];
+    const int64_t kept = keep(columns);
+    std::swap(scores_, lanes_.z);
+    lanes_.restore(eps_, kept, {solutions[1], solutions[2]});
+    mark_rows(kept);
+    return kept;
+  }
+
+  template <bool need_alpha>
+  double backward_dense(int64_t kept, const T* grad_weights) {
+    const Vec<T> reciprocal_eps = 1 / eps_;
+    const Vec<T>* p = lanes_.p.get();
+    spread(p, kept, grads_->rows, active_.get(), *grad_values_);
+    products(*grads_, values_, kept, [this](int64_t i) { return active_[i]; }, scores_.get());
+    Vec<T> total = {}, product = {};
+    for (int64_t i = 0; i < kept; ++i) {
+      if (grad_weights != nullptr) {
+        for (int64_t row = 0; row < rows_; ++row) {
+          scores_[i][row] += grad_weights[row * sizes_.keys + place_[active_[i]]];
         }
-        for (int i = 0; i < lane_group; ++i) std::memcpy(out_.row(lane + i) + d, &sums[i], sizeof sums[i]);
+      }
+      terms<T, need_alpha>(p[i], eps_, reciprocal_eps, slopes_[i], terms_[i]);
+      total += slopes_[i];
+      product += slopes_[i] * scores_[i];
+    }
+    const Vec<T> mean = product / (total != 0 ? total : total + 1);  // 0 without any weight; a NaN stays
+    Vec<T> sums = {};
+    for (int64_t i = 0; i < kept; ++i) {
+      const Vec<T> centred = scores_[i] - mean;
+      scores_[i] = slopes_[i] * centred;
+      if (need_alpha) sums -= terms_[i] * centred;
+    }
+    spread(scores_.get(), kept, queries_.rows, active_.get(), *grad_keys_);
+    combine(scores_.get(), kept, keys_, active_.get(), rows_, out_);
+    return need_alpha ? sum<T>(sums) : 0;
+  }
+
+  // ------------------------------------------------------------------------------------------------ sparse
+
+  // A λ from the left of each row's root, for scores of which the greatest is 0: two steps of Newton's method for
+  // an α at which they are cheap. λ falls as α grows, so that of sparsemax is below all up to 2.
+  Vec<T> cheap_lambda(int64_t kept) const {
+    constexpr T least_eps = 0.2;  // for less, hardly a score falls out of reach
+    const T eps = eps_[0];
+    Vec<T> lambda = {};
+    if (eps <= least_eps || eps > 1) return lambda;
+    const bool linear = eps > T(0.5);
+    for (int step = 0; step < 2; ++step) {
+      Vec<T> mass = {}, slope = {};
+      if (linear) {
+        for (int64_t j = 0; j < kept; ++j) {
+          const Vec<T> u = maximum(scores_[j] - lambda + 1, Vec<T>{});
+          mass += u;
+          slope += u > 0 ? 1 + Vec<T>{} : Vec<T>{};
+        }
+        lambda += (mass - 1) / slope;
+      } else {
+        for (int64_t j = 0; j < kept; ++j) {
+          const Vec<T> u = maximum(T(0.5) * (scores_[j] - lambda) + 1, Vec<T>{});
+          mass += u * u;
+          slope += u;
+        }
+        Vec<T> root;
+        for (int lane = 0; lane < lanes; ++lane) root[lane] = std::sqrt(mass[lane]);
+        lambda += 2 * (mass - root) / slope;
+      }
+    }
+    return lambda;
+  }
+
+  // Pack the scores within reach to the top of each lane, unless there are so many that dense is faster.
+  bool pack(int64_t kept, int64_t columns) {
+    if (any<T>(broken_)) return false;
+    const Vec<T> lambda = cheap_lambda(kept);
+    int64_t left = 0;
+    for (int64_t j = 0; j < kept; ++j) left += __builtin_popcount(bits<T>(eps_ * (scores_[j] - lambda) > -1));
+    if (2 * left > columns * lanes) return false;
+    std::fill_n(count_, lanes, 0);
+    T* z = reinterpret_cast<T*>(lanes_.z.get());
+    for (int64_t j = 0; j < kept; ++j) {
+      uint32_t found = bits<T>(eps_ * (scores_[j] - lambda) > -1);
+      for (; found != 0; found &= found - 1) {
+        const int lane = __builtin_ctz(found);
+        const int64_t at = count_[lane]++ * lanes + lane;
+        z[at] = scores_[j][lane];
+        list_[at] = active_[j];
+      }
+    }
+    packed_ = 1;
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (static_cast<T>(lane) >= rows_ || empty_[lane]) count_[lane] = 0;
+      packed_ = std::max(packed_, count_[lane]);
+    }
+    const T out_of_reach = -2 / eps_[0];
+    for (int lane = 0; lane < lanes; ++lane) {
+      if (count_[lane] == 0) z[lane] = 0;  // a row of one score, so that the lane is done at once
+      for (int64_t j = std::max<int64_t>(count_[lane], 1); j < packed_; ++j) z[j * lanes + lane] = out_of_reach;
+    }
+    return true;
+  }
+
+  void forward_sparse(int64_t first, Heads<T> out, T* weights, Saved<T>& saved, Support<T>* support) {
+    lanes_.solve(eps_, packed_);
+    const T* p = reinterpret_cast<const T*>(lanes_.p.get());
+    int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      int64_t count = 0;
+      for (int64_t j = 0; j < count_[lane]; ++j) {
+        weights_[count] = p[j * lanes + lane];
+        places_[count] = list_[j * lanes + lane];
+        count += weights_[count] > 0;
+      }
+      if (counts != nullptr) {
+        counts[lane] = count;
+        support->weights.insert(support->weights.end(), weights_.get(), weights_.get() + count);
+        support->keys.insert(support->keys.end(), places_.get(), places_.get() + count);
+      }
+      if (lane >= rows_) continue;
+      gather(weights_.get(), places_.get(), count, values_, out_.row(lane));
+      out_.write(lane, out.at(b_, h_, first + lane));
+      if (weights != nullptr) {
+        for (int64_t j = 0; j < count; ++j) weights[lane * sizes_.keys + place_[places_[j]]] = weights_[j];
       }
     }
   }
 
-  // To each row of a matrix, add the tile's rows weighted by the entries of its column.
-  void spread(const Vec<T>* columns, int64_t count, Rows<T>& rows) const {
-    for (int64_t d = 0; d < rows.width(); d += lanes) {
-      for (int64_t j = 0; j < count; ++j) {
-        T* to = rows.row(active_[j]) + d;
-        const T* weight = reinterpret_cast<const T*>(columns + j);
-        Vec<T> sums[4] = {load(to)};
-        for (int lane = 0; lane < lanes; lane += 4) {
-          for (int i = 0; i < 4; ++i) sums[i] += load(tile_.row(lane + i) + d) * weight[lane + i];
-        }
-        sums[0] += sums[1] + (sums[2] + sums[3]);
-        std::memcpy(to, &sums[0], sizeof sums[0]);
-      }
+  template <bool need_alpha>
+  double backward_row(int64_t row, const T* weights, const int32_t* keys, int64_t count, const T* grad_weights) {
+    const int64_t width = keys_.width();
+    const T *query = queries_.rows.row(row), *grad = grads_->rows.row(row);
+    const Vec<T> reciprocal_eps = 1 / eps_;
+    T* grads = reinterpret_cast<T*>(scores_.get());
+    for (int64_t j = 0; j < count; ++j) {
+      grads[j] = dot(grad, values_.row(keys[j]), width);
+      if (grad_weights != nullptr) grads[j] += grad_weights[row * sizes_.keys + place_[keys[j]]];
     }
-  }
-
-  void write_weights(T* weights, int64_t kept) const {
-    std::fill(weights, weights + rows_ * sizes_.keys, T(0));
-    for (int64_t i = 0; i < rows_; ++i) {
-      for (int64_t j = 0; j < kept; ++j) weights[i * sizes_.keys + place_[active_[j]]] = lanes_.p[j][i];
+    Vec<T> total = {}, product = {};
+    for (int64_t j = 0; j < count; j += lanes) {
+      Vec<T>&slope = slopes_[j / lanes], &term = terms_[j / lanes];
+      terms<T, need_alpha>(load(weights + j, count - j), eps_, reciprocal_eps, slope, term);
+      total += slope;
+      product += slope * load(grads + j, count - j);
     }
-  }
-
-  Vec<T> weights_gradient(const T* grad, int64_t column) const {
-    Vec<T> g = {};
-    for (int64_t i = 0; i < rows_; ++i) g[i] = grad[i * sizes_.keys + place_[column]];
-    return g;
+    const T mass = sum<T>(total);
+    const T mean = mass > 0 ? sum<T>(product) / mass : mass;
+    Vec<T> sums = {};
+    for (int64_t j = 0; j < count; j += lanes) {
+      const Vec<T> centred = load(grads + j, count - j) - mean;
+      if (need_alpha) sums -= terms_[j / lanes] * centred;
+      store<T>(slopes_[j / lanes] * centred, grads + j, count - j);
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      add_scaled(grad, weights[j], width, grad_values_->row(keys[j]));
+      add_scaled(query, grads[j], width, grad_keys_->row(keys[j]));
+    }
+    gather(grads, keys, count, keys_, out_.row(row));
+    return need_alpha ? sum<T>(sums) : 0;
   }
 
   Sizes sizes_;
-  Rows<T> keys_, values_, tile_, out_;
+  Hidden<T> hidden_;
+  Rows<T> keys_, values_;
+  Tile<T> queries_;
+  Rows<T> out_;
+  std::unique_ptr<Tile<T>> grads_;
   std::unique_ptr<Rows<T>> grad_keys_, grad_values_;
-  std::unique_ptr<Vec<T>[]> turned_;
   std::unique_ptr<int64_t[]> place_, active_;
   std::unique_ptr<Vec<T>[]> scores_, slopes_, terms_;
   Lanes<T> lanes_;
-  Vec<T> lane_number_;
+  std::unique_ptr<int32_t[]> list_;  // the keys of the scores that are packed, lane by lane
+  std::unique_ptr<T[]> weights_;     // of one row, with their keys
+  std::unique_ptr<int32_t[]> places_;
+  Vec<T> lane_number_, eps_, top_;
   IntVec<T> broken_, empty_;
-  int64_t found_ = 0, rows_ = 0;
+  int64_t count_[lanes];
+  int64_t packed_ = 0, found_ = 0, rows_ = 0, b_ = -1, h_ = -1;
 };
 
 template <typename T>
@@ -326,75 +472,130 @@ Heads<T> heads(T* data, const int64_t* strides) {
 }
 
 // About as many products as are worth waking a thread for.
-constexpr int64_t grain = 1 << 18;
+constexpr double grain = 1 << 18;
 
-template <typename Function>
-void for_each_head(const Sizes& sizes, const Function& function) {
-  const int64_t cost = (sizes.queries * sizes.keys + 1) * (sizes.head_dim + 32);
-  at::parallel_for(0, sizes.batch * sizes.heads, grain / cost + 1, function);
+// Share out the items 0 … items − 1 among threads, each with what make() gives.
+template <typename Make, typename Work>
+void share_out(const Sizes& sizes, int64_t items, const Make& make, const Work& work) {
+  const double cost = 1.0 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (sizes.head_dim + 32);
+  const int64_t wanted = std::min<double>(cost / grain + 1, at::get_num_threads());
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, std::min(wanted, items), 1, [&](int64_t, int64_t) {
+    auto worker = make();
+    for (int64_t item = next++; item < items; item = next++) work(*worker, item);
+  });
+}
+
+// Heads with the most weights, those of the least α, first: what takes longest must not come last.
+std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t alphas) {
+  std::vector<int64_t> order(sizes.batch * sizes.heads);
+  std::iota(order.begin(), order.end(), 0);
+  const auto of = [&](int64_t i) { return alpha[i % sizes.heads % alphas]; };
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return of(a) < of(b); });
+  return order;
 }
 
 template <typename T>
 void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out,
-             const double* alpha, int64_t alphas, const Hidden<T>& hidden, T* weights, T* saved) {
-  const int64_t tiles = (sizes.queries + Simd<T>::lanes - 1) / Simd<T>::lanes;
-  for_each_head(sizes, [&](int64_t begin, int64_t end) {
-    Attention<T> attention(sizes, false);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / sizes.heads, h = i % sizes.heads;
-      attention.forward(b, h, heads(q, strides), heads(k, strides + 3), heads(v, strides + 6), heads(out, strides + 9),
-                        alpha[h % alphas], hidden, weights == nullptr ? nullptr : weights + i * sizes.queries * sizes.keys,
-                        reinterpret_cast<Vec<T>*>(saved) + i * tiles * sizes.keys);
-    }
-  });
+             const double* alpha, int64_t alphas, const Hidden<T>& hidden, bool may_be_sparse, T* weights,
+             Saved<T>& saved) {
+  const int64_t chunks = (sizes.queries + chunk - 1) / chunk;
+  if (saved.counts != nullptr) saved.support.resize(sizes.batch * sizes.heads * chunks);
+  const auto order = in_order(sizes, alpha, alphas);
+  share_out(
+      sizes, sizes.batch * sizes.heads * chunks,
+      [&] { return std::make_unique<Attention<T>>(sizes, hidden, false); },
+      [&](Attention<T>& attention, int64_t item) {
+        const int64_t i = order[item / chunks], part = item % chunks;
+        const int64_t h = i % sizes.heads, first = part * chunk;
+        attention.set_head(i / sizes.heads, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);
+        attention.forward(first, std::min(first + chunk, sizes.queries), heads(q, strides), heads(out, strides + 9),
+                          weights == nullptr ? nullptr : weights + i * sizes.queries * sizes.keys, may_be_sparse,
+                          saved, saved.counts == nullptr ? nullptr : &saved.support[i * chunks + part]);
+      });
 }
 
 template <typename T>
 void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,
-              T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* grad_weights,
-              const T* saved, double* grad_alpha) {
-  const int64_t tiles = (sizes.queries + Simd<T>::lanes - 1) / Simd<T>::lanes;
-  for_each_head(sizes, [&](int64_t begin, int64_t end) {
-    Attention<T> attention(sizes, true);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / sizes.heads, h = i % sizes.heads;
-      const auto head = [&](auto need_alpha) {
-        return attention.template backward<decltype(need_alpha)::value>(
-            b, h, heads(q, strides), heads(k, strides + 3), heads(v, strides + 6), heads(grad, strides + 9),
-            heads(grad_q, strides + 12), heads(grad_k, strides + 15), heads(grad_v, strides + 18), alpha[h % alphas],
-            padding, grad_weights == nullptr ? nullptr : grad_weights + i * sizes.queries * sizes.keys,
-            reinterpret_cast<const Vec<T>*>(saved) + i * tiles * sizes.keys);
-      };
-      if (grad_alpha == nullptr) {
-        head(std::false_type{});
-      } else {
-        grad_alpha[i] = head(std::true_type{});
-      }
+              T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
+              const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
+              double* grad_alpha) {
+  std::vector<int64_t> starts(sizes.batch * sizes.heads);
+  if (saved.counts != nullptr) {
+    const int64_t rows = round_up(sizes.queries, Simd<T>::lanes);
+    int64_t start = 0;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      starts[i] = start;
+      for (int64_t row = 0; row < rows; ++row) start += std::max(saved.counts[i * rows + row], 0);
     }
-  });
+  }
+  const auto order = in_order(sizes, alpha, alphas);
+  share_out(
+      sizes, sizes.batch * sizes.heads, [&] { return std::make_unique<Attention<T>>(sizes, hidden, true); },
+      [&](Attention<T>& attention, int64_t item) {
+        const int64_t i = order[item], b = i / sizes.heads, h = i % sizes.heads;
+        attention.set_head(b, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);
+        attention.clear_gradients();
+        const auto head = [&](auto need_alpha) {
+          return attention.template backward<decltype(need_alpha)::value>(
+              heads(q, strides), heads(grad, strides + 9), heads(grad_q, strides + 12),
+              grad_weights == nullptr ? nullptr : grad_weights + i * sizes.queries * sizes.keys, saved,
+              support + starts[i], support_keys + starts[i]);
+        };
+        if (grad_alpha == nullptr) {
+          head(std::false_type{});
+        } else {
+          grad_alpha[i] = head(std::true_type{});
+        }
+        attention.write_gradients(heads(grad_k, strides + 15), heads(grad_v, strides + 18));
+      });
+}
+
+// Empties the support into arrays, which are as long as forward said.
+template <typename T>
+void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
+  for (Support<T>& part : support) {
+    weights = std::copy(part.weights.begin(), part.weights.end(), weights);
+    keys = std::copy(part.keys.begin(), part.keys.end(), keys);
+    part = {};
+  }
 }
 
 }  // namespace
 
 // -------------------------------------------------------------------------------- what cpu.py calls, by ctypes
 
+// forward puts into found: the number of weights saved with their keys, and where they are until collect is called.
+
 #define ATTENTION_FOR(T, SUFFIX)                                                                                     \
   extern "C" int64_t attention_forward_##SUFFIX(                                                                     \
       const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out, const double* alpha, \
-      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, T* weights, T* saved) {                \
-    const Alphas found = check(alpha, alphas);                                                                       \
-    if (found != out_of_range) {                                                                                     \
-      forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, out, alpha, alphas,           \
-                 {padding, added, causal != 0}, weights, saved);                                                     \
-    }                                                                                                                \
-    return found;                                                                                                    \
+      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, int64_t may_be_sparse, T* weights,     \
+      void* columns, void* solutions, int32_t* counts, int64_t* found) {                                             \
+    const Alphas range = check(alpha, alphas);                                                                       \
+    if (range == out_of_range) return range;                                                                         \
+    Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                      \
+    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, out, alpha, alphas,             \
+               {padding, added, causal != 0}, may_be_sparse != 0, weights, saved);                                   \
+    if (counts == nullptr) return range;                                                                             \
+    found[0] = 0;                                                                                                    \
+    for (const auto& part : saved.support) found[0] += part.weights.size();                                          \
+    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                     \
+    return range;                                                                                                    \
   }                                                                                                                  \
-  extern "C" void attention_backward_##SUFFIX(const int64_t* sizes, const int64_t* strides, const T* q, const T* k,  \
-                                              const T* v, const T* grad, T* grad_q, T* grad_k, T* grad_v,            \
-                                              const double* alpha, int64_t alphas, const uint8_t* padding,           \
-                                              const T* grad_weights, const T* saved, double* grad_alpha) {           \
+  extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                              \
+    std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));              \
+    collect<T>(*support, weights, keys);                                                                             \
+  }                                                                                                                  \
+  extern "C" void attention_backward_##SUFFIX(                                                                       \
+      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,    \
+      T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,             \
+      int64_t causal, const T* grad_weights, void* columns, void* solutions, int32_t* counts, const T* support,      \
+      const int32_t* support_keys, double* grad_alpha) {                                                             \
+    const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                \
     backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, grad, grad_q, grad_k, grad_v,  \
-                alpha, alphas, padding, grad_weights, saved, grad_alpha);                                            \
+                alpha, alphas, {padding, added, causal != 0}, grad_weights, saved, support, support_keys,            \
+                grad_alpha);                                                                                         \
   }
 
 ATTENTION_FOR(float, float32)

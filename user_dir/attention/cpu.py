@@ -19,10 +19,13 @@ from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # With fewer queries than these most of a vector would be empty: dense attention is faster.
 LEAST_QUERIES = 4
+# With more keys than these the kernel looks for queries that have few keys in their support.
+MOST_DENSE_KEYS = 192
 _LANES = {torch.float32: 16, torch.float64: 8}
 _OUT_OF_RANGE = -1
-_FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] + [POINTER] * 2
-_BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 4
+_FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] * 2 + [POINTER] * 5
+_COLLECT = [INTEGER] + [POINTER] * 2
+_BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 2 + [INTEGER] + [POINTER] * 7
 
 
 def unavailable() -> Optional[str]:
@@ -68,7 +71,9 @@ def supports(
 def kernel() -> Optional[dict]:
     """The compiled functions by (name, dtype); None if they cannot be compiled here."""
     source = Path(__file__).with_suffix(".cpp")
-    return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
+    return load_kernel(
+        source, forward=(INTEGER, _FORWARD), collect=(None, _COLLECT), backward=(None, _BACKWARD)
+    )
 
 
 def fused_attention(
@@ -89,14 +94,16 @@ def fused_attention(
         attn_mask = as_numbers(attn_mask, query.dtype)
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
-    output, weights = _Attention.apply(
-        query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights
-    )
-    return output, weights if need_weights else None
+    given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value, alpha)):
+        output, weights = _Attention.apply(*given)
+    else:
+        (output, weights), _ = _forward(*given, save=False)
+    return output, weights
 
 
 class _Attention(torch.autograd.Function):
-    """Autograd around the kernel; saves its inputs and the weights, as the kernel writes them."""
+    """Autograd around the kernel; saves its inputs and what the kernel computed of the weights."""
 
     @staticmethod
     def forward(
@@ -112,33 +119,13 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-        batch, heads, queries, head_dim = query.shape
-        keys = key.size(2)
-        lanes = _LANES[query.dtype]
-        vector = _vector(alpha)
-        output = empty_output(query)
-        weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
-        columns = query.new_empty(batch, heads, -(-queries // lanes), keys, lanes)
-        found = _compiled()["forward", query.dtype](
-            _integers(query.shape[:3], (keys, head_dim)),
-            _strides(query, key, value, output),
-            query.data_ptr(),
-            key.data_ptr(),
-            value.data_ptr(),
-            output.data_ptr(),
-            vector.data_ptr(),
-            vector.numel(),
-            address(key_padding_mask),
-            address(attn_mask),
-            int(causal),
-            address(weights),
-            columns.data_ptr(),
+        results, saved = _forward(
+            query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights, save=True
         )
-        if found == _OUT_OF_RANGE:
-            check_range(alpha.detach())
-        ctx.save_for_backward(query, key, value, alpha, key_padding_mask, columns)
+        ctx.save_for_backward(query, key, value, alpha, key_padding_mask, attn_mask, *saved)
+        ctx.causal = causal
         ctx.set_materialize_grads(False)
-        return output, weights
+        return results
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -146,7 +133,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]
     ) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
-        query, key, value, alpha, key_padding_mask, columns = ctx.saved_tensors
+        query, key, value, alpha, key_padding_mask, attn_mask, *saved = ctx.saved_tensors
         grad = dense_rows(torch.zeros_like(query) if grad is None else grad)
         vector = _vector(alpha)
         grad_query = torch.empty_like(query)
@@ -168,12 +155,69 @@ class _Attention(torch.autograd.Function):
             vector.data_ptr(),
             vector.numel(),
             address(key_padding_mask),
+            address(attn_mask),
+            int(ctx.causal),
             address(grad_weights),
-            columns.data_ptr(),
+            *(address(tensor) for tensor in saved),
             address(per_head),
         )
         grad_alpha = None if per_head is None else gradient_of_alpha(per_head, alpha)
         return grad_query, grad_key, grad_value, grad_alpha, None, None, None, None
+
+
+_Saved = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]
+
+
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: Tensor,
+    key_padding_mask: Optional[Tensor],
+    attn_mask: Optional[Tensor],
+    causal: bool,
+    need_weights: bool,
+    save: bool,
+) -> tuple[tuple[Tensor, Optional[Tensor]], _Saved]:
+    """Output and weights, and what the backward needs: columns, solutions, counts, support and its keys."""
+    query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
+    batch, heads, queries, head_dim = query.shape
+    keys, lanes = key.size(2), _LANES[query.dtype]
+    tiles = -(-queries // lanes)
+    vector = _vector(alpha)
+    output = empty_output(query)
+    weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
+    long = keys > MOST_DENSE_KEYS
+    columns = query.new_empty(batch, heads, tiles, keys, lanes) if save and not long else None
+    solutions = query.new_empty(batch, heads, tiles, 3, lanes) if save and long else None
+    counts = torch.empty(batch, heads, tiles, lanes, dtype=torch.int32) if save and long else None
+    support, places = None, None
+    found = _integers((0, 0))
+    status = _compiled()["forward", query.dtype](
+        _integers(query.shape[:3], (keys, head_dim)),
+        _strides(query, key, value, output),
+        query.data_ptr(),
+        key.data_ptr(),
+        value.data_ptr(),
+        output.data_ptr(),
+        vector.data_ptr(),
+        vector.numel(),
+        address(key_padding_mask),
+        address(attn_mask),
+        int(causal),
+        int(long),
+        address(weights),
+        address(columns),
+        address(solutions),
+        address(counts),
+        found,
+    )
+    if status == _OUT_OF_RANGE:
+        check_range(alpha.detach())
+    if counts is not None:
+        support, places = query.new_empty(found[0]), torch.empty(found[0], dtype=torch.int32)
+        _compiled()["collect", query.dtype](found[1], support.data_ptr(), places.data_ptr())
+    return (output, weights), (columns, solutions, counts, support, places)
 
 
 def _vector(alpha: Tensor) -> Tensor:

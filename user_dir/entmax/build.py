@@ -80,7 +80,9 @@ def _name(source: Path, flags: list[str]) -> str:
     """A file name that is unique to the source, instruction set and PyTorch version."""
     system = (platform.system(), platform.machine(), *platform.libc_ver())
     parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
-    digest = hashlib.sha256(source.read_bytes() + SHARED.read_bytes() + "\n".join(parts).encode()).hexdigest()
+    files = [source, SHARED, *sorted(source.parent.glob("*.h"))]
+    text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
+    digest = hashlib.sha256(text).hexdigest()
     return f"{source.parent.name}_{source.stem}_{digest[:16]}.so"
 
 

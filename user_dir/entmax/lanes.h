@@ -15,7 +15,7 @@
 #include <memory>
 #include <type_traits>
 
-#ifdef __AVX512F__
+#ifdef __AVX2__  // also where there is AVX-512
 #include <immintrin.h>
 #endif
 
@@ -116,6 +116,29 @@ inline bool any(IntVec<T> mask) {
   std::memcpy(parts, &mask, sizeof mask);
   for (uint64_t part : parts) some |= part;
   return some != 0;
+#endif
+}
+
+// A bit for each lane of a mask, the first lane's the lowest.
+template <typename T>
+inline uint32_t bits(IntVec<T> mask) {
+#if defined(__AVX512F__)
+  if (std::is_same<T, float>::value) return _mm512_movepi32_mask((__m512i)mask);
+  return _mm512_movepi64_mask((__m512i)mask);
+#else
+  uint32_t found = 0;
+#ifdef __AVX2__
+  __m256 halves[2];
+  std::memcpy(halves, &mask, sizeof mask);
+  if (std::is_same<T, float>::value) {
+    found = _mm256_movemask_ps(halves[0]) | _mm256_movemask_ps(halves[1]) << 8;
+  } else {
+    found = _mm256_movemask_pd((__m256d)halves[0]) | _mm256_movemask_pd((__m256d)halves[1]) << 4;
+  }
+#else
+  for (int lane = 0; lane < Simd<T>::lanes; ++lane) found |= static_cast<uint32_t>(mask[lane] != 0) << lane;
+#endif
+  return found;
 #endif
 }
 
@@ -249,14 +272,31 @@ class Lanes {
 
   explicit Lanes(int64_t n) : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]) {}
 
+  // Recovers the weights of rows from their scores in O(1) memory: λ and a correction, because λ is not exact.
+  struct Solution {
+    Vec<T> lambda, rest;  // rest: the last step of Newton, not taken; for ε > 1 the sum of the weights
+  };
+
   // Compute the weights p of the first `columns` scores z of each row; a lane without a row must have z[0] = 0.
-  void solve(Vec<T> eps, int64_t columns) {
+  Solution solve(Vec<T> eps, int64_t columns) {
     eps_ = eps;
     columns_ = columns;
-    if (any<T>(eps > 1)) return bisect(AnyAlpha<T>(eps));
-    if (!any<T>(eps != T(1))) return newton(Sparsemax<T>{});
-    if (!any<T>(eps != T(0.5))) return newton(Entmax15<T>{});
-    newton(AnyAlpha<T>(eps));
+    Solution found;
+    with_power([&](const auto& power) {
+      found = bisected() ? bisect(power) : newton(power);
+      finish(found);
+    });
+    return found;
+  }
+
+  // The same weights, to the bit, from the solution.
+  void restore(Vec<T> eps, int64_t columns, const Solution& solution) {
+    eps_ = eps;
+    columns_ = columns;
+    with_power([&](const auto& power) {
+      for (int64_t j = 0; j < columns; ++j) power(eps * (z[j] - solution.lambda), p[j], w_[j]);
+      finish(solution);
+    });
   }
 
   std::unique_ptr<Vec<T>[]> z, p;
@@ -278,21 +318,29 @@ class Lanes {
     }
   }
 
+  bool bisected() const { return any<T>(eps_ > 1); }
+
+  template <typename Function>
+  void with_power(const Function& function) {
+    if (!any<T>(eps_ != T(1))) return function(Sparsemax<T>{});
+    if (!any<T>(eps_ != T(0.5))) return function(Entmax15<T>{});
+    function(AnyAlpha<T>(eps_));
+  }
+
   // Newton on ‖u‖ = 1 from λ = max z, as in reference.py. The last step δ is not taken: p − w δ corrects for it,
   // with an error of at most δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) for larger ε.
   template <typename Power>
-  void newton(const Power& power) {
+  Solution newton(const Power& power) {
     const Vec<T> none = {};
     const Vec<T> close = eps_ > T(0.5) ? none + Simd<T>::close_beyond : none + Simd<T>::close;
-    Vec<T> lambda = {}, mass, slope, delta;
+    Vec<T> lambda = {}, mass, slope;
     for (int step = 0;; ++step) {
       evaluate(power, lambda, mass, slope);
-      delta = (mass - 1) / slope;
+      const Vec<T> delta = (mass - 1) / slope;
       // 2 to 5 steps suffice; the bound stops rows that alternate between neighbouring floats
-      if (step == 40 || !any<T>(maximum(delta, -delta) > close)) break;
+      if (step == 40 || !any<T>(maximum(delta, -delta) > close)) return {lambda, delta};
       lambda += newton_step(mass, slope);
     }
-    for (int64_t j = 0; j < columns_; ++j) p[j] = maximum(p[j] - w_[j] * delta, Vec<T>{});
   }
 
   // (S − S^(1−ε)) / (εD)
@@ -302,16 +350,25 @@ class Lanes {
   }
 
   // For ε > 1, where ‖u‖ is no norm: bisection of [0, (1 − n^−ε) / ε].
-  void bisect(const AnyAlpha<T>& power) {
+  template <typename Power>
+  Solution bisect(const Power& power) {
     Vec<T> low = {}, mass, slope;
-    Vec<T> width = one_minus_exp<T>(eps_ * std::log(static_cast<T>(columns_))) * power.reciprocal_eps;
+    Vec<T> width = one_minus_exp<T>(eps_ * std::log(static_cast<T>(columns_))) / eps_;
     for (int step = 0; step < (std::is_same<T, float>::value ? 30 : 60); ++step) {
       width *= T(0.5);
       evaluate(power, low + width, mass, slope);
       low = mass >= 1 ? low + width : low;
     }
     evaluate(power, low, mass, slope);
-    for (int64_t j = 0; j < columns_; ++j) p[j] /= mass;
+    return {low, mass};
+  }
+
+  void finish(const Solution& solution) {
+    if (bisected()) {
+      for (int64_t j = 0; j < columns_; ++j) p[j] /= solution.rest;
+    } else {
+      for (int64_t j = 0; j < columns_; ++j) p[j] = maximum(p[j] - w_[j] * solution.rest, Vec<T>{});
+    }
   }
 
   std::unique_ptr<Vec<T>[]> w_;

@@ -1,0 +1,250 @@
+// Products of a tile, as many queries as a vector has lanes, with the keys and values of its head.
+//
+// What belongs to a pair of query and key (score, weight, gradient) is stored by columns: a vector over the queries
+// of the tile for each key. The groups below are chosen so that the sums of an inner loop stay in registers.
+
+#pragma once
+
+#include "../entmax/lanes.h"
+
+namespace entmax {
+
+#if defined(__AVX512F__)
+constexpr int key_group = 8, query_group = 8, wide = 4, pair = 2;
+#elif defined(__AVX2__)
+constexpr int key_group = 6, query_group = 4, wide = 1, pair = 1;
+#else
+constexpr int key_group = 3, query_group = 2, wide = 1, pair = 1;
+#endif
+constexpr int spread_group = 4;
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Rows of a matrix, each filled up with zeros to whole vectors.
+template <typename T>
+class Rows {
+ public:
+  static constexpr int lanes = Simd<T>::lanes;
+
+  Rows(int64_t rows, int64_t head_dim)
+      : width_(round_up(head_dim, lanes)), rows_(rows), head_dim_(head_dim), data_(new Vec<T>[rows * width_ / lanes]) {
+    clear();
+  }
+
+  void clear() { std::fill(row(0), row(0) + rows_ * width_, T(0)); }
+  T* row(int64_t i) { return reinterpret_cast<T*>(data_.get()) + i * width_; }
+  const T* row(int64_t i) const { return reinterpret_cast<const T*>(data_.get()) + i * width_; }
+  int64_t width() const { return width_; }
+  int64_t head_dim() const { return head_dim_; }
+
+  void read(int64_t i, const T* from, T factor = 1) {
+    T* to = row(i);
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
+  }
+  void write(int64_t i, T* to, T factor = 1) const {
+    const T* from = row(i);
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
+  }
+
+ private:
+  int64_t width_, rows_, head_dim_;
+  std::unique_ptr<Vec<T>[]> data_;
+};
+
+// Queries of a tile, row by row and, turned, by dimension: a vector over the queries for each.
+template <typename T>
+class Tile {
+ public:
+  static constexpr int lanes = Simd<T>::lanes;
+
+  explicit Tile(int64_t head_dim) : rows(lanes, head_dim), turned(new Vec<T>[head_dim]) {}
+
+  // From rows that are stride apart; rows beyond count are 0.
+  void read(const T* from, int64_t stride, int64_t count, T factor = 1) {
+    if (count < lanes) rows.clear();
+    for (int64_t i = 0; i < count; ++i) rows.read(i, from + i * stride, factor);
+    for (int64_t d = 0; d < rows.head_dim(); ++d) {
+      for (int lane = 0; lane < lanes; ++lane) turned[d][lane] = rows.row(lane)[d];
+    }
+  }
+
+  Rows<T> rows;
+  std::unique_ptr<Vec<T>[]> turned;
+};
+
+// Columns of the products of a tile with count rows of a matrix, in the order that place(i) gives.
+template <typename T, typename Place>
+inline void products(const Tile<T>& tile, const Rows<T>& matrix, int64_t count, const Place& place, Vec<T>* columns) {
+  const Vec<T>* turned = tile.turned.get();
+  const int64_t head_dim = matrix.head_dim();
+  int64_t j = 0;
+  for (; j + key_group <= count; j += key_group) {
+    const T* rows[key_group];
+    Vec<T> sums[key_group] = {};
+    for (int i = 0; i < key_group; ++i) rows[i] = matrix.row(place(j + i));
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const Vec<T> query = turned[d];
+#pragma GCC unroll 16
+      for (int i = 0; i < key_group; ++i) sums[i] += query * rows[i][d];
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < key_group; ++i) columns[j + i] = sums[i];
+  }
+  for (; j < count; ++j) {
+    const T* row = matrix.row(place(j));
+    Vec<T> sums[4] = {};
+    int64_t d = 0;
+    for (; d + 4 <= head_dim; d += 4) {
+      for (int i = 0; i < 4; ++i) sums[i] += turned[d + i] * row[d + i];
+    }
+    for (; d < head_dim; ++d) sums[0] += turned[d] * row[d];
+    columns[j] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  }
+}
+
+template <int vectors, typename T>
+inline void combine_at(int64_t d, const Vec<T>* columns, int64_t count, const Rows<T>& matrix, const int64_t* place,
+                       int64_t queries, Rows<T>& out) {
+  constexpr int lanes = Simd<T>::lanes;
+  for (int64_t lane = 0; lane < queries; lane += query_group) {
+    Vec<T> sums[query_group][vectors] = {};
+    for (int64_t j = 0; j < count; ++j) {
+      const T* row = matrix.row(place[j]) + d;
+      const T* weight = reinterpret_cast<const T*>(columns + j) + lane;
+      Vec<T> parts[vectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) parts[v] = load(row + v * lanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < query_group; ++i) {
+#pragma GCC unroll 16
+        for (int v = 0; v < vectors; ++v) sums[i][v] += parts[v] * weight[i];
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < query_group; ++i) {
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) {
+        std::memcpy(out.row(lane + i) + d + v * lanes, &sums[i][v], sizeof sums[i][v]);
+      }
+    }
+  }
+}
+
+// Rows of out: for each query, the sum of a matrix's rows weighted by the query's entries in their columns.
+template <typename T>
+inline void combine(const Vec<T>* columns, int64_t count, const Rows<T>& matrix, const int64_t* place, int64_t queries,
+                    Rows<T>& out) {
+  constexpr int lanes = Simd<T>::lanes;
+  int64_t d = 0;
+  for (; d + pair * lanes <= matrix.width(); d += pair * lanes) {
+    combine_at<pair>(d, columns, count, matrix, place, queries, out);
+  }
+  for (; d < matrix.width(); d += lanes) combine_at<1>(d, columns, count, matrix, place, queries, out);
+}
+
+template <int keys, int vectors, typename T>
+inline void spread_at(int64_t d, const Vec<T>* columns, const Rows<T>& tile, const int64_t* place, Rows<T>& matrix) {
+  constexpr int lanes = Simd<T>::lanes;
+  Vec<T> sums[keys][vectors];
+#pragma GCC unroll 16
+  for (int j = 0; j < keys; ++j) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) sums[j][v] = load(matrix.row(place[j]) + d + v * lanes);
+  }
+  for (int lane = 0; lane < lanes; ++lane) {
+    Vec<T> parts[vectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) parts[v] = load(tile.row(lane) + d + v * lanes);
+#pragma GCC unroll 16
+    for (int j = 0; j < keys; ++j) {
+      const T weight = reinterpret_cast<const T*>(columns + j)[lane];
+#pragma GCC unroll 16
+      for (int v = 0; v < vectors; ++v) sums[j][v] += parts[v] * weight;
+    }
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < keys; ++j) {
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) {
+      std::memcpy(matrix.row(place[j]) + d + v * lanes, &sums[j][v], sizeof sums[j][v]);
+    }
+  }
+}
+
+template <int keys, typename T>
+inline void spread_rows(const Vec<T>* columns, const Rows<T>& tile, const int64_t* place, Rows<T>& matrix) {
+  constexpr int lanes = Simd<T>::lanes;
+  int64_t d = 0;
+  for (; d + wide * lanes <= matrix.width(); d += wide * lanes) {
+    spread_at<keys, wide>(d, columns, tile, place, matrix);
+  }
+  for (; d < matrix.width(); d += lanes) spread_at<keys, 1>(d, columns, tile, place, matrix);
+}
+
+// To each row of a matrix, add the tile's rows weighted by the entries of its column.
+template <typename T>
+inline void spread(const Vec<T>* columns, int64_t count, const Rows<T>& tile, const int64_t* place, Rows<T>& matrix) {
+  int64_t j = 0;
+  for (; j + spread_group <= count; j += spread_group) {
+    spread_rows<spread_group>(columns + j, tile, place + j, matrix);
+  }
+  for (; j < count; ++j) spread_rows<1>(columns + j, tile, place + j, matrix);
+}
+
+// -------------------------------------------------------------------------------- a query and a few keys
+
+// Σ of the products of two rows.
+template <typename T>
+inline T dot(const T* a, const T* b, int64_t width) {
+  constexpr int lanes = Simd<T>::lanes;
+  Vec<T> total = {};
+  for (int64_t d = 0; d < width; d += lanes) total += load(a + d) * load(b + d);
+  return sum<T>(total);
+}
+
+// To a row add another times a factor.
+template <typename T>
+inline void add_scaled(const T* from, T factor, int64_t width, T* to) {
+  constexpr int lanes = Simd<T>::lanes;
+  for (int64_t d = 0; d < width; d += lanes) {
+    const Vec<T> result = load(to + d) + load(from + d) * factor;
+    std::memcpy(to + d, &result, sizeof result);
+  }
+}
+
+template <int vectors, typename T>
+inline void gather_at(int64_t d, const T* weights, const int32_t* keys, int64_t count, const Rows<T>& matrix, T* out) {
+  constexpr int lanes = Simd<T>::lanes;
+  Vec<T> even[vectors] = {}, odd[vectors] = {};
+  int64_t i = 0;
+  for (; i + 2 <= count; i += 2) {
+    const T *first = matrix.row(keys[i]) + d, *second = matrix.row(keys[i + 1]) + d;
+#pragma GCC unroll 16
+    for (int v = 0; v < vectors; ++v) {
+      even[v] += load(first + v * lanes) * weights[i];
+      odd[v] += load(second + v * lanes) * weights[i + 1];
+    }
+  }
+  if (i < count) {
+    const T* last = matrix.row(keys[i]) + d;
+    for (int v = 0; v < vectors; ++v) even[v] += load(last + v * lanes) * weights[i];
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < vectors; ++v) {
+    even[v] += odd[v];
+    std::memcpy(out + d + v * lanes, &even[v], sizeof even[v]);
+  }
+}
+
+// The sum of some rows of a matrix, weighted.
+template <typename T>
+inline void gather(const T* weights, const int32_t* keys, int64_t count, const Rows<T>& matrix, T* out) {
+  constexpr int lanes = Simd<T>::lanes;
+  int64_t d = 0;
+  for (; d + wide * lanes <= matrix.width(); d += wide * lanes) {
+    gather_at<wide>(d, weights, keys, count, matrix, out);
+  }
+  for (; d < matrix.width(); d += lanes) gather_at<1>(d, weights, keys, count, matrix, out);
+}
+
+}  // namespace entmax
