@@ -27,7 +27,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         type=plain_name,
         action="append",
         metavar="NAME",
-        help="or valid; may be given several times; all test sets if not given",
+        help="or valid; may be given several times; all test sets if not given, valid if there is none",
     )
     parser.add_argument(
         "--data", type=path_of, metavar="DIR", help="folder of the corpora; data/ if not given"
@@ -61,7 +61,7 @@ def main(argv=None) -> None:
     evaluations = evaluate(
         args.path,
         corpus,
-        args.test_set or corpus.test_sets,
+        args.test_set or corpus.test_sets or ["valid"],
         output,
         beam=args.beam,
         length_penalty=args.lenpen,

@@ -48,7 +48,7 @@ class Runner:
     def translate(self, batches: list[dict]) -> None:
         """Translate by beam search, with each batch's mean reference length as output length."""
         self.trainer.model.eval()
-        search = BeamSearch(self.trainer.model, self.trainer.task, self.trainer.cfg.generation.beam)
+        search = BeamSearch([self.trainer.model], self.trainer.task, self.trainer.cfg.generation.beam)
         search.generator.max_len_a = 0
         with self.system.inside():
             for batch in batches:

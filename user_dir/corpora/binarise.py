@@ -45,11 +45,12 @@ def preprocess(
         "--target-lang": target_language,
         "--trainpref": "train",
         "--validpref": "valid",
-        "--testpref": ",".join(tests),
         "--destdir": str(target.resolve()),
         "--srcdict": str(dictionary.resolve()),
         "--workers": str(workers),
     }
+    if tests:
+        arguments["--testpref"] = ",".join(tests)
     command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary"]
     command += [word for pair in arguments.items() for word in pair]
     output = target / "preprocess.out"

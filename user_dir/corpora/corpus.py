@@ -11,7 +11,9 @@ from . import normalising
 from .description import Description, read_description
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-DATA = _CHECKOUT / "data" if (_CHECKOUT / "pyproject.toml").is_file() else Path("data")
+ROOT = _CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path()
+"""The repository, to which paths in configs are relative; for an installed package, the working directory."""
+DATA = ROOT / "data"
 """The repository's data folder; for an installed package, ``data`` in the working directory."""
 
 

@@ -25,6 +25,7 @@ RESERVED = {
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
+UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # languages that are written without spaces
 LARGEST = 2**31 - 1  # integer limit of sentencepiece
 BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
@@ -133,16 +134,17 @@ def read_description(path: Path) -> Description:
             fail("languages", f"languages: {language!r} is the extension of other files; use another code")
     if languages[0] == languages[1]:
         fail("languages", f"languages names {languages[0]!r} twice; they must differ")
-    if not {"train", "valid"} < values["splits"].keys():
-        fail(
-            "splits",
-            f"splits has {', '.join(map(str, values['splits']))}; expected train, valid and a test set",
-        )
+    if not {"train", "valid"} <= values["splits"].keys():
+        fail("splits", f"splits has {', '.join(map(str, values['splits']))}; expected train and valid")
     for name in values["splits"]:
         require_name(name, "splits", "the name", name)
         # Corpus.text accepts public and fairseq names of test sets, so they must not conflict.
         if re.fullmatch(r"test\d*", name) and _subsets(values["splits"])[name] != name:
-            fail("splits", f"splits: {name} is {_subsets(values['splits'])[name]} to fairseq; rename it")
+            fail(
+                "splits",
+                f"splits: {name!r} is reserved: test, test1, test2 and so on are fairseq's names of the test "
+                f"sets, in order, and this one is its {_subsets(values['splits'])[name]}; rename it",
+            )
         if values.get("tokenised") and f"{name}.tok" in values["splits"]:
             fail(
                 "splits", f"splits: the tokens of {name} would be named like the split {name}.tok; rename it"

@@ -47,6 +47,11 @@ def steps_of(description: Description, split: str) -> tuple[str, ...]:
     return tuple(description.normalise.get(split, description.normalise.get(EVERY, ())))
 
 
+def steps_of_new_text(description: Description) -> tuple[str, ...]:
+    """The steps for text that belongs to no split: those of the first test set, or else of ``valid``."""
+    return steps_of(description, next(iter(description.test_sets), "valid"))
+
+
 def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
     """Apply all steps to each line."""
     for step in steps:

@@ -82,8 +82,15 @@ def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str
     """Segment each sentence into pieces joined by spaces."""
     processor = load_pieces(model)
     for batch in batches(sentences):
-        for pieces in processor.encode(batch, out_type=str, num_threads=workers):
-            yield " ".join(pieces)
+        yield from pieces_of(batch, processor, workers)
+
+
+def pieces_of(
+    sentences: list[str], processor: sentencepiece.SentencePieceProcessor, workers: int = 1
+) -> Iterator[str]:
+    """Each sentence as its pieces, joined by spaces."""
+    for pieces in processor.encode(sentences, out_type=str, num_threads=workers):
+        yield " ".join(pieces)
 
 
 def vocabulary(model: Path) -> list[str]:

@@ -13,12 +13,10 @@ from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..errors import UserError
-from ..io import make_folder, shown, within, write_json, write_text
+from ..io import make_folder, within, write_json, write_text
 from .loading import load_model, load_split, translation_direction
 from .scored_split import ScoredSplit
-from .search import translate_split
-
-LARGEST_BEAM = 1000  # time and memory for a sentence grow with the beam
+from .search import check_beam, translate_split
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,7 @@ def evaluate(
     state = load_checkpoint(checkpoint)
     name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
     del state
-    symbols = len(read_dictionary(corpus.bin, direction[1]))
-    if not 1 <= beam <= min(LARGEST_BEAM, symbols):
-        largest = min(LARGEST_BEAM, symbols)
-        raise UserError(f"--beam {shown(beam)}: give 1 to {largest}; the vocabulary has {symbols}")
+    check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
     model, task = load_model(checkpoint, corpus, direction)
     for split in splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
 from ..checkpoints import model_name, task_settings
-from ..corpora import Corpus
+from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import check_split, read_dictionary
+from ..corpora.corpus import ROOT
 from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
+from ..io import shown
 
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
@@ -40,6 +43,33 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
             f"{symbols}; prepare it with the --vocab-size used in training"
         )
     return direction
+
+
+def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path | None = None) -> Corpus:
+    """The prepared corpus that a checkpoint was trained on.
+
+    Args:
+        state: the checkpoint's, as ``load_checkpoint`` reads it.
+        checkpoint: its file, for error messages.
+        name: of the corpus; None takes the one that the checkpoint's settings name.
+        data: folder of the corpora; None takes the one that they name, if it is there, or else ``data``.
+
+    Raises:
+        UserError: the checkpoint names no corpus, or there is none of that name, or it is not prepared.
+    """
+    trained_on = str(task_settings(state).get("data") or "").split(os.pathsep)[0]
+    folder = Path(trained_on)  # DATA/CORPUS/bin, relative to the root of the repository
+    if folder.name != "bin" or len(folder.parts) < 2:
+        if name is None:
+            raise UserError(
+                f"{checkpoint} does not name its corpus (its data are {shown(trained_on)}); give --corpus"
+            )
+    else:
+        name = name or folder.parent.name
+        prepared = (ROOT / folder).parent
+        if data is None and prepared.name == name and (prepared / "bin" / "stamp.json").is_file():
+            data = prepared.parent
+    return load_corpus(name, data).require_prepared()
 
 
 def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False):

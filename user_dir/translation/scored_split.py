@@ -33,7 +33,7 @@ class ScoredSplit:
         self.name, self.subset = corpus.split(name), corpus.subset(name)
         self._corpus = corpus
         self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
-        self._detokenize: Callable[[str], str] | None = None
+        self._natural: Callable[[str], str] | None = None
         self.bleu = scoring.make_bleu(self.target, tokenize, self._lower_case)
         self._own = scoring.own_references(corpus, self.subset, self.target)
         theirs = scoring.sacrebleu_references(corpus, self.name, source, self.target)
@@ -48,18 +48,14 @@ class ScoredSplit:
         return self._corpus.description.tokenised
 
     def lines(self, hypotheses: list[str]) -> list[str]:
-        """Convert hypotheses with joined pieces to lines of the corpus, decoding byte pieces."""
-        if self._corpus.description.byte_fallback:
-            return [text.join_bytes(line) for line in hypotheses]
-        return hypotheses
+        """Convert hypotheses with joined pieces to lines of the corpus; see :func:`text.corpus_lines`."""
+        return text.corpus_lines(hypotheses, self._corpus.description)
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
-        if not self.tokenised:
-            return lines
-        if self._detokenize is None:
-            self._detokenize = text.detokenizer(self.target)
-        return list(map(self._detokenize, lines))
+        if self._natural is None:
+            self._natural = text.natural_text(self._corpus.description, self.target)
+        return list(map(self._natural, lines))
 
     def bleu_of(self, hypotheses: list[str]) -> float:
         """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""

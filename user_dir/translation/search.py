@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fairseq import utils
@@ -13,6 +13,8 @@ from fairseq.data import data_utils
 from fairseq.dataclass.configs import GenerationConfig
 from tqdm import tqdm
 
+from ..errors import UserError
+from ..io import shown
 from .loading import check_lengths, load_split
 from .text import join_pieces
 
@@ -63,34 +65,45 @@ class TranslatedSplit:
         return "".join(line + "\n" for line in lines)
 
 
+LARGEST_BEAM = 1000  # time and memory for a sentence grow with the beam
+
+
+def check_beam(beam: int, symbols: int) -> None:
+    """Raise a ``UserError`` unless fairseq can search with so large a beam over so many symbols."""
+    largest = min(LARGEST_BEAM, symbols)
+    if not 1 <= beam <= largest:
+        raise UserError(f"--beam {shown(beam)}: give 1 to {largest}; the vocabulary has {symbols}")
+
+
 class BeamSearch:
-    """fairseq's beam search with one model.
+    """fairseq's beam search with one model, or with an ensemble of several.
 
     Attributes:
         generator: fairseq's generator; its length limits may be changed between batches.
         seconds: total time of the search so far.
 
     Args:
-        model: a fairseq model; it cannot be trained afterwards.
-        task: the model's task.
+        models: fairseq models with one vocabulary; they cannot be trained afterwards.
+        task: the models' task.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
     """
 
-    def __init__(self, model, task, beam: int = 5, length_penalty: float = 1.0):
+    def __init__(self, models: Sequence, task, beam: int = 5, length_penalty: float = 1.0):
         settings = GenerationConfig(beam=beam, lenpen=length_penalty)
-        model.prepare_for_inference_(Namespace(generation=settings))
-        self.generator = task.build_generator([model], settings)
+        for model in models:
+            model.prepare_for_inference_(Namespace(generation=settings))
+        self.generator = task.build_generator(models, settings)
         self.seconds = 0.0
-        self._model, self._task = model, task
-        self._on_gpu = next(model.parameters()).is_cuda
+        self._models, self._task = models, task
+        self._on_gpu = next(models[0].parameters()).is_cuda
 
     def __call__(self, sample: dict) -> list[list[dict]]:
         """The hypotheses of each sentence of a batch, in fairseq's form, best first."""
         if self._on_gpu:
             sample = utils.move_to_cuda(sample)
         begin = time.perf_counter()
-        found = self._task.inference_step(self.generator, [self._model], sample)
+        found = self._task.inference_step(self.generator, self._models, sample)
         self.seconds += time.perf_counter() - begin
         return found
 
@@ -124,7 +137,7 @@ def translate_split(
     Raises:
         UserError: the split is missing, corrupt, or has a sentence that is too long.
     """
-    search = BeamSearch(model, task, beam, length_penalty)
+    search = BeamSearch([model], task, beam, length_penalty)
     translations = []
     dataset = load_split(task, subset)
     count = len(check_lengths(dataset, subset, max_tokens, model, sentences))

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from fairseq.data.data_utils import post_process
 
-UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # written without spaces; not supported by Moses
+from ..corpora.description import UNSPACED, Description
 
 
 def join_pieces(pieces: str) -> str:
@@ -25,9 +25,19 @@ def join_bytes(line: str) -> str:
     return re.sub(r"(?:<0x[0-9A-F]{2}>)+", decode, line)
 
 
+def corpus_lines(hypotheses: list[str], description: Description) -> list[str]:
+    """Convert hypotheses with joined pieces to lines of the corpus, decoding byte pieces."""
+    return [join_bytes(line) for line in hypotheses] if description.byte_fallback else hypotheses
+
+
+def natural_text(description: Description, language: str) -> Callable[[str], str]:
+    """Return a function that makes natural text of a line, detokenising it if the corpus is tokenised."""
+    return detokenizer(language) if description.tokenised else lambda line: line
+
+
 def detokenizer(language: str) -> Callable[[str], str]:
     """Return a function that detokenises tokens separated by spaces."""
-    if language in UNSPACED:
+    if language in UNSPACED:  # not supported by Moses
         # Keep only spaces between Latin letters or digits.
         return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
     from sacremoses import MosesDetokenizer

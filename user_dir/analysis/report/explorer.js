@@ -27,6 +27,10 @@ const AXES = {
   decoder_context: { queries: "reference", keys: "source" },
 };
 
+// The target side is the reference of a split, or the models' own translation.
+const translated = () => data.models.some((model) => model.about.target === "translation");
+const axisName = (axis) => (axis === "reference" && translated() ? "translation" : axis);
+
 // Join pieces to a sentence, segmented by sentencepiece, by subword-nmt or not at all.
 function joined(tokens) {
   const pieces = tokens.filter((token) => token !== "</s>");
@@ -191,7 +195,7 @@ function matrix(sentence, type, map, chosen, choose) {
   }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
   html("thead", {}, html("tr", {},
     html("th", { scope: "col", class: "corner" },
-      html("span", {}, `keys: ${AXES[type].keys} →`), html("span", {}, `queries: ${AXES[type].queries} ↓`),
+      html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
       decoding ? html("span", {}, "(read → next)") : null),
     keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body);
   return {
@@ -391,8 +395,10 @@ function explorer(data) {
       else remember();
     },
   });
-  const note = html("p", { class: "note", hidden: true }, "The decoder reads the reference translation (teacher forcing), ",
-    "not the model's own output: each row shows the reference token it reads → the reference token that follows.");
+  const note = html("p", { class: "note", hidden: true }, translated()
+    ? "The decoder reads the translation: each row shows the token it reads → the token that follows."
+    : "The decoder reads the reference translation (teacher forcing), not the model's own output: each row shows " +
+      "the reference token it reads → the reference token that follows.");
   const select = html("select", { id: "sentence", onchange: () => chosenByUser(Number(select.value)) },
     longest.map((sentence, index) => {
       const whole = textOf(sentence);
@@ -410,7 +416,7 @@ function explorer(data) {
       html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios)),
       sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null),
     html("dl", { class: "sentence" }, html("dt", {}, "source"), source,
-      html("dt", {}, "reference"), reference),
+      html("dt", {}, axisName("reference")), reference),
     note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },

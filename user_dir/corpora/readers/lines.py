@@ -22,16 +22,20 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with _open(path) as file:
             for number, line in enumerate(file, start=1):
-                try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise UserError(
-                        f"{path}, line {number}: byte {line[error.start]:#04x} is not UTF-8; "
-                        "convert the file to UTF-8"
-                    ) from None
-                yield text.rstrip("\n").rstrip("\r").replace("\r", " ")
+                yield decoded(line, number, path)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UserError(f"{path} is an incomplete gzip file; download it again") from None
+
+
+def decoded(line: bytes, number: int, name: Path | str) -> str:
+    """One line as :func:`read_lines` yields it; its ``number``, from 1, and ``name`` are for errors."""
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name}, line {number}: byte {line[error.start]:#04x} is not UTF-8; convert the file to UTF-8"
+        ) from None
+    return text.rstrip("\n").rstrip("\r").replace("\r", " ")
 
 
 def _open(path: Path) -> BinaryIO:

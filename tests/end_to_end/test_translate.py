@@ -1,0 +1,145 @@
+"""Sentences through scripts/translate.py, as evaluate.py translates them in a test set."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from commands import checked, refused, script, train
+from forks import ROOT, environment
+
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def model(small, once):
+    """A checkpoint of random weights, so that every sentence has a translation of its own."""
+
+    def fill(folder):
+        log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "1"]
+        train(small, folder, "--max-update", "2", "--disable-validation", *log)
+        state = load_checkpoint(folder / "checkpoint_last.pt")
+        random = torch.Generator().manual_seed(1)
+        for name, values in state["model"].items():
+            if values.is_floating_point():
+                state["model"][name] = torch.randn(values.shape, generator=random) / 3
+        save_checkpoint({**state, "last_optimizer_state": None}, folder / "random.pt")
+
+    return once("random_model", fill) / "random.pt"
+
+
+@pytest.fixture(scope="module")
+def command(model) -> list:
+    """What every command is given. The checkpoint names its corpus by an absolute path."""
+    return ["--path", model, "--beam", "2"]
+
+
+@pytest.fixture(scope="module")
+def source(small) -> list[str]:
+    """The sentences of the test set."""
+    return (small / "text" / "test.de").read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def evaluated(small, command, once) -> list[str]:
+    """Their hypotheses by evaluate.py."""
+    flags = [*command, "--corpus", "mine", "--data", small.parent]
+    folder = once("evaluated", lambda folder: script("evaluate", *flags, "--output", folder))
+    lines = (folder / "exam.en").read_text(encoding="utf-8").split("\n")[:-1]
+    assert len(lines) == 11 and len(set(lines)) > 5
+    return lines
+
+
+def test_a_test_set_is_translated_as_evaluate_does(command, small, evaluated, tmp_path):
+    file, output = small / "text" / "test.de", tmp_path / "out.en"
+    done = script("translate", *command, "--input", file, "--output", output)
+    assert output.read_text(encoding="utf-8").split("\n")[:-1] == evaluated
+    assert done.stdout == ""
+
+
+def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):
+    done = script("translate", *command, *source[:3])
+    assert done.stdout.split("\n")[:-1] == evaluated[:3]
+    text = f"{source[0]}\n\n \t\n{source[1]}"  # no newline at the end
+    done = script("translate", *command, stdin=text)
+    assert done.stdout.split("\n") == [evaluated[0], "", "", evaluated[1], ""]
+
+
+def test_nbest_with_scores(command, source, evaluated):
+    said = script("translate", *command, "--nbest", "2", source[0], "", source[1]).stdout
+    rows = [line.split("\t") for line in said.split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert [rows[0][2], rows[2][2], rows[3][2]] == [evaluated[0], "", evaluated[1]]
+    assert 0 > float(rows[0][1]) >= float(rows[1][1])
+    assert rows[0][2] != rows[1][2]
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(command, model, source):
+    """And with another it is not."""
+    alone = script("translate", *command, "--nbest", "2", source[0]).stdout
+    same = script("translate", *command, *command[:2], "--nbest", "2", source[0]).stdout
+    assert same == alone
+    other = ["--path", model.with_name("checkpoint_last.pt")]
+    assert script("translate", *command, *other, "--nbest", "2", source[0]).stdout != alone
+
+
+def test_a_pipe_is_answered_line_by_line(command, source, evaluated):
+    words = [sys.executable, ROOT / "scripts" / "translate.py", *command]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(list(map(str, words)), env=environment(), encoding="utf-8", **pipes) as process:
+        for line, expected in zip(source[:2], evaluated):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == expected + "\n"
+        process.stdin.close()
+        assert process.wait(60) == 0, process.stderr.read()
+
+
+def test_report_draws_the_heads_on_these_sentences(command, source, evaluated, tmp_path):
+    page = tmp_path / "heads.html"
+    done = script("translate", *command, "--report", page, source[0], "", source[1])
+    assert done.stdout.split("\n")[:-1] == [evaluated[0], "", evaluated[1]]
+    found = json.loads(re.search(r'id="data">(.*?)</script', page.read_text("utf-8"), re.S)[1])["models"][0]
+    assert [each["text"] for each in found["maps"]["sentences"]] == source[:2]
+    targets = ["".join(each["target"]) for each in found["maps"]["sentences"]]
+    targets = [text.replace("▁", " ").replace("</s>", "").strip() for text in targets]
+    assert targets == evaluated[:2]
+    assert found["about"]["target"] == "translation"
+    assert len(found["heads"]) == 24 and found["trajectories"]["updates"] == [0, 1, 2]
+
+
+def test_a_stock_transformer_translates_and_is_reported_on(stock, source, tmp_path):
+    plain = script("translate", "--path", stock, source[0]).stdout
+    page = tmp_path / "heads.html"
+    assert script("translate", "--path", stock, "--report", page, source[0]).stdout == plain != "\n"
+    assert page.is_file()
+
+
+def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path):
+    def refuse(*flags, **options):
+        return script("translate", *command, *flags, check=False, **options)
+
+    broken, output = tmp_path / "broken.de", tmp_path / "out.en"
+    broken.write_bytes(b"Gut.\n\xff\n")
+    refused(refuse("--input", broken, "--output", output), "broken.de, line 2", "0xff")
+    broken.write_text("Gut.\n" + "Hund " * 1100 + "\n")
+    refused(refuse("--input", broken, "--output", output), "broken.de, line 2", "tokens", "1024")
+    assert not output.exists() and os.listdir(tmp_path) == ["broken.de"]
+    refused(refuse(stdin="Gut.\n" + "Hund " * 1100 + "\n"), "stdin, line 2")
+    refused(refuse("--input", tmp_path / "none.de"), "none.de")
+    refused(refuse("Gut.\nSchlecht."), "line break")
+    refused(refuse("--beam", "0", "Gut."), "--beam")
+    refused(refuse("--nbest", "3", "Gut."), "--nbest 3", "1 to 2")
+    refused(refuse("--corpus", "none", "Gut."), "none")
+    refused(refuse("--corpus", "multi30k", "--data", data, "Gut."), "multi30k is not prepared")
+    refused(refuse("--report", tmp_path / "heads.txt", "Gut."), ".html")
+    refused(refuse("--report", tmp_path / "heads.html", ""), "no sentence")
+    refused(refuse("--input", broken, "Gut."), "not both")
+    checked(refuse("Gut."), True)

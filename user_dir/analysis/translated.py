@@ -1,0 +1,81 @@
+"""The heads of a model on sentences that it translated itself, in the place of a split with references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq.data import LanguagePairDataset
+from torch import Tensor
+
+from ..corpora import Corpus
+from ..errors import UserError
+from ..io import packed_or_plain
+from .capture import batches
+from .dump import MapsDump
+from .maps import Maps, maps_writer
+from .roles import ROLES, assign_roles
+from .sources import ModelAnalysis
+from .split import Split, rounded
+from .statistics import COLUMNS, LAYER_COLUMNS, head_statistics
+from .trajectories import read_trajectories
+
+SUBSET = "own translations"
+"""What results call the split; no split of a corpus can have this name, since it has no file of its own."""
+
+
+def analyse_translations(
+    name: str,
+    checkpoint: Path,
+    corpus: Corpus,
+    model,
+    task,
+    sources: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    texts: list[str],
+    maps: Path,
+) -> ModelAnalysis:
+    """Statistics and attention maps of a model while the decoder reads the given translations.
+
+    Args:
+        name: of the model, in the report.
+        checkpoint: the model's; ``alpha.jsonl`` beside it gives the report its α's over training.
+        corpus: whose vocabulary the model has.
+        model: what :func:`~.capture.load_model` gives.
+        task: its task.
+        sources: (S,) tokens of each sentence, ``</s>`` last.
+        targets: (T,) tokens of each translation, ``</s>`` last.
+        texts: the sentences as text.
+        maps: the NPZ file to write; the analysis reads it when it is drawn.
+
+    Raises:
+        UserError: there is no sentence, or one is longer than the model takes.
+    """
+    if not sources:
+        raise UserError("there is no sentence to report on; every line is empty")
+    lengths = [[len(tokens) for tokens in side] for side in (sources, targets)]
+    task.datasets[SUBSET] = LanguagePairDataset(
+        sources,
+        lengths[0],
+        task.source_dictionary,
+        targets,
+        lengths[1],
+        task.target_dictionary,
+        left_pad_source=task.cfg.left_pad_source,
+        left_pad_target=task.cfg.left_pad_target,
+        shuffle=False,
+    )
+    longest = max(map(max, lengths))
+    split = Split(checkpoint, corpus, SUBSET, model, task, None, max(4096, longest))
+    samples = batches(
+        model, task, SUBSET, max_tokens=split.max_tokens, in_order=True, description="attention"
+    )
+    with maps_writer(maps, corpus=corpus.name, subset=SUBSET, alphas=model.alpha_values()) as writer:
+        dump = MapsDump(writer, task, len(sources), texts)
+        statistics = head_statistics(model, samples, *split.pieces(), split.padding, dump)
+    statistics = {**split.facts, "target": "translation", **statistics}
+    statistics["roles"] = assign_roles(statistics["heads"], ROLES)
+    statistics["measures"] = {**COLUMNS, **LAYER_COLUMNS}
+    log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))
+    trajectories = read_trajectories(log) if log.is_file() else None
+    return ModelAnalysis(name, rounded(statistics), trajectories, Maps(maps))

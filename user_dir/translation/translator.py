@@ -1,0 +1,180 @@
+"""Sentences of any text translated: preprocessed as their corpus was, written as natural text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from ..checkpoints import load_checkpoint
+from ..corpora import Corpus
+from ..corpora.new_text import NewText
+from ..errors import UserError
+from .loading import corpus_of, load_model, translation_direction
+from .search import BeamSearch, check_beam
+from .text import corpus_lines, join_pieces, natural_text
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of a sentence.
+
+    Attributes:
+        text: natural text.
+        score: log₂ p, divided by the number of tokens to the power of the length penalty, as in the lines
+            ``H-`` of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
+        tokens: (T,) of the target dictionary, with ``</s>``.
+    """
+
+    text: str
+    score: float
+    tokens: Tensor
+
+
+class Translator:
+    """Translates sentences by beam search with a model, or with an ensemble of several.
+
+    Attributes:
+        corpus: whose preprocessing the models were trained with.
+        direction: source and target language.
+        models: in eval mode.
+        task: fairseq's translation task over the corpus.
+
+    Args:
+        models: one or more, with the vocabulary of ``corpus``.
+        task: fairseq's translation task over it.
+        corpus: prepared.
+        beam: beam size.
+        length_penalty: fairseq's ``--lenpen``.
+        nbest: how many hypotheses of each sentence to return, at most ``beam``.
+        max_tokens: greatest size of a batch, in tokens with padding; a longer sentence is translated alone.
+
+    Raises:
+        UserError: ``beam`` or ``nbest`` is out of range.
+
+    Example::
+
+        translator = open_translator([Path("checkpoints/toy/alpha_entmax/average.pt")])
+        for (best,) in translator(["Wer sieht den kleinen Hund?", "Das Kind schläft."]):
+            print(best.score, best.text)
+    """
+
+    def __init__(
+        self,
+        models: Sequence,
+        task,
+        corpus: Corpus,
+        *,
+        beam: int = 5,
+        length_penalty: float = 1.0,
+        nbest: int = 1,
+        max_tokens: int = 4096,
+    ):
+        check_beam(beam, len(task.target_dictionary))
+        if not 1 <= nbest <= beam:
+            raise UserError(f"--nbest {nbest}: give 1 to {beam}, the --beam")
+        self.models, self.task, self.corpus = list(models), task, corpus
+        self.direction = task.cfg.source_lang, task.cfg.target_lang
+        self._search = BeamSearch(self.models, task, beam, length_penalty)
+        self._nbest, self._max_tokens = nbest, max_tokens
+        self._new_text = NewText(corpus, self.direction[0])
+        self._natural = natural_text(corpus.description, self.direction[1])
+
+    def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
+        """The (S,) tokens of each sentence, ``</s>`` last; of one with no text, ``</s>`` alone.
+
+        Args:
+            sentences: natural text, or tokens where the corpus is released in tokens.
+            first_line: the number of the first one, for error messages.
+            name: of the file that they are from, for error messages.
+
+        Raises:
+            UserError: a sentence has more tokens than the models take.
+        """
+        dictionary = self.task.source_dictionary
+        encoded = [
+            dictionary.encode_line(pieces, add_if_not_exist=False).long()
+            for pieces in self._new_text.pieces(sentences)
+        ]
+        limit = min(model.max_positions()[0] for model in self.models)
+        for number, tokens in enumerate(encoded, start=first_line):
+            if len(tokens) > limit:
+                where = f"{name}, line {number}" if name else f"line {number}"
+                raise UserError(
+                    f"{where} has {len(tokens)} tokens, but the model takes {limit} at most; split it "
+                    "into sentences, one a line"
+                )
+        return encoded
+
+    def __call__(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[list[Hypothesis]]:
+        """The ``nbest`` best hypotheses of each sentence, best first; none for a sentence with no text.
+
+        Arguments and errors are those of :meth:`encode`.
+        """
+        encoded = self.encode(sentences, first_line, name)
+        found: list[list[Hypothesis]] = [[] for _ in sentences]
+        texts = [i for i, tokens in enumerate(encoded) if len(tokens) > 1]
+        if not texts:
+            return found
+        lengths = np.array([len(encoded[i]) for i in texts])
+        dataset = self.task.build_dataset_for_inference([encoded[i] for i in texts], lengths.tolist())
+        order = np.argsort(lengths, kind="stable")
+        for members in dataset.batch_by_size(order, max_tokens=max(self._max_tokens, int(lengths.max()))):
+            sample = dataset.collater([dataset[i] for i in members])
+            for row, hypotheses in zip(sample["id"].tolist(), self._search(sample)):
+                found[texts[row]] = [self._hypothesis(each) for each in hypotheses[: self._nbest]]
+        return found
+
+    def _hypothesis(self, found: dict) -> Hypothesis:
+        tokens = found["tokens"].int().cpu()
+        stripped = self._search.generator.symbols_to_strip_from_output
+        pieces = self.task.target_dictionary.string(tokens, extra_symbols_to_ignore=stripped)
+        (line,) = corpus_lines([join_pieces(pieces)], self.corpus.description)
+        return Hypothesis(self._natural(line), float(found["score"] / math.log(2)), tokens.long())
+
+
+def open_translator(
+    checkpoints: Sequence[Path],
+    corpus: Corpus | str | None = None,
+    *,
+    data: Path | None = None,
+    cpu: bool = False,
+    load=None,
+    **options,
+) -> Translator:
+    """Load one or more checkpoints as a translator.
+
+    Args:
+        checkpoints: of translation models of fairseq's, trained on one corpus in one direction.
+        corpus: a prepared corpus, or the name of one; None takes the one that the first checkpoint names.
+        data: folder of the corpora, see :func:`~.loading.corpus_of`.
+        cpu: even if there is a GPU.
+        load: how to load a model, ``load(checkpoint, corpus, cpu=cpu)``; None for the model as it is.
+        options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
+
+    Raises:
+        UserError: a checkpoint or the corpus is missing or broken, or they do not fit each other.
+    """
+    models, task, direction = [], None, None
+    for checkpoint in checkpoints:
+        state = load_checkpoint(checkpoint)
+        if not isinstance(corpus, Corpus):
+            corpus = corpus_of(state, checkpoint, corpus, data)
+        its_direction = translation_direction(state, checkpoint, corpus)
+        del state
+        direction = direction or its_direction
+        if its_direction != direction:
+            raise UserError(
+                f"{checkpoint} translates {'-'.join(its_direction)} and {checkpoints[0]} "
+                f"{'-'.join(direction)}; an ensemble needs models of one direction"
+            )
+        if load is None:
+            model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
+        else:
+            model, task = load(checkpoint, corpus, cpu=cpu)
+        models.append(model)
+    return Translator(models, task, corpus, **options)
