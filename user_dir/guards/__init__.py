@@ -22,6 +22,7 @@ def install() -> None:
         interrupts,
         last_batches,
         oversized_models,
+        patience,
         prefetching,
         resumed_epochs,
         tensorboard,
@@ -36,6 +37,7 @@ def install() -> None:
     oversized_models.install()
     workers.install()
     finished_runs.install()
+    patience.install()
     interrupts.install()
     tensorboard.install()
     prefetching.install()

@@ -1,0 +1,79 @@
+"""What a checkpoint says of early stopping is taken over only where it is sound and of the same metric."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.trainer import Trainer
+from fairseq_cli import train
+
+from user_dir.guards import patience
+
+STATE = {"best": 3.5, "validations": 2, "metric": "loss"}
+
+
+@pytest.fixture
+def resumed(monkeypatch):
+    """``resumed(state, updates, **settings)``: what early stopping knows after resuming."""
+
+    def resume(state, updates=10, **settings):
+        for name in ("best", "num_runs"):
+            if hasattr(train.should_stop_early, name):
+                delattr(train.should_stop_early, name)
+        monkeypatch.setattr(
+            checkpoint_utils, "load_checkpoint", lambda cfg, trainer: ({patience.KEY: state}, None)
+        )
+        monkeypatch.setattr(Trainer, "save_checkpoint", Trainer.save_checkpoint)
+        patience.install()
+        trainer = SimpleNamespace(get_num_updates=lambda: updates)
+        checkpoint_utils.load_checkpoint(dataclasses.replace(CheckpointConfig(), **settings), trainer)
+        return vars(train.should_stop_early)
+
+    yield resume
+    vars(train.should_stop_early).clear()
+
+
+def test_a_sound_state_is_restored(resumed):
+    assert resumed(STATE, patience=3) == {"best": 3.5, "num_runs": 2}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        [],
+        {},
+        {**STATE, "best": float("nan")},
+        {**STATE, "best": "3.5"},
+        {**STATE, "best": torch.ones(3)},
+        {**STATE, "validations": -1},
+        {**STATE, "validations": True},
+        {**STATE, "metric": "bleu"},
+    ],
+)
+def test_any_other_begins_anew(resumed, state):
+    assert resumed(state, patience=2) == {}
+
+
+@pytest.mark.parametrize("settings", [{"reset_optimizer": True}, {"reset_meters": True}])
+def test_it_begins_anew_where_fairseq_forgets_its_best(resumed, settings):
+    assert resumed(STATE, patience=2, **settings) == {}
+
+
+def test_a_model_to_fine_tune_brings_none(resumed):
+    assert resumed(STATE, updates=0, patience=2, finetune_from_model="model.pt") == {}
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(3, False), (2, True), (1, True), (0, False), (-1, False)])
+def test_a_run_that_has_stopped_stays_stopped(resumed, limit, ends):
+    if not ends:
+        assert resumed(STATE, patience=limit)["num_runs"] == 2
+        return
+    with pytest.raises(SystemExit) as ended:
+        resumed(STATE, patience=limit)
+    assert ended.value.code == 0

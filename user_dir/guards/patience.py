@@ -1,0 +1,78 @@
+"""A resumed run forgets how long validation has not improved, so that ``--patience`` may never be reached.
+
+fairseq keeps the best value and the number of validations since then in attributes of a function, not in
+checkpoints (0.12.2 and later): a run that is resumed more often than every ``--patience`` epochs never stops
+early, and one that has stopped trains on when its command is given again. Unnecessary once
+``fairseq_cli.train`` saves and restores both.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import sys
+from collections.abc import Callable
+
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+KEY = "patience"
+
+
+def install() -> None:
+    """Save both in every checkpoint; restore them on resuming, and end a run that has stopped early."""
+    save, resume = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
+
+    @functools.wraps(save)
+    def save_with_patience(self, filename, extra_state):
+        for function in _counters():
+            if hasattr(function, "best"):
+                # As plain numbers: fairseq's may be numpy's.
+                state = {"best": float(function.best), "validations": int(function.num_runs)}
+                state["metric"] = self.cfg.checkpoint.best_checkpoint_metric
+                extra_state = {**extra_state, KEY: state}
+        return save(self, filename, extra_state)
+
+    @functools.wraps(resume)
+    def resume_with_patience(cfg, trainer, **iterator):
+        restored = resume(cfg, trainer, **iterator)
+        kept = None
+        if trainer.get_num_updates() > 0:  # with --finetune-from-model, a training begins
+            kept = _kept((restored[0] or {}).get(KEY), cfg)
+        for function in _counters() if kept else ():
+            function.best, function.num_runs = kept
+        if kept and 0 < cfg.patience <= kept[1]:
+            logger.info(
+                "nothing to train: %s has not improved for %d validations, and --patience is %d",
+                cfg.best_checkpoint_metric,
+                kept[1],
+                cfg.patience,
+            )
+            raise SystemExit(0)
+        return restored
+
+    Trainer.save_checkpoint = save_with_patience
+    checkpoint_utils.load_checkpoint = resume_with_patience
+
+
+def _counters() -> list[Callable]:
+    """The function that counts; ``python -m fairseq_cli.train`` runs that of ``__main__``."""
+    modules = (sys.modules.get(name) for name in ("fairseq_cli.train", "__main__"))
+    functions = (getattr(module, "should_stop_early", None) for module in modules)
+    return [function for function in functions if callable(function)]
+
+
+def _kept(state, cfg) -> tuple[float, int] | None:
+    """Best value and validations since, if the checkpoint has them and they are of the metric of now.
+
+    They begin anew where fairseq's own best does: with ``--reset-optimizer`` and ``--reset-meters``.
+    """
+    if not isinstance(state, dict) or cfg.reset_optimizer or cfg.reset_meters:
+        return None
+    best, validations = state.get("best"), state.get("validations")
+    if type(best) is not float or math.isnan(best) or type(validations) is not int or validations < 0:
+        return None
+    return (best, validations) if state.get("metric") == cfg.best_checkpoint_metric else None
