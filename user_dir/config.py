@@ -106,6 +106,26 @@ def check_settings(path: Path, overrides: list[str]) -> dict:
     return config
 
 
+def significant_settings(config: dict) -> dict:
+    """A config without the settings that have fairseq's default values; it trains the same model.
+
+    Configs that differ only in whether they spell out a default thus become equal. The section ``model``
+    stays as it is: its defaults are the architecture's.
+    """
+    kept = {}
+    for section, settings in config.items():
+        default = _default_section(section, settings) if section in SECTIONS and section != "model" else None
+        if default is None or not isinstance(settings, dict):
+            kept[section] = settings
+            continue
+        kept[section] = {
+            key: value
+            for key, value in settings.items()
+            if key == "_name" or not hasattr(default, key) or getattr(default, key) != value
+        }
+    return kept
+
+
 def worker_overrides(config: dict) -> list[str]:
     """Settings that several workers need besides those of a config, in hydra's grammar."""
     overrides = [f"++checkpoint.{READ_BY_EACH}=true"]
@@ -207,11 +227,7 @@ def _place(path: Path, section: str, key: str | None = None, value=None) -> Path
 
 def _check_section(path: Path, section: str, settings) -> None:
     """Raise a ``UserError`` over a setting that fairseq does not have there, or of the wrong type."""
-    default = getattr(FairseqConfig(), section)
-    if not is_dataclass(default):  # one of several, by its name
-        registry = TASK_DATACLASS_REGISTRY if section == "task" else _registry(section)
-        name = settings.get("_name") if isinstance(settings, dict) else None
-        default = registry[name]() if isinstance(name, str) and name in registry else None
+    default = _default_section(section, settings)
     if default is None:
         return
     if not isinstance(settings, dict):
@@ -224,6 +240,16 @@ def _check_section(path: Path, section: str, settings) -> None:
             reason = str(error).split("\n")[0]
             where = _place(path, section, key, value)
             raise UserError(f"{where}: {section}.{key} cannot be {value!r}: {reason}") from None
+
+
+def _default_section(section: str, settings):
+    """fairseq's dataclass of a section with all defaults; None where it has none."""
+    default = getattr(FairseqConfig(), section)
+    if is_dataclass(default):
+        return default
+    registry = TASK_DATACLASS_REGISTRY if section == "task" else _registry(section)  # one of several, by name
+    name = settings.get("_name") if isinstance(settings, dict) else None
+    return registry[name]() if isinstance(name, str) and name in registry else None
 
 
 def _registry(section: str) -> dict:

@@ -23,6 +23,7 @@ RUN = "runs:\n  - {name: a, config: c.yaml}\n"
 def test_runs_are_in_order_with_seeds_and_experiment(tmp_path):
     text = """
 average: 2
+overrides: [common.log_interval=7]
 runs:
   - &a {name: a, config: c.yaml, overrides: [model.dropout=0.2], seeds: [3]}
   - {name: b, config: d.yaml, of: other}
@@ -31,7 +32,7 @@ runs:
     runs = read_plan(plan(tmp_path, text), Path("/root"))
     assert [run.label for run in runs] == ["a-seed3", "b-seed1", "a-seed1", "a-seed2"]
     assert [run.experiment for run in runs] == ["mine", "other", "mine", "mine"]
-    assert runs[3].overrides == ("model.dropout=0.2",) and runs[3].average == 2
+    assert runs[3].overrides == ("common.log_interval=7", "model.dropout=0.2") and runs[3].average == 2
     assert runs[1].config == Path("/root/d.yaml")
     assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
     with pytest.raises(UserError, match=r"--only x\* matches none of the runs: a-seed3, b-seed1"):
@@ -46,8 +47,10 @@ runs:
         ("average: 5", "'runs' is missing"),
         ("runs: []", "runs is empty"),
         ("runs: 3", "runs is 3, but must be a list"),
-        ("title: x\n" + RUN, "unknown key 'title'; choose from average, runs"),
+        ("title: x\n" + RUN, "unknown key 'title'; choose from average, overrides, runs"),
         ("average: 0\n" + RUN, "average is 0"),
+        ("overrides: [dropout]\n" + RUN, "the override 'dropout' is not of the form"),
+        ("overrides: [common.seed=2]\n" + RUN, "common.seed=2 cannot be an override; give seeds"),
         (RUN + "  - softmax", "line 3: a run is 'softmax'"),
         (RUN + "  - {name: b}", "line 3: the key 'config' is missing"),
         (RUN + "  - {name: b, config: c.yaml, seed: 1}", "line 3: unknown key 'seed'"),

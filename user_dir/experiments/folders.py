@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import check_config, check_settings, hydra_override
+from ..config import check_config, check_settings, hydra_override, significant_settings
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
 from ..io import Busy, locked, parse_json, within, write_json
@@ -118,11 +118,16 @@ def differences(job: Job, folder: Path) -> str:
     path = folder / ASKED
     if not path.is_file():
         return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
-    before, now = _flat(read_json(path)), _flat(job.asked)
+    before, now = (_flat(_significant(each)) for each in (read_json(path), job.asked))
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     told = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:3]]
     more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
     return ", ".join([*told, *more])
+
+
+def _significant(asked: dict) -> dict:
+    config = asked.get("config")
+    return {**asked, "config": significant_settings(config)} if isinstance(config, dict) else asked
 
 
 def state(job: Job) -> str:

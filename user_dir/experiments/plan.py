@@ -11,7 +11,11 @@ from typing import Any
 from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 
-KEYS = {"average": (int, "a positive integer"), "runs": (list, "a list of runs")}
+KEYS = {
+    "average": (int, "a positive integer"),
+    "overrides": (list, "a list of section.key=value"),
+    "runs": (list, "a list of runs"),
+}
 RUN_KEYS = {
     "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
     "config": (str, "the path of a config"),
@@ -49,6 +53,8 @@ class Run:
 def read_plan(path: Path, root: Path) -> list[Run]:
     """Read the runs of an experiment, in the order in which they are run.
 
+    The ``overrides`` of the file come before those of each run.
+
     A name may be repeated with other seeds, so that the first seed of every run can precede the second seed
     of any; its config and overrides must then be the same.
 
@@ -69,11 +75,12 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         raise UserError(f"{path}: average is {average}, but must be a positive integer")
     if not values["runs"]:
         raise UserError(f"{path}: runs is empty")
+    shared = _overrides(values, str(path))
     runs: dict[str, Run] = {}
     first: dict[tuple[str, str], Run] = {}
     for entry, line in zip(values["runs"], lines):
         where = f"{path}, line {line}"
-        for run in _runs(entry, where, path.stem, root, average):
+        for run in _runs(entry, where, path.stem, root, average, shared):
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
             like = first.setdefault((run.experiment, run.name), run)
@@ -92,23 +99,16 @@ def select(runs: list[Run], patterns: list[str]) -> list[Run]:
     return [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
 
 
-def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> list[Run]:
+def _runs(
+    entry: Any, where: str, experiment: str, root: Path, average: int, shared: tuple[str, ...]
+) -> list[Run]:
     if not isinstance(entry, dict):
         raise UserError(f"{where}: a run is {entry!r}, but must be a mapping with name and config")
     _check(entry, RUN_KEYS, ("name", "config"), where)
     for key in ("name", "of"):
         if key in entry and (not re.fullmatch(NAME, entry[key]) or name_fault(entry[key])):
             raise UserError(f"{where}: {key} is {shown(entry[key])}, but must be {RUN_KEYS['name'][1]}")
-    overrides = entry.get("overrides", [])
-    for override in overrides:
-        key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
-        if key is None or "=" not in override:
-            raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
-        for ours, instead in OURS.items():
-            if key in (ours, ours.partition(".")[0]):  # the setting or its section
-                raise UserError(f"{where}: {override} cannot be an override; {instead}")
-        if key.partition(".")[0] == "hydra":
-            raise UserError(f"{where}: {override} cannot be an override; it configures hydra itself")
+    overrides = _overrides(entry, where)
     seeds = entry.get("seeds", [1])
     if not seeds or not all(type(seed) is int and abs(seed) < 2**63 for seed in seeds):
         raise UserError(f"{where}: seeds is {shown(seeds)}, but must be {RUN_KEYS['seeds'][1]}")
@@ -118,11 +118,26 @@ def _runs(entry: Any, where: str, experiment: str, root: Path, average: int) -> 
             entry["name"],
             seed,
             root / entry["config"],
-            tuple(overrides),
+            (*shared, *overrides),
             average,
         )
         for seed in seeds
     ]
+
+
+def _overrides(values: dict, where: str) -> tuple[str, ...]:
+    """The overrides of a run, or of all; what is ours to set is refused."""
+    overrides = values.get("overrides", [])
+    for override in overrides:
+        key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
+        if key is None or "=" not in override:
+            raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
+        for ours, instead in OURS.items():
+            if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
+                raise UserError(f"{where}: {override} cannot be an override; {instead}")
+        if key.partition(".")[0] == "hydra":
+            raise UserError(f"{where}: {override} cannot be an override; it says where hydra writes")
+    return tuple(overrides)
 
 
 def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> None:
