@@ -44,16 +44,24 @@ def main(argv=None) -> None:
         help="the data folder (default: the repository's)",
     )
     add("--workers", type=int, metavar="N", help="how many processes and threads (default: one a core)")
+    add(
+        "--config",
+        action="store_true",
+        help="also write training configs for a corpus of your own into configs/CORPUS",
+    )
     add("--force", action="store_true", help="redo every stage, but download nothing again")
     arguments = parser.parse_args(argv)
 
     from user_dir.corpora.prepare import prepare
+    from user_dir.corpora.starter_configs import write_configs
     from user_dir.corpora.summary import summary
 
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     corpus = load_corpus(arguments.corpus, arguments.data)
     prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
+    if arguments.config:
+        print(f"training configs: {write_configs(corpus).parent}")
     print(summary(corpus))
 
 

@@ -1,9 +1,11 @@
 import pytest
-from commands import script
+from commands import refused, script
 from tiny import write
 
+from user_dir.config import check_config
 from user_dir.corpora import load_corpus
 from user_dir.corpora.binarise import preprocess, write_dictionary
+from user_dir.corpora.starter_configs import write_configs
 from user_dir.errors import UserError
 
 
@@ -30,7 +32,7 @@ def test_the_binarised_data_equal_the_text(data, raw, folder):
     data = data.rename(data.parent / folder)
     write(raw / "second.de", ["Der\u2028Hund.", "Die\x85Katze\x1c."])
     done = script("prepare", "tiny", "--raw", raw, "--data", data)
-    assert "40 pairs" in done.stdout and "next: python scripts/train.py" in done.stdout
+    assert "40 pairs" in done.stdout and "next: python scripts/prepare.py tiny --config" in done.stdout
 
     from fairseq.data import Dictionary, data_utils
 
@@ -67,3 +69,18 @@ def test_a_mistake_ends_with_one_error_message(data, raw, arguments, complaint):
     assert done.returncode == 1
     assert done.stderr.strip().split("\n")[-1].startswith(complaint)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_two_text_files_and_three_lines_are_a_corpus(data, raw):
+    described = data / "tiny" / "corpus.yaml"
+    splits = "splits: {train: 'train.{language}', valid: {held_out: 4}}"
+    described.write_text(f"title: ours\nlanguages: [de, en]\n{splits}\n")
+    done = script("prepare", "tiny", "--raw", raw, "--data", data, check=False)
+    refused(done, "too small for a vocabulary of 32000", "--vocab-size")
+    script("prepare", "tiny", "--raw", raw, "--data", data, "--vocab-size", "60")
+    corpus = load_corpus("tiny", data).require_prepared()
+    assert corpus.test_sets == {}
+    assert not list(corpus.bin.glob("test*"))
+    for path in write_configs(corpus, data.parent).parent.glob("*m*x*.yaml"):
+        assert check_config(path, [], data.parent)["task"]["data"] == "data/tiny/bin"

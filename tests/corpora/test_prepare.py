@@ -76,7 +76,7 @@ def test_all_stages_run(data, raw, binarised):
         "big_test (test)",
         "odd_test (test1)",
         "60 pieces",
-        "next: python scripts/train.py",
+        f"next: python scripts/prepare.py tiny --config --data {data}",
     ):
         assert expected in told
 

@@ -28,6 +28,14 @@ def read_dictionary(folder: Path, language: str) -> Dictionary:
         raise UserError(f"{path} is not a fairseq dictionary ({one_line(error)}); {REMEDY}") from None
 
 
+def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side: str) -> np.ndarray:
+    """The length of each sentence of a side, in tokens with ``</s>``, of data that were checked."""
+    content = (folder / f"{subset}.{'-'.join(languages)}.{side}.idx").read_bytes()
+    start = len(MAGIC) + struct.calcsize(HEADER)
+    _, _, count = struct.unpack(HEADER, content[len(MAGIC) : start])
+    return np.frombuffer(content, np.int32, count, start).astype(np.int64)
+
+
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
     """Raise UserError unless both sides of a subset exist, are complete and match their dictionaries.
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 from pathlib import Path
 
-from .corpus import Corpus
+import yaml
+
+from .corpus import DATA, ROOT, Corpus
 from .stamps import read_stamp
 
 
@@ -28,17 +31,27 @@ def summary(corpus: Corpus) -> str:
         f"  raw text    {_short(corpus.folder / 'text')}",
         f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.spm_model)}",
         f"  binarised   {_short(corpus.bin)}",
-        f"next: python scripts/train.py {_config(corpus)}",
+        f"next: {_next_command(corpus)}",
     ]
     return "\n".join(rows)
 
 
-def _config(corpus: Corpus) -> str:
-    root = Path(__file__).resolve().parents[2]
-    existing = sorted(root.glob(f"configs/{glob.escape(corpus.name)}*/alpha_entmax.yaml"))
-    if existing:
-        return str(existing[0].relative_to(root))
-    return f"configs/{corpus.name}/alpha_entmax.yaml, written like those in configs"
+def _next_command(corpus: Corpus) -> str:
+    """The command that trains on the corpus or, where it has no configs, the one that writes some."""
+    configs = [
+        *ROOT.glob(f"configs/{glob.escape(corpus.name)}/alpha_entmax.yaml"),
+        *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*/alpha_entmax.yaml")),
+    ]
+    if not configs:
+        words = [_short(ROOT / "scripts" / "prepare.py"), corpus.name, "--config"]
+        if corpus.folder.parent != DATA:
+            words += ["--data", _short(corpus.folder.parent)]
+    else:
+        words = [_short(ROOT / "scripts" / "train.py"), _short(configs[0])]
+        named = yaml.safe_load(configs[0].with_name("base.yaml").read_text(encoding="utf-8"))["task"]["data"]
+        if ROOT / named != corpus.bin:
+            words.append(f"task.data='{corpus.bin}'")
+    return shlex.join(["python", *words])
 
 
 def _short(path: Path) -> str:

@@ -136,7 +136,7 @@ def _overrides(values: dict, where: str) -> tuple[str, ...]:
             if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
                 raise UserError(f"{where}: {override} cannot be an override; {instead}")
         if key.partition(".")[0] == "hydra":
-            raise UserError(f"{where}: {override} cannot be an override; it says where hydra writes")
+            raise UserError(f"{where}: {override} cannot be an override; it configures hydra itself")
     return tuple(overrides)
 
 

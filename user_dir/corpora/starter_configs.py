@@ -1,0 +1,225 @@
+"""Training configs for a corpus that has none, sized by its training text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from ..errors import UserError
+from ..io import write_text
+from .binarised import sentence_lengths
+from .corpus import ROOT, Corpus
+from .description import UNSPACED
+
+VARIANTS = {
+    "softmax": ("softmax", "softmax, the baseline"),
+    "entmax15": ("entmax15", "1.5-entmax in every head"),
+    "alpha_entmax": ("entmax", "a learned α per head"),
+}
+SMALL, LARGE = 100_000, 1_000_000  # training pairs from which on a larger model is worth its time
+FULL = 0.85  # the share of a batch that is no padding, on Multi30k and IWSLT
+PER_VALIDATION = 50  # updates at least
+
+
+@dataclass(frozen=True)
+class Size:
+    """Settings that follow from the number of training pairs; each is only where a search would begin."""
+
+    model: str
+    dropout: float
+    max_tokens: int
+    lr: float
+    epochs: int  # at most: early stopping ends most runs before
+
+    @classmethod
+    def of(cls, pairs: int) -> Size:
+        """By the recipes of Multi30k (experiments/tuning.yaml), IWSLT and WMT in configs/."""
+        if pairs < SMALL:
+            return cls("adaptively_sparse_transformer_tiny", 0.1, 2048, 0.003, 30)
+        if pairs < LARGE:
+            return cls("adaptively_sparse_transformer", 0.3, 8192, 0.0007, 60)
+        return cls("adaptively_sparse_transformer", 0.1, 8192, 0.0007, 20)
+
+
+def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
+    """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml``; returns the last.
+
+    Args:
+        corpus: prepared.
+        root: the folder that paths in configs start from.
+
+    Raises:
+        UserError: one of them is there already: nobody's settings are overwritten.
+    """
+    folder = root / "configs" / corpus.name
+    for name in ("base", *VARIANTS):
+        if (folder / f"{name}.yaml").exists():
+            raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
+    source, target = corpus.languages
+    title = f"{corpus.name}, {source} to {target}"
+    size, updates = _size(corpus)
+    write_text(folder / "base.yaml", _base(corpus, root, size, updates))
+    for variant, (normalizer, described) in VARIANTS.items():
+        write_text(
+            folder / f"{variant}.yaml", _variant(corpus.name, variant, normalizer, described, title, size)
+        )
+    return folder / "alpha_entmax.yaml"
+
+
+def _size(corpus: Corpus) -> tuple[Size, int]:
+    """The settings, and how many updates an epoch has by them."""
+    sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
+    longer = np.maximum(*sides)  # what fairseq fills batches by
+    size = Size.of(len(longer))
+    return size, max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
+
+
+def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
+    data = corpus.bin.relative_to(root) if corpus.bin.is_relative_to(root) else corpus.bin
+    updates = min(max(size.epochs * per_epoch, 1000), 100_000)
+    every = max(1, math.ceil(PER_VALIDATION / per_epoch))
+    intervals = ""
+    if every > 1:
+        intervals = f"  {{key}}: {every}  # epochs: one has only about {per_epoch} updates\n"
+    source, target = corpus.languages
+    return BASE.format(
+        name=corpus.name,
+        data=_scalar(str(data)),
+        source=_scalar(source),
+        target=_scalar(target),
+        bleu=validation_bleu(corpus),
+        model=size.model,
+        dropout=size.dropout,
+        warmup=min(4000, updates // 4),
+        max_tokens=size.max_tokens,
+        validate_interval=intervals.format(key="validate_interval"),
+        updates=updates,
+        epochs=round(updates / per_epoch),
+        per_epoch=per_epoch,
+        lr=size.lr,
+        save_interval=intervals.format(key="save_interval"),
+    )
+
+
+def validation_bleu(corpus: Corpus) -> str:
+    """The lines of a config's section ``task`` by which fairseq scores validation as suits the corpus.
+
+    fairseq always takes sacrebleu's tokenizer 13a, which cannot part words that are written without spaces:
+    for such a language, tokens of the release are scored, or else sentencepiece's pieces.
+    """
+    target = corpus.languages[1]
+    lines = ["eval_bleu: true", 'eval_bleu_args: \'{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}\'']
+    if corpus.description.tokenised and target not in UNSPACED:
+        lines.append("eval_bleu_remove_bpe: sentencepiece")
+        lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target}"}}\'']
+    elif corpus.description.tokenised:
+        lines += [
+            "eval_bleu_remove_bpe: sentencepiece",
+            "eval_tokenized_bleu: true  # on tokens of the release",
+        ]
+    elif target in UNSPACED:
+        lines.append("eval_tokenized_bleu: true  # on sentencepiece's pieces: no spaces part the words")
+    else:
+        lines.append("eval_bleu_remove_bpe: sentencepiece")
+    return "".join(f"  {line}\n" for line in lines)
+
+
+def _variant(name: str, variant: str, normalizer: str, described: str, title: str, size: Size) -> str:
+    alpha = ""
+    if normalizer == "entmax":
+        alpha = "  alpha_log: ${checkpoint.save_dir}/alpha.jsonl\n  alpha_log_interval: 100\n"
+    model = "The tiny model" if size.model.endswith("tiny") else "Transformer-base"
+    return VARIANT.format(
+        name=name,
+        variant=variant,
+        about=f"{model} on {title}, with {described}.",
+        normalizer=normalizer,
+        alpha=alpha,
+        save_dir=_scalar(f"checkpoints/{name}/{variant}"),
+    )
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML, in quotes where it needs them: the language ``no`` would be false."""
+    return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").strip()
+
+
+BASE = """\
+# python scripts/train.py configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
+#
+# What these three share; each names this file in its defaults. Written by prepare.py --config for the size of
+# the training text: a place to start. Dropout and learning rate are worth a search on validation.
+
+common:
+  seed: 1
+  log_interval: 100
+
+task:
+  _name: translation
+  data: {data}
+  source_lang: {source}
+  target_lang: {target}
+  # BLEU of greedy translations. Off: task.eval_bleu=false, and checkpoint_best.pt by the loss (below)
+{bleu}
+model:
+  _name: {model}
+  dropout: {dropout}
+  share_all_embeddings: true
+  encoder_normalize_before: true  # pre-norm, as in the paper
+  decoder_normalize_before: true
+
+criterion:
+  _name: label_smoothed_cross_entropy
+  label_smoothing: 0.1
+
+optimizer:
+  _name: adam
+  adam_betas: (0.9, 0.98)
+  adam_eps: 1e-9
+
+lr_scheduler:
+  _name: inverse_sqrt
+  warmup_updates: {warmup}
+  warmup_init_lr: 1e-7
+
+dataset:
+  max_tokens: {max_tokens}
+  required_batch_size_multiple: 1  # at its default of 8, fairseq leaves out what does not fill the last batch
+{validate_interval}
+optimization:
+  max_update: {updates}  # at most: about {epochs} epochs of {per_epoch} updates
+  lr: [{lr}]
+
+checkpoint:
+  keep_last_epochs: 5  # to average
+  # checkpoint_best.pt is the best by BLEU. By the loss: checkpoint.best_checkpoint_metric=loss
+  # checkpoint.maximize_best_checkpoint_metric=false
+  best_checkpoint_metric: bleu
+  maximize_best_checkpoint_metric: true
+  patience: 5  # early stopping after so many validations without a better BLEU. Off: checkpoint.patience=-1
+{save_interval}
+hydra:
+  run:
+    dir: ${{checkpoint.save_dir}}  # hydra's log file goes there
+  job:
+    chdir: false
+  output_subdir: null
+"""
+
+VARIANT = """\
+# python scripts/train.py configs/{name}/{variant}.yaml
+#
+# {about}
+
+defaults: [_self_, base]
+
+model:
+  attention_normalizer: {normalizer}
+{alpha}
+checkpoint:
+  save_dir: {save_dir}
+"""
