@@ -1,1 +1,44 @@
-"""Analysis of attention heads: captured attention, statistics, figures and reports."""
+"""Analysis of attention heads: captured attention, statistics, figures and reports.
+
+From a checkpoint to all of them::
+
+    from user_dir.analysis import analyse, figures, head_map, write_report
+
+    model = analyse("checkpoints/toy/alpha_entmax/average.pt")  # writes statistics and maps beside it
+    model.statistics["heads"]                                   # a row for each head
+    figures([model])["density_histograms"]                      # matplotlib's Figure
+    head_map(model, ("encoder_self", 0, 2), sentence=3)
+    write_report([model], "heads.html")                         # one page that needs no network
+
+``read_model`` reads again what ``analyse`` or ``head_stats.py`` wrote; docs/analysis.md defines every column.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .maps import Maps
+    from .report import write_report
+    from .sources import ModelAnalysis, read_model
+    from .whole_analysis import analyse, figures, head_map
+
+__all__ = ["Maps", "ModelAnalysis", "analyse", "figures", "head_map", "read_model", "write_report"]
+
+# Loaded when asked for: what reads files needs neither torch nor matplotlib.
+_HOMES = {
+    "Maps": "maps",
+    "ModelAnalysis": "sources",
+    "analyse": "whole_analysis",
+    "figures": "whole_analysis",
+    "head_map": "whole_analysis",
+    "read_model": "sources",
+    "write_report": "report",
+}
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,0 +1,140 @@
+"""The analysis of a checkpoint in three calls: its statistics, its figures, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..io import packed_or_plain
+from .maps import Maps
+from .sources import ModelAnalysis, check_same_split, read_statistics, result_file
+from .trajectories import read_trajectories
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..corpora import Corpus
+
+
+def analyse(
+    checkpoint: str | Path,
+    corpus: Corpus | str | None = None,
+    subset: str = "valid",
+    *,
+    name: str | None = None,
+    data: Path | None = None,
+    sentences: int | None = None,
+    map_sentences: int = 50,
+    output: str | Path | None = None,
+    cpu: bool = False,
+) -> ModelAnalysis:
+    """Run a model over a split, with teacher forcing, and measure what each of its heads attends to.
+
+    Writes what ``head_stats.py`` writes: ``NAME.SUBSET.heads.json``, the same as CSV, and the attention maps
+    of the first sentences, ``NAME.SUBSET.attention.npz``. ``alpha.jsonl`` beside the checkpoint is read, too.
+
+    Args:
+        checkpoint: of our model, or of fairseq's stock transformer (α = 1 in all heads).
+        corpus: a prepared corpus, or the name of one; None takes the one that the checkpoint names.
+        subset: the split: ``valid``, ``train`` or a test set's name.
+        name: of the model in figures and reports; None takes its folder and file.
+        data: folder of the corpora; None for the repository's.
+        sentences: only the first so many of the split; None for all.
+        map_sentences: keep the attention maps of the first so many.
+        output: folder for the results; None for the checkpoint's.
+        cpu: even if there is a GPU.
+
+    Returns:
+        ``statistics["heads"]`` has a row for each attention type, layer and head, ``statistics["measures"]``
+        the definition of each column; ``trajectories`` is None without an α log.
+
+    Raises:
+        UserError: the checkpoint, the corpus or the split is missing or broken, or they do not fit.
+
+    Example::
+
+        from user_dir.analysis import analyse, figures, write_report
+
+        model = analyse("checkpoints/toy/alpha_entmax/average.pt")
+        densest = max(model.statistics["heads"], key=lambda head: head["density"])
+        figures([model])["density_histograms"].savefig("density.pdf")
+        write_report([model], "heads.html")
+    """
+    from ..checkpoints import load_checkpoint
+    from ..translation.loading import corpus_of
+    from .results import write_statistics
+    from .split import open_split
+
+    checkpoint = Path(checkpoint)
+    if corpus is None:
+        corpus = corpus_of(load_checkpoint(checkpoint), checkpoint, data=data)
+    split = open_split(checkpoint, corpus, subset, data=data, sentences=sentences, cpu=cpu)
+    beside = checkpoint if output is None else Path(output) / checkpoint.name
+    statistics = result_file(beside, split.name, "heads.json")
+    maps = result_file(beside, split.name, "attention.npz")
+    write_statistics(split, statistics, maps=maps, map_sentences=map_sentences)
+    log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))
+    return ModelAnalysis(
+        name or f"{checkpoint.absolute().parent.name}/{checkpoint.stem}",
+        read_statistics(statistics),
+        read_trajectories(log) if log.is_file() else None,
+        Maps(maps),
+    )
+
+
+def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
+    """Draw the figures of what the heads learned, those of the paper among them, of models side by side.
+
+    Args:
+        models: over one split of one corpus, with names that differ.
+        width: of each figure, in inches; None for what its panels need.
+
+    Returns:
+        ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, of each model
+        with an α log, ``alpha_trajectories``, with the model's place if there are several.
+
+    Raises:
+        UserError: the models are of different splits.
+    """
+    from . import plots
+
+    models = list(models)
+    check_same_split([replace(model, maps=None) for model in models])
+    statistics = {model.name: model.statistics for model in models}
+    alphas = {name: plots.alphas_of_heads(each) for name, each in statistics.items()}
+    drawn = {
+        "alpha_histograms": plots.alpha_histograms(alphas, width),
+        "density_histograms": plots.density_histograms(statistics, width),
+        "sorted_densities": plots.sorted_densities(statistics, width),
+        "diversity": plots.diversity(statistics, width),
+    }
+    for number, model in enumerate(models):
+        if model.trajectories is not None:
+            suffix = f"_{number}" if len(models) > 1 else ""
+            drawn[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(model.trajectories, width)
+    return drawn
+
+
+def head_map(model: ModelAnalysis, head: tuple[str, int, int], sentence: int = 0) -> Figure:
+    """Draw what one head attends to in one sentence: a row for each query, a column for each key.
+
+    Args:
+        model: with attention maps.
+        head: attention type, layer and head, both counted from 0: ``("encoder_self", 2, 0)``.
+        sentence: its place in the split, from 0.
+
+    Raises:
+        UserError: the model has no such head, or its maps no such sentence.
+    """
+    from ..attention_types import TITLES
+    from .plots_maps import head_maps
+
+    attention_type, layer, number = head
+    maps = model.maps[sentence]
+    title = f"{TITLES[attention_type]}\nlayer {layer}, head {number}"
+    if attention_type in model.maps.alphas:
+        title += f", α = {model.maps.alphas[attention_type][layer, number]:.2f}"
+    weights = maps.head(attention_type, layer, number)
+    return head_maps([(title, weights, maps.queries(attention_type), maps.keys(attention_type))])
