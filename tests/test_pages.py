@@ -10,12 +10,14 @@ import bz2
 import importlib
 import json
 import re
+import shlex
 import statistics
 import unicodedata
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from fairseq import options
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -184,3 +186,27 @@ def test_the_speeds_of_the_readme_are_those_of_the_benchmarks(system):
     benchmarks = rows((ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"))
     (measured,) = [each for each in benchmarks if each[0] == f"ours, {system}" and len(each) == 7]
     assert row[4:] == [measured[3], measured[6]]
+
+
+def fairseq_commands(text: str) -> dict[str, list[str]]:
+    """The fairseq commands of a page's code blocks: the last part of the name, and the words after it."""
+    blocks = [re.sub(r"\\\n", " ", block[0]) for block in FENCE.finditer(text)]
+    found = re.findall(r"\bfairseq-([a-z]+) (data/.*)", "\n".join(blocks))
+    return {name: shlex.split(words, comments=True) for name, words in found}
+
+
+def test_fairseq_takes_the_flags_of_the_readme():
+    parsers = {
+        "train": options.get_training_parser,
+        "generate": options.get_generation_parser,
+        "interactive": options.get_interactive_generation_parser,
+    }
+    found = fairseq_commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found.keys() == parsers.keys()
+    for name, words in found.items():
+        words[words.index("user_dir")] = str(ROOT / "user_dir")
+        args = options.parse_args_and_arch(parsers[name](), input_args=words)
+        assert args.data == "data/multi30k/bin"
+        assert name != "train" or args.arch == "adaptively_sparse_transformer_tiny"
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(parsers["train"](), input_args=[*found["train"], "--no-such-flag"])
