@@ -64,7 +64,7 @@ def test_rows_tables_and_verdicts(small):
     reached = {verdict["aim"]: verdict["reached"] for verdict in found}
     assert not reached["training time / SDPA memory-efficient, n = 32"]
     assert reached["training time per token / stock fairseq, base model"]
-    assert reached["error of the gradient of α, relative"]
+    assert reached["relative error of the gradient of α"]
     assert verdict_table(found).count("| no ") == 2
 
 
