@@ -59,7 +59,7 @@ def test_all_raw_files_of_the_corpora_have_a_url():
         ("[de, en]", f"[de, {'x' * 51}]", "line 2: languages is"),
         ("[de, en]", "[de, zh-tw]", "line 2: languages is"),
         ("  valid:", "  validation:", "line 3: splits has train, validation"),
-        ("big_test", "test1", "line 3: splits: 'test1' is reserved: fairseq's names"),
+        ("big_test", "test1", "line 3: splits: 'test1' is reserved: test, test1"),
         ("big_test", "2016", "line 3: splits: the name 2016 is not a text"),
         ("citation: none", "title: again", "line 10: 'title' is a duplicate of line 1"),
         ("citation: none", "character_coverage: 2", "character_coverage is 2"),

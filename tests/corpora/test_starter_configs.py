@@ -53,8 +53,8 @@ def test_each_variant_passes_the_checks(tmp_path):
 
 def test_data_elsewhere_are_named_by_their_whole_path(tmp_path):
     corpus = prepared(tmp_path / "elsewhere")
-    path = write_configs(corpus, tmp_path)
-    assert check_config(path, [], tmp_path)["task"]["data"] == str(corpus.bin)
+    root = tmp_path / "repository"
+    assert check_config(write_configs(corpus, root), [], root)["task"]["data"] == str(corpus.bin)
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def _next_command(corpus: Corpus) -> str:
         *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*/alpha_entmax.yaml")),
     ]
     if not configs:
-        words = [_short(ROOT / "scripts" / "prepare.py"), corpus.name, "--config"]
+        words = [_short(ROOT / "scripts/prepare.py"), corpus.name, "--config"]
         if corpus.folder.parent != DATA:
             words += ["--data", _short(corpus.folder.parent)]
     else:
-        words = [_short(ROOT / "scripts" / "train.py"), _short(configs[0])]
+        words = [_short(ROOT / "scripts/train.py"), _short(configs[0])]
         named = yaml.safe_load(configs[0].with_name("base.yaml").read_text(encoding="utf-8"))["task"]["data"]
         if ROOT / named != corpus.bin:
             words.append(f"task.data='{corpus.bin}'")
