@@ -40,34 +40,21 @@ def main(argv=None) -> None:
         )
 
     from user_dir.analysis import plots
-    from user_dir.analysis.sources import (
-        ModelAnalysis,
-        check_same_model,
-        check_same_split,
-        model_names,
-        read_statistics,
-    )
+    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
     from user_dir.analysis.trajectories import read_trajectories
+    from user_dir.analysis.whole_analysis import figures
 
     names = model_names(args.statistics, args.name)
-    models = {name: read_statistics(path) for name, path in zip(names, args.statistics)}
-    check_same_split([ModelAnalysis(name, statistics) for name, statistics in models.items()])
-    logs = [read_trajectories(log) for log in args.alpha_log or []]
-    for name, log in zip(names, logs):
-        check_same_model(ModelAnalysis(name, models[name], log))
-    figures = {
-        "alpha_histograms": plots.alpha_histograms(
-            {name: plots.alphas_of_heads(statistics) for name, statistics in models.items()}, args.width
-        ),
-        "density_histograms": plots.density_histograms(models, args.width),
-        "sorted_densities": plots.sorted_densities(models, args.width),
-        "diversity": plots.diversity(models, args.width),
-    }
-    for number, log in enumerate(logs):
-        suffix = f"_{number}" if len(names) > 1 else ""
-        figures[f"alpha_trajectories{suffix}"] = plots.alpha_trajectories(log, args.width)
-    paths = [args.output / f"{stem}.{args.format}" for stem in figures]
-    for path, figure in zip(paths, figures.values()):
+    logs = [read_trajectories(log) for log in args.alpha_log or []] or [None] * len(names)
+    models = [
+        ModelAnalysis(name, read_statistics(path), log)
+        for name, path, log in zip(names, args.statistics, logs)
+    ]
+    for model in models:
+        check_same_model(model)
+    drawn = figures(models, args.width)
+    paths = [args.output / f"{stem}.{args.format}" for stem in drawn]
+    for path, figure in zip(paths, drawn.values()):
         plots.save(figure, path)
     print("\n".join(map(str, paths)))
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import positive
+from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
 
@@ -38,16 +38,16 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate")
     parser.add_argument(
         "--path",
-        type=Path,
+        type=file_path,
         action="append",
         required=True,
         metavar="CHECKPOINT",
         help="checkpoint to translate with; several make an ensemble",
     )
-    parser.add_argument("--input", type=Path, metavar="FILE", help="a sentence a line (default: stdin)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: stdout")
-    parser.add_argument("--corpus", help="a prepared corpus (default: the one that the checkpoint names)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data/)")
+    parser.add_argument("--input", type=file_path, metavar="FILE", help="a sentence a line (default: stdin)")
+    parser.add_argument("--output", type=file_path, metavar="FILE", help="default: stdout")
+    parser.add_argument("--corpus", type=plain_name, help="default: the one that the checkpoint names")
+    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
     parser.add_argument("--beam", type=positive, default=5, metavar="N", help="beam size (default: 5)")
     parser.add_argument(
         "--lenpen",
@@ -66,7 +66,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
     )
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="also write the head report")
+    parser.add_argument("--report", type=file_path, metavar="FILE.html", help="also write the head report")
     parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args(argv)
     if args.sentences and args.input:
@@ -140,10 +140,14 @@ def main(argv=None) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
-    from user_dir.io import written_beside
+    from user_dir.io import check_output, written_beside
     from user_dir.translation.translator import open_translator
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    for path in filter(None, (args.output, args.report)):
+        check_output(path)
+    if not sys.stdout.isatty():
+        sys.stdout.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
     translator = open_translator(
         args.path,
         args.corpus,
@@ -176,4 +180,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)
