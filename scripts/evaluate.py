@@ -42,6 +42,16 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("--lenpen", type=float, default=1.0, help="length penalty")
     parser.add_argument("--max-tokens", type=positive, default=4096, help="tokens in a batch")
     parser.add_argument("--tokenize", metavar="NAME", help="sacrebleu's tokenizer, if not its own choice")
+    parser.add_argument(
+        "--skip-long",
+        action="store_true",
+        help="leave out sentences that are longer than the model takes, and list them",
+    )
+    parser.add_argument(
+        "--truncate-source",
+        action="store_true",
+        help="cut sources that are longer than the model takes, and list them",
+    )
     return parser.parse_args(argv)
 
 
@@ -51,6 +61,7 @@ def main(argv=None) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.corpora import load_corpus
+    from user_dir.guards.long_sentences import first_few
     from user_dir.io import check_output
     from user_dir.translation.evaluation import evaluate
 
@@ -67,10 +78,16 @@ def main(argv=None) -> None:
         length_penalty=args.lenpen,
         max_tokens=args.max_tokens,
         tokenize=args.tokenize,
+        skip_long=args.skip_long,
+        truncate_source=args.truncate_source,
     )
     for evaluation in evaluations:
         scores = evaluation.scores
         print(f"{scores['test_set']}  {scores['direction']}  {scores['sentences']} sentences")
+        for key, told in (("left_out_lines", "left out"), ("truncated_lines", "cut")):
+            if scores.get(key):
+                shown = first_few([line - 1 for line in scores[key]])
+                print(f"  {told}, as longer than the model takes: {len(scores[key])} ({shown})")
         print(f"  references: {scores['references']}")
         print(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
         print(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")

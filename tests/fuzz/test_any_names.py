@@ -479,7 +479,8 @@ def without_model(monkeypatch):
         "translation_direction": ("de", "en"),
         "read_dictionary": range(64),
         "load_model": (None, None),
-        "load_split": None,
+        "_fit": ([], []),
+        "_length_flags": [],
         "translate_split": translated,
     }
     for name, value in pretended.items():

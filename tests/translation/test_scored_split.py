@@ -73,3 +73,14 @@ def test_bleu_of_the_first_sentences_equals_sacrebleu(tmp_path):
 def test_every_sentence_must_be_translated(tmp_path):
     with pytest.raises(UserError, match="2 translations for the 3 sentences of test"):
         scored(tmp_path).scores(NATURAL[:2])
+
+
+@pytest.mark.parametrize("settings", [[], [TOKENISED]])
+def test_sentences_left_out_are_not_scored(tmp_path, settings):
+    split = scored(tmp_path, *settings)
+    lines = TOKENS if settings else NATURAL
+    scores = split.scores([lines[0], lines[2]], {1})
+    assert scores["bleu"] == scores["chrf"] == scores["tokenized_bleu"] == 100.0
+    assert split.scores([lines[0], lines[2]], {0})["bleu"] < 100
+    with pytest.raises(UserError, match="3 translations for the 3 sentences"):
+        split.scores(lines, {1})

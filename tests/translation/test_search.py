@@ -11,6 +11,7 @@ from tiny_splits import dictionary, translation_task
 
 from user_dir.analysis.capture import masked_heads
 from user_dir.errors import UserError
+from user_dir.translation.loading import too_long
 from user_dir.translation.search import translate_split
 
 LENGTHS = [4, 1, 7, 4, 2, 9, 1, 5, 4]
@@ -58,9 +59,23 @@ def test_only_the_first_sentences():
     assert first.texts == whole.texts[:4]
 
 
+def test_sentences_left_out_are_not_translated():
+    model = build("--max-target-positions 12 --max-source-positions 7").float().eval()
+    task = translation_task(PAIRS)
+    long = too_long(task.dataset("test"), model)
+    assert long == [2, 5] and too_long(task.dataset("test"), model, 5) == [2]
+    found = translate_split(model, task, "test", beam=1, max_tokens=8, left_out=long)
+    assert sorted(each.number for each in found.translations) == [0, 1, 3, 4, 6, 7, 8]
+    with pytest.raises(UserError, match="every sentence of test is longer"):
+        translate_split(model, task, "test", left_out=range(len(PAIRS)))
+
+
 def test_a_sentence_too_long_is_named():
     model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
     with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model allows 9"):
         translate_split(model, translation_task(PAIRS), "test")
+    shorter = build("--max-target-positions 12 --max-source-positions 7").float().eval()
+    with pytest.raises(UserError, match="lines 3 and 6 of test have up to 10 source tokens, but the model"):
+        translate_split(shorter, translation_task(PAIRS), "test")
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 6 of test, which has 10"):
         translate_split(model, translation_task(PAIRS), "test", max_tokens=8)

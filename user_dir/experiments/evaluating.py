@@ -63,7 +63,7 @@ def loss(job: Job, descriptors: tuple[int, ...]) -> None:
     command = [sys.executable, "-W", "ignore::UserWarning", "-m", "fairseq_cli.validate", str(job.corpus.bin)]
     command += ["--user-dir", str(PLUGIN), "--path", str(job.average)]
     command += ["--task", "translation", "--valid-subset", "valid"]
-    command += ["--max-tokens", "4096", "--required-batch-size-multiple", "1", "--log-format", "json"]
+    command += ["--max-tokens", "4096", "--log-format", "json"]
     run_child("fairseq-validate", command, log, descriptors)
 
 

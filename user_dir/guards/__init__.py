@@ -21,6 +21,7 @@ def install() -> None:
         hostile_checkpoints,
         interrupts,
         last_batches,
+        long_sentences,
         oversized_models,
         patience,
         prefetching,
@@ -44,3 +45,4 @@ def install() -> None:
     update_reports.install()
     last_batches.install()
     resumed_epochs.install()
+    long_sentences.install()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from fairseq.tasks.translation import TranslationConfig
 
 from ..checkpoints import load_checkpoint, model_name
 from ..config import PLUGIN
@@ -14,9 +17,11 @@ from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..errors import UserError
 from ..io import make_folder, within, write_json, write_text
-from .loading import load_model, load_split, translation_direction
+from .loading import check_lengths, load_model, load_split, too_long, translation_direction
 from .scored_split import ScoredSplit
 from .search import check_beam, translate_split
+
+REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to cut long sources"
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ def evaluate(
     length_penalty: float = 1.0,
     max_tokens: int = 4096,
     tokenize: str | None = None,
+    skip_long: bool = False,
+    truncate_source: bool = False,
 ) -> Iterator[Evaluation]:
     """Translate test sets one by one, and score each on detokenised text.
 
@@ -53,6 +60,9 @@ def evaluate(
         length_penalty: fairseq's ``--lenpen``.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
+        skip_long: leave out sentences that are longer than the model takes: they are not scored, their lines
+            among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
+        truncate_source: cut sources that are longer than the model takes; ``truncated_lines`` lists them.
 
     Yields:
         The scores with their sacrebleu signatures. References are sacrebleu's own where the corpus names a
@@ -60,7 +70,8 @@ def evaluate(
         the same translations.
 
     Raises:
-        UserError: checkpoint and corpus do not fit; there is no such test set, or no such tokenizer.
+        UserError: checkpoint and corpus do not fit; there is no such test set, or no such tokenizer; a
+            sentence is longer than the model takes, and neither left out nor cut.
     """
     if os.pathsep in str(checkpoint):
         raise UserError(
@@ -72,25 +83,33 @@ def evaluate(
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
     model, task = load_model(checkpoint, corpus, direction)
-    for split in splits:
-        load_split(task, split.subset)  # so that a broken one is noticed before any is translated
+    # All of them, so that what is wrong with one is noticed before any is translated.
+    fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
     make_folder(output)
-    for split in splits:
+    for split, (left_out, truncated) in zip(splits, fitted):
         found = translate_split(
-            model, task, split.subset, beam=beam, length_penalty=length_penalty, max_tokens=max_tokens
+            model,
+            task,
+            split.subset,
+            beam=beam,
+            length_penalty=length_penalty,
+            max_tokens=max_tokens,
+            left_out=left_out,
         )
         write_text(within(output, output / f"generate-{split.subset}.txt"), found.as_fairseq_writes_it())
         lines = split.lines(found.texts)
-        scores = split.scores(lines)
+        scores = split.scores(lines, left_out)
         if split.tokenised:
-            write_text(within(output, output / f"{split.name}.tok.{split.target}"), _joined(lines))
-        write_text(within(output, output / f"{split.name}.{split.target}"), _joined(split.natural(lines)))
+            path = within(output, output / f"{split.name}.tok.{split.target}")
+            write_text(path, _joined(lines, left_out))
+        path = within(output, output / f"{split.name}.{split.target}")
+        write_text(path, _joined(split.natural(lines), left_out))
         command = ["fairseq-generate", str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint)]
         command += ["--gen-subset", split.subset, "--source-lang", direction[0]]
         command += ["--target-lang", direction[1], "--remove-bpe", "sentencepiece", "--beam", str(beam)]
         command += ["--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
-        # At its default of 8, fairseq leaves out the sentences that do not fill the last batch.
-        command += ["--required-batch-size-multiple", "1"]
+        command += _length_flags(model, left_out, truncated)
+        asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
         scores = {
             "checkpoint": str(checkpoint),
             "model": name,
@@ -98,6 +117,7 @@ def evaluate(
             "test_set": split.name,
             "direction": "-".join(direction),
             "sentences": len(lines),
+            **{key: [number + 1 for number in numbers] for key, (given, numbers) in asked.items() if given},
             "beam": beam,
             "length_penalty": length_penalty,
             "command": shlex.join(command),
@@ -114,5 +134,36 @@ def _split(corpus: Corpus, test_set: str, direction: tuple[str, str], tokenize: 
     return ScoredSplit(corpus, test_set, direction, tokenize)
 
 
-def _joined(lines: list[str]) -> str:
-    return "".join(line + "\n" for line in lines)
+def _fit(
+    model, task, split: ScoredSplit, max_tokens: int, skip_long: bool, truncate_source: bool
+) -> tuple[list[int], list[int]]:
+    """Load a split so that the model takes it; the sentences left out, and those cut, by numbers from 0."""
+    dataset, truncated = load_split(task, split.subset), []
+    limit = model.max_positions()[0]
+    if truncate_source:
+        truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
+        task.cfg.truncate_source, task.cfg.max_source_positions = True, limit
+        task.load_dataset(split.subset)
+        task.cfg.truncate_source = False
+        dataset = task.dataset(split.subset)
+    left_out = too_long(dataset, model) if skip_long else []
+    check_lengths(dataset, split.name, max_tokens, model, left_out=left_out, remedy=REMEDY)
+    return left_out, truncated
+
+
+def _length_flags(model, left_out: list[int], truncated: list[int]) -> list[str]:
+    """The flags by which fairseq-generate leaves out and cuts the same sentences, and takes the others."""
+    flags = ["--skip-invalid-size-inputs-valid-test"] if left_out else []
+    flags += ["--truncate-source"] if truncated else []
+    usual = TranslationConfig.max_source_positions, TranslationConfig.max_target_positions
+    for side, limit, default in zip(("source", "target"), model.max_positions(), usual):
+        if limit > default or (side == "source" and truncated):
+            flags += [f"--max-{side}-positions", str(limit)]
+    return flags
+
+
+def _joined(lines: list[str], left_out: Collection[int]) -> str:
+    """A line for each sentence of the split; those of sentences left out are empty."""
+    rest = iter(lines)
+    count = len(lines) + len(left_out)
+    return "".join(("" if number in left_out else next(rest)) + "\n" for number in range(count))

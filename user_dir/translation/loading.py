@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..corpora.binarised import check_split, read_dictionary
 from ..corpora.corpus import ROOT
 from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
+from ..guards.long_sentences import first_few
 from ..io import shown
 
 
@@ -108,8 +110,30 @@ def load_split(task, subset: str):
     return task.dataset(subset)
 
 
-def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int | None = None) -> np.ndarray:
-    """The length of each sentence pair in tokens, i.e. that of its longer side.
+def too_long(dataset, model, sentences: int | None = None) -> list[int]:
+    """Numbers, from 0, of the sentence pairs with a side that is longer than the model allows.
+
+    Args:
+        dataset: from :func:`load_split`.
+        model: limits the length of either side.
+        sentences: only the first N sentences; None for all.
+    """
+    source, target = model.max_positions()
+    long = (dataset.src_sizes[:sentences] > source) | (dataset.tgt_sizes[:sentences] > target)
+    return np.flatnonzero(long).tolist()
+
+
+def check_lengths(
+    dataset,
+    subset: str,
+    max_tokens: int,
+    model,
+    sentences: int | None = None,
+    *,
+    left_out: Collection[int] = (),
+    remedy: str = "",
+) -> np.ndarray:
+    """The length of each sentence pair in tokens, i.e. that of its longer side; 0 for those left out.
 
     Args:
         dataset: from :func:`load_split`.
@@ -117,6 +141,8 @@ def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int |
         max_tokens: maximum batch size.
         model: limits the length of either side.
         sentences: only the first N sentences; None for all.
+        left_out: numbers of sentences, from 0, that may have any length.
+        remedy: end of the error message about sentences that are too long for the model.
 
     Raises:
         UserError: there are no sentences, or one is longer than the model or ``max_tokens`` allows.
@@ -124,6 +150,9 @@ def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int |
     lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
     if not len(lengths):
         raise UserError(f"the subset {subset} has no sentences")
+    lengths[list(left_out)] = 0
+    if not lengths.any():
+        raise UserError(f"every sentence of {subset} is longer than the model takes")
     longest = int(lengths.argmax())
     if lengths[longest] > max_tokens:
         raise UserError(
@@ -132,10 +161,11 @@ def check_lengths(dataset, subset: str, max_tokens: int, model, sentences: int |
         )
     sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions())
     for side, sizes, limit in sides:
-        longest = int(sizes[: len(lengths)].argmax())
-        if sizes[longest] > limit:
+        long = np.flatnonzero((sizes[: len(lengths)] > limit) & (lengths > 0)).tolist()
+        if long:
+            have = "has" if len(long) == 1 else "have up to"
             raise UserError(
-                f"line {longest + 1} of {subset} has {sizes[longest]} {side} tokens, but the model allows "
-                f"{limit} at most (its --max-{side}-positions)"
+                f"{first_few(long)} of {subset} {have} {sizes[long].max()} {side} tokens, but the model "
+                f"allows {limit} at most (its --max-{side}-positions){remedy}"
             )
     return lengths

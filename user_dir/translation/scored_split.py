@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..corpora import Corpus, normalising
 from ..corpora.readers import read_lines
@@ -63,29 +63,36 @@ class ScoredSplit:
         references = [each[:count] for each in self.references]
         return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
 
-    def scores(self, lines: list[str]) -> dict:
-        """BLEU, chrF and tokenised BLEU of ``lines`` for the whole split, with signatures.
+    def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
+        """BLEU, chrF and tokenised BLEU, with signatures.
+
+        Args:
+            lines: lines of the corpus, one for each sentence of the split that is not left out.
+            left_out: numbers of sentences, from 0, that are not scored.
 
         Raises:
             UserError: the number of lines differs from the number of sentences.
         """
-        if len(lines) != len(self._own):
+        if len(lines) + len(left_out) != len(self._own):
             raise UserError(
                 f"there are {len(lines)} translations for the {len(self._own)} sentences of {self.name}; "
                 f"was {self._corpus.name} prepared again in the meantime?"
             )
-        natural = self.natural(lines)
+        kept = [number for number in range(len(self._own)) if number not in left_out]
+        references = [[each[number] for number in kept] for each in self.references]
         return {
-            **scoring.scores(natural, self.references, self.bleu, self._lower_case),
-            **self._tokenized(lines),
+            **scoring.scores(self.natural(lines), references, self.bleu, self._lower_case),
+            **self._tokenized(lines, kept),
         }
 
-    def _tokenized(self, lines: list[str]) -> dict:
+    def _tokenized(self, lines: list[str], kept: list[int]) -> dict:
         """BLEU on the tokens of the release, or else Moses tokens; empty for unsupported languages."""
         if self.tokenised:
-            references = list(read_lines(self._corpus.text(self.subset, self.target)))
+            release = list(read_lines(self._corpus.text(self.subset, self.target)))
+            references = [release[number] for number in kept]
             return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")
         if self.target in text.UNSPACED:
             return {}
-        both = (text.moses_tokens(each, self.target) for each in (lines, self._own))
+        own = [self._own[number] for number in kept]
+        both = (text.moses_tokens(each, self.target) for each in (lines, own))
         return scoring.tokenized_bleu(*both, self._lower_case, text.moses_name())

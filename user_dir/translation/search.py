@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from fairseq import utils
 from fairseq.data import data_utils
-from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from tqdm import tqdm
 
 from ..errors import UserError
@@ -117,12 +118,13 @@ def translate_split(
     length_penalty: float = 1.0,
     max_tokens: int = 4096,
     sentences: int | None = None,
+    left_out: Collection[int] = (),
     description: str | None = None,
 ) -> TranslatedSplit:
     """Translate a split with a progress bar.
 
-    Batches are those of ``fairseq-generate --max-tokens N --required-batch-size-multiple 1``, so that
-    rounding and hence the hypotheses are identical.
+    Batches are those of ``fairseq-generate --max-tokens N``, so that rounding and hence the hypotheses are
+    identical.
 
     Args:
         model: from :func:`~.loading.load_model`; heads may be masked.
@@ -132,6 +134,7 @@ def translate_split(
         length_penalty: fairseq's ``--lenpen``.
         max_tokens: maximum batch size in tokens of one side, including padding.
         sentences: only the first N sentences of the split; None for all.
+        left_out: numbers of sentences, from 0, that are not translated.
         description: label of the progress bar; None for the name of the split.
 
     Raises:
@@ -140,19 +143,23 @@ def translate_split(
     search = BeamSearch([model], task, beam, length_penalty)
     translations = []
     dataset = load_split(task, subset)
-    count = len(check_lengths(dataset, subset, max_tokens, model, sentences))
-    with tqdm(total=count, desc=description or subset, unit="sentence", disable=None) as progress:
-        for sample in _batches(dataset, count, max_tokens):
+    lengths = check_lengths(dataset, subset, max_tokens, model, sentences, left_out=left_out)
+    numbers = np.delete(np.arange(len(lengths)), list(left_out))
+    with tqdm(total=len(numbers), desc=description or subset, unit="sentence", disable=None) as progress:
+        for sample in _batches(dataset, numbers, max_tokens):
             translations += _translations(task, search.generator, sample, search(sample))
             progress.update(len(sample["id"]))
     return TranslatedSplit(translations, search.seconds)
 
 
-def _batches(dataset, sentences: int, max_tokens: int) -> Iterator[dict]:
-    """The first ``sentences`` of a dataset, in fairseq's batches."""
+def _batches(dataset, numbers: np.ndarray, max_tokens: int) -> Iterator[dict]:
+    """The sentences with these numbers in fairseq's own batches."""
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()
-    for members in dataset.batch_by_size(order[order < sentences], max_tokens=max_tokens):
+    multiple = DatasetConfig.required_batch_size_multiple
+    for members in dataset.batch_by_size(
+        order[np.isin(order, numbers)], max_tokens=max_tokens, required_batch_size_multiple=multiple
+    ):
         yield dataset.collater([dataset[i] for i in members])
 
 

@@ -122,6 +122,11 @@ def _read(file: Path) -> _Read:
         raise UserError(
             f"{file} is not an evaluation written by scripts/evaluate.py: it lacks {', '.join(missing)}"
         )
+    if evaluation.get("left_out_lines"):
+        raise UserError(
+            f"{file} leaves out sentences (--skip-long), which would count as empty translations here; "
+            "evaluate the systems with --truncate-source to compare them"
+        )
     beside = f"{evaluation['test_set']}.{evaluation['direction'].partition('-')[2]}"
     fault = name_fault(beside, longest=255)
     if fault is not None:

@@ -1,0 +1,140 @@
+"""Sentences longer than the model takes, in every command: refused, left out and counted, or cut."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import PLUGIN, fairseq, refused, script, train
+from same_training import same_config
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 30  # of either side; more than half of the sentences fit
+NARROW = ["--max-source-positions", str(LIMIT), "--max-target-positions", str(LIMIT), "--max-update", "2"]
+SKIP = "--skip-invalid-size-inputs-valid-test"
+
+
+def lengths(corpus, subset: str) -> list[tuple[int, int]]:
+    """Tokens of each pair, ``</s>`` included, by the pieces that were binarised."""
+    sides = [(corpus / "text" / "spm" / f"{subset}.{language}").read_text() for language in ("de", "en")]
+    return [tuple(len(line.split()) + 1 for line in pair) for pair in zip(*map(str.splitlines, sides))]
+
+
+def long_lines(corpus, subset: str, source: int = LIMIT, target: int = LIMIT) -> list[int]:
+    pairs = enumerate(lengths(corpus, subset), 1)
+    return [line for line, sizes in pairs if sizes[0] > source or sizes[1] > target]
+
+
+@pytest.fixture(scope="session")
+def narrow(small, once):
+    """A model of few positions, and what its training said."""
+
+    def fill(folder):
+        done = train(small, folder, *NARROW, SKIP)
+        (folder / "output").write_text(done.stdout + done.stderr)
+
+    return once("narrow", fill) / "checkpoint_last.pt"
+
+
+def test_training_counts_what_it_leaves_out(small, narrow):
+    output = (narrow.parent / "output").read_text()
+    for subset, word in (("train", "train"), ("valid", "valid")):
+        long, number = long_lines(small, subset), len(lengths(small, subset))
+        assert 0 < len(long) < number / 2
+        (told,) = {line.split(" | ")[-1] for line in output.splitlines() if f" of {word} ha" in line}
+        assert f"line{'s' * (len(long) > 1)} {long[0]}" in told
+        assert told.endswith(f"left out, {len(long)} of {number}")
+
+
+def test_training_checks_validation_data_first(small, tmp_path):
+    line = long_lines(small, "valid")[0]
+    words = f"{line}", "of valid ha", f"more than {LIMIT} source", SKIP
+    refused(train(small, tmp_path / "a", *NARROW, check=False), *words)
+    assert not list((tmp_path / "a").iterdir())
+    positions = {"max_source_positions": LIMIT, "max_target_positions": LIMIT}
+    config = same_config(small, tmp_path / "b", tmp_path / "b.yaml", model=positions)
+    refused(script("train", config, check=False), *words)
+    assert not list((tmp_path / "b").glob("*.pt"))
+
+
+def test_fairseqs_commands_name_the_lines(small, narrow, tmp_path):
+    data = [small / "bin", *PLUGIN, "--path", narrow]
+    long = long_lines(small, "test")
+    for command, flags in (
+        ("generate", []),
+        ("validate", ["--task", "translation", "--valid-subset", "test", "--max-tokens", "999"]),
+    ):
+        done = fairseq(command, *data, *flags, check=False)
+        refused(done, f" {long[0]}", "of test ha", f"{LIMIT} target", SKIP, "--truncate-source")
+    done = fairseq("generate", *data, SKIP, "--beam", "1")
+    found = sorted(int(line[2:].split("\t")[0]) for line in done.stdout.splitlines() if line[:2] == "H-")
+    assert found == sorted(set(range(len(lengths(small, "test")))) - {line - 1 for line in long})
+    assert f"left out, {len(long)} of {len(lengths(small, 'test'))}" in done.stdout + done.stderr
+    done = fairseq("interactive", *data, stdin="▁der " * 40 + "\n", check=False)
+    refused(done, "a sentence of the input has 41 source tokens")
+    refused(fairseq("generate", *data, SKIP, "--max-tokens", "5", check=False), "of test ha", "--max-tokens")
+
+
+def evaluation(small, narrow, output, *flags, **options):
+    corpus = ["--corpus", "mine", "--data", small.parent, "--output", output]
+    return script("evaluate", "--path", narrow, *corpus, "--beam", "1", *flags, **options)
+
+
+def same_by_generate(scores: dict, output) -> None:
+    """The command that an evaluation names gives the same hypotheses, for the same sentences."""
+    done = fairseq("generate", *scores["command"].split()[1:])
+    for ours, theirs in zip(
+        sorted_hypotheses((output / "generate-test.txt").read_text()), sorted_hypotheses(done.stdout)
+    ):
+        assert ours == theirs
+    assert len(sorted_hypotheses(done.stdout)) == scores["sentences"]
+
+
+def sorted_hypotheses(text: str) -> list[str]:
+    return sorted("\t".join(line.split("\t")[::2]) for line in text.splitlines() if line[:2] == "D-")
+
+
+def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
+    long = long_lines(small, "test")
+    assert 1 < len(long) < 6, "few enough that an error message lists all"
+    done = evaluation(
+        small, narrow, tmp_path / "none", "--test-set", "valid", "--test-set", "exam", check=False
+    )
+    refused(done, "--skip-long", "--truncate-source")
+    assert not (tmp_path / "none").exists()
+
+    output = tmp_path / "skipped"
+    done = evaluation(small, narrow, output, "--skip-long")
+    scores = json.loads((output / "exam.json").read_text())
+    sentences = len(lengths(small, "test"))
+    assert scores["left_out_lines"] == long and scores["sentences"] == sentences - len(long)
+    assert f"left out, as longer than the model takes: {len(long)} (line" in done.stdout
+    lines = (output / "exam.en").read_text().split("\n")
+    assert len(lines) == sentences + 1
+    assert [number for number, line in enumerate(lines[:-1], 1) if number in long and line] == []
+    same_by_generate(scores, output)
+    refused(
+        script(
+            "compare",
+            "--system",
+            "a",
+            output / "exam.json",
+            "--system",
+            "b",
+            output / "exam.json",
+            check=False,
+        ),
+        "--skip-long",
+    )
+
+    output = tmp_path / "cut"
+    done = evaluation(small, narrow, output, "--truncate-source", "--skip-long")
+    scores = json.loads((output / "exam.json").read_text())
+    cut = long_lines(small, "test", target=10**9)
+    assert (
+        scores["truncated_lines"] == cut
+        and f"cut, as longer than the model takes: {len(cut)} (" in done.stdout
+    )
+    assert scores["left_out_lines"] == long_lines(small, "test", source=10**9)
+    same_by_generate(scores, output)

@@ -1,0 +1,120 @@
+"""Sentences longer than the model takes end fairseq in a traceback, or are left out with hardly a word.
+
+In validation and translation fairseq (0.12.2 and later) raises a bare exception, in 0.12.2 as late as at the
+first validation, and its warning about training data names neither the split nor the limit that was exceeded.
+Unnecessary once fairseq names the split, the lines and the remedy before it begins.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+
+import numpy as np
+from fairseq import checkpoint_utils
+from fairseq.data import ConcatDataset, LanguagePairDataset
+from fairseq.tasks.fairseq_task import FairseqTask
+
+from ..errors import UserError, ending_the_run
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 5  # line numbers in a message
+
+
+def first_few(numbers: list[int], noun: str = "line") -> str:
+    """``line 3``, ``lines 3, 8 and 9``, or ``lines 1, 2, 3, 4, 5 and 7 more``.
+
+    Args:
+        numbers: counted from 0; shown as counted from 1.
+        noun: what they are the numbers of.
+    """
+    shown = [str(number + 1) for number in sorted(numbers)[:SHOWN]]
+    more = [f"{len(numbers) - SHOWN:,} more"] if len(numbers) > SHOWN else []
+    *most, last = [*shown, *more]
+    joined = f"{', '.join(most)} and {last}" if most else last
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {joined}"
+
+
+def install() -> None:
+    """Name split, lines, lengths, limit and remedy in one message, and check validation data at the start."""
+    get_batch_iterator = FairseqTask.get_batch_iterator
+    signature = inspect.signature(get_batch_iterator)
+    load_checkpoint = checkpoint_utils.load_checkpoint
+
+    def filter_indices_by_size(
+        self, indices, dataset, max_positions=None, ignore_invalid_inputs=False
+    ) -> np.ndarray:
+        kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
+        if len(left_out):
+            told = _described(self, dataset, left_out, f"more than {_limit(max_positions)}")
+            if not ignore_invalid_inputs:
+                raise UserError(
+                    f"{told}; leave {'it' if len(left_out) == 1 else 'them'} out with "
+                    "--skip-invalid-size-inputs-valid-test, or shorten long sources with --truncate-source "
+                    "(--max-source-positions and --max-target-positions set the limit, up to the model's own)"
+                )
+            if not len(kept):
+                raise UserError(f"{told}, which leaves no sentence")
+            share = f"{len(left_out):,} of {len(left_out) + len(kept):,}"
+            logger.warning("%s: left out, %s", told, share)
+        return kept
+
+    @functools.wraps(get_batch_iterator)
+    def get_fitting_batch_iterator(*args, **kwargs):
+        try:
+            return get_batch_iterator(*args, **kwargs)
+        except AssertionError as error:
+            if "max_tokens" not in str(error):
+                raise
+            given = signature.bind(*args, **kwargs).arguments
+            dataset, most = given["dataset"], given["max_tokens"]
+            long = [i for i in range(len(dataset)) if dataset.num_tokens(i) > most]
+            told = _described(given["self"], dataset, long, f"more than the {most} of a batch")
+            raise UserError(f"{told}; give a larger --max-tokens (in training, --max-tokens-valid)") from None
+
+    @functools.wraps(load_checkpoint)
+    def check_and_load_checkpoint(cfg, trainer, **iterator):
+        settings = trainer.cfg.dataset
+        if not settings.disable_validation:
+            subsets = ["valid"] if settings.combine_valid_subsets else settings.valid_subset.split(",")
+            for subset in subsets:
+                with ending_the_run():
+                    trainer.get_valid_iterator(subset)
+        with ending_the_run():
+            return load_checkpoint(cfg, trainer, **iterator)
+
+    FairseqTask.filter_indices_by_size = filter_indices_by_size
+    FairseqTask.get_batch_iterator = get_fitting_batch_iterator
+    checkpoint_utils.load_checkpoint = check_and_load_checkpoint
+
+
+def _described(task, dataset, long: list[int], limit: str) -> str:
+    """Which sentences are how long."""
+    subset = next((name for name, each in task.datasets.items() if each is dataset), None)
+    sizes = dataset.size(min(long))
+    lengths = str(sizes)
+    if isinstance(sizes, tuple):  # without references, the target's is 0
+        lengths = f"{sizes[0]} source and {sizes[1]} target" if sizes[1] else f"{sizes[0]} source"
+    if subset is None:  # typed in, or given to a model in Python: no number tells which
+        return f"a sentence of the input has {lengths} tokens, {limit}"
+    if len(long) == 1:
+        return f"{first_few(long, _noun(dataset))} of {subset} has {lengths} tokens, {limit}"
+    first = first_few([min(long)], _noun(dataset))
+    return f"{first_few(long, _noun(dataset))} of {subset} have {limit} tokens ({first} has {lengths})"
+
+
+def _noun(dataset) -> str:
+    """What a number in a dataset counts: in one pair of files, their lines."""
+    side = getattr(dataset, "src", None)
+    while side is not None and not isinstance(side, ConcatDataset):
+        side = getattr(side, "dataset", None)
+    return "line" if isinstance(dataset, LanguagePairDataset) and side is None else "sample"
+
+
+def _limit(positions) -> str:
+    if isinstance(positions, (tuple, list)):
+        source, target = positions
+        return f"{source} source or {target} target"
+    return str(positions)
