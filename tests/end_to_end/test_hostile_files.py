@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import io
+import os
 import shutil
 import sys
 from argparse import Namespace
@@ -87,6 +88,7 @@ def ended(command, *words) -> str:
 READERS = {
     "train --restore-file": lambda pt, corpus, new: training(corpus, new, "--restore-file", pt),
     "train --finetune-from-model": lambda pt, corpus, new: training(corpus, new, "--finetune-from-model", pt),
+    "train": lambda pt, corpus, new: training(corpus, new),
     "train, resuming": lambda pt, corpus, new: training(corpus, resumed(pt, new)),
     "generate": lambda pt, corpus, new: (fairseq("generate"), corpus / "bin", "--path", pt),
     "generate --lm-path": lambda pt, corpus, new: (
@@ -131,7 +133,7 @@ def split(checkpoint: Path, corpus: Path) -> list:
     return ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent]
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [name for name in READERS if name != "train"])
 def test_a_checkpoint_that_would_run_code_is_refused_and_runs_nothing(
     reader, hostile, corpus, trained, tmp_path
 ):
@@ -148,7 +150,7 @@ WRONG = {
     "cut": ("cut short", "cut short"),
     "vocabulary": ("does not fit this model", "symbols, but toy is prepared with"),
     "layers": ("does not fit this model", "does not fit this model"),
-    "lm": (None, "not a fairseq translation model"),
+    "lm": ("is a language model, which has no encoder", "not a fairseq translation model"),
     "list": ("not a checkpoint that fairseq wrote", "not a checkpoint that fairseq wrote"),
 }
 
@@ -171,8 +173,8 @@ def test_an_unusable_checkpoint_is_reported(wrong, corpus, trained, tmp_path):
     if wrong == "cut":
         path.write_bytes(path.read_bytes()[:-1000])
     by_fairseq, by_us = WRONG[wrong]
-    if by_fairseq is not None:
-        assert by_fairseq in ended(*READERS["generate"](path, corpus, tmp_path))
+    said = ended(*READERS["generate"](path, corpus, tmp_path))
+    assert by_fairseq in said and (wrong != "lm" or path.name in said)
     readers = ["head_stats", "align", "report", "evaluate"]
     readers += ["average_checkpoints", "dump_alphas"] if wrong in ("nan", "cut", "list") else []
     for reader in readers:
@@ -195,3 +197,39 @@ def test_corrupt_data_is_reported_before_anything_runs(corpus, trained, tmp_path
     (data / "bin" / "dict.de.txt").write_text("garbage\n")
     said = ended(*READERS["evaluate"](checkpoint, data, tmp_path / "new"))
     assert "dict.de.txt is not a fairseq dictionary" in said
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+# What is done to the split that a command reads, or to a dictionary → what is said.
+BREAKS = {
+    "a pipe for the index": ("idx", a_pipe, "is a pipe or a device, not a file"),
+    "tokens cut short": ("bin", lambda path: os.truncate(path, 2), "has 2 bytes, but"),
+    "no dictionary": ("dict", Path.unlink, "there is no dictionary"),
+}
+COMMANDS = {"train": "train", "validate": "valid", "generate": "test", "interactive": None}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_fairseqs_commands_say_which_data_is_broken(broken, corpus, trained, tmp_path):
+    ending, change, message = BREAKS[broken]
+    for command, subset in COMMANDS.items():
+        if subset is None and ending != "dict":
+            continue  # fairseq-interactive reads dictionaries alone
+        data = tmp_path / command
+        shutil.copytree(corpus / "bin", data / "bin")
+        name = "dict.en.txt" if ending == "dict" else f"{subset}.de-en.en.{ending}"
+        change(data / "bin" / name)
+        said = ended(*READERS[command](trained / "checkpoint_last.pt", data, data / "new"))
+        assert message in said and "prepare the corpus again" in said, (command, said)
+        assert not list(data.glob("new/*.pt"))
+
+
+def test_a_language_model_goes_to_its_own_flag(corpus, trained):
+    """A translation model in its place; fairseq would call it without a source."""
+    path = trained / "checkpoint_last.pt"
+    words = [corpus / "bin", "--path", path, "--lm-path", path, "--gen-subset", "valid"]
+    assert "--lm-path must name a language model" in ended(fairseq("generate"), *words)

@@ -1,8 +1,15 @@
-"""Integrity check of fairseq's binarised data: compares the index with the data files."""
+"""Checks of fairseq's binarised data before anything is computed from it.
+
+Files are memory-mapped and read once, in pieces: the index, with 12 bytes per sentence, and the tokens.
+Memory does not grow with the corpus.
+"""
 
 from __future__ import annotations
 
+import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +19,46 @@ from fairseq.data.indexed_dataset import _code_to_dtype
 from ..errors import UserError, one_line
 
 MAGIC = b"MMIDIDX\x00\x00"
-OLDER = b"TNTIDX\x00\x00"  # still read by fairseq, but not checked here
+OTHERS = (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")  # fairseq's other formats, which are not checked
 HEADER = "<QBQ"  # version, type of the tokens, number of sentences
-REMEDY = "prepare the corpus again, with --force"
+PIECE = 1 << 20  # sentences, or tokens, read at a time
+REMEDY = "prepare the corpus again (scripts/prepare.py with --force, or fairseq-preprocess)"
+
+
+def require_file(path: Path, what: str = "") -> None:
+    """Raise a ``UserError``, which says ``what`` is expected, unless ``path`` is a readable file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise UserError(f"there is no {what} {path}; {REMEDY}".replace("  ", " ")) from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; {REMEDY}") from None
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise UserError(f"{path} is {kind}, not a file; {REMEDY}")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; look at its permissions") from None
+
+
+@contextmanager
+def reading_dictionary(path: Path) -> Iterator[None]:
+    """Turn any exception from reading a missing or corrupt dictionary into a ``UserError``."""
+    require_file(path, "dictionary")
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} is not a fairseq dictionary ({one_line(error)}); {REMEDY}") from None
 
 
 def read_dictionary(folder: Path, language: str) -> Dictionary:
     """Read the dictionary of a language; raises UserError if it is missing or corrupt."""
     path = folder / f"dict.{language}.txt"
-    if not path.is_file():
-        raise UserError(f"no dictionary {path}; {REMEDY}")
-    try:
+    with reading_dictionary(path):
         return Dictionary.load(str(path))
-    except Exception as error:  # fairseq may raise any exception
-        raise UserError(f"{path} is not a fairseq dictionary ({one_line(error)}); {REMEDY}") from None
 
 
 def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side: str) -> np.ndarray:
@@ -42,17 +75,12 @@ def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
     Reads every token once. Data in fairseq's older formats is not checked.
     """
     pairs = ["-".join(languages), "-".join(reversed(languages))]
-    prefixes = [folder / f"{subset}.{pair}.{languages[0]}" for pair in pairs]
-    found = [
-        pair for pair, prefix in zip(pairs, prefixes) if prefix.with_name(prefix.name + ".idx").is_file()
-    ]
-    if not found:
-        raise UserError(f"no file {prefixes[0]}.idx; {REMEDY}")
+    prefixes = [f"{subset}.{pair}" for pair in pairs]
+    found = next((each for each in prefixes if (folder / f"{each}.{languages[0]}.idx").exists()), prefixes[0])
     lengths = []
     for language in languages:
         symbols = len(read_dictionary(folder, language))
-        prefix = f"{subset}.{found[0]}.{language}"
-        lengths.append(_check_side(folder / f"{prefix}.idx", folder / f"{prefix}.bin", symbols))
+        lengths.append(check_side(folder / f"{found}.{language}", symbols))
     if None not in lengths and lengths[0] != lengths[1]:
         raise UserError(
             f"{folder} has {lengths[0]} sentences of {subset} in {languages[0]}, but {lengths[1]} in "
@@ -60,32 +88,66 @@ def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
         )
 
 
-def _check_side(index: Path, tokens: Path, symbols: int) -> int | None:
-    """The number of sentences of one side; None for a format that is not checked."""
+def check_side(prefix: Path, symbols: int | None) -> int | None:
+    """Raise a ``UserError`` unless ``prefix.idx`` and ``prefix.bin`` exist, are complete and match.
+
+    Args:
+        prefix: path of the files of one language of a subset, without extension.
+        symbols: size of the dictionary; None for data without one, such as alignments.
+
+    Returns:
+        The number of sentences; None for a format that is not checked.
+    """
+    index, tokens = (prefix.with_name(f"{prefix.name}.{ending}") for ending in ("idx", "bin"))
     for path in (index, tokens):
-        if not path.is_file():
-            raise UserError(f"no file {path}; {REMEDY}")
-    content = index.read_bytes()
-    if content.startswith(OLDER):
-        return None
+        require_file(path)
+    try:
+        return _check_files(index, tokens, symbols)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # from the file system or from mapping
+        raise UserError(f"cannot read {prefix}.idx and .bin: {one_line(error)}; {REMEDY}") from None
+
+
+def _check_files(index: Path, tokens: Path, symbols: int | None) -> int | None:
     start = len(MAGIC) + struct.calcsize(HEADER)
-    if not content.startswith(MAGIC) or len(content) < start:
+    with index.open("rb") as file:
+        header = file.read(start)
+    if header.startswith(OTHERS):
+        return None
+    if not header.startswith(MAGIC) or len(header) < start:
         raise UserError(f"{index} is not an index of binarised data; {REMEDY}")
-    _, code, count = struct.unpack(HEADER, content[len(MAGIC) : start])
+    _, code, count = struct.unpack(HEADER, header[len(MAGIC) :])
     kind = np.dtype(_code_to_dtype.get(code, np.float64))
-    if kind.kind not in "iu" or len(content) != start + 12 * count:
+    if kind.kind not in "iu" or index.stat().st_size != start + 12 * count:
         raise UserError(f"{index} is corrupt or truncated; {REMEDY}")
-    sizes = np.frombuffer(content, np.int32, count, start).astype(np.int64)
-    places = np.frombuffer(content, np.int64, count, start + 4 * count)
-    if (sizes < 1).any() or not np.array_equal(places, (sizes.cumsum() - sizes) * kind.itemsize):
-        raise UserError(f"{index} is corrupt: its sentences are not contiguous; {REMEDY}")
-    expected, size = int(sizes.sum()) * kind.itemsize, tokens.stat().st_size
+    expected, size = _check_index(index, count, start, kind.itemsize, symbols), tokens.stat().st_size
     if size != expected:
         raise UserError(f"{tokens} has {size:,} bytes, but {expected:,} according to its index; {REMEDY}")
-    if size:
+    if symbols is not None and size:
         values = np.memmap(tokens, kind, "r")
-        if values.min() < 0 or values.max() >= symbols:
-            raise UserError(
-                f"{tokens} has the symbol {values.max()}, but its dictionary has {symbols} symbols; {REMEDY}"
-            )
+        for first in range(0, len(values), PIECE):
+            piece = values[first : first + PIECE]
+            if piece.min() < 0 or piece.max() >= symbols:
+                strange = piece.min() if piece.min() < 0 else piece.max()
+                raise UserError(
+                    f"{tokens} has the symbol {strange}, but its dictionary has {symbols} symbols; {REMEDY}"
+                )
     return count
+
+
+def _check_index(index: Path, count: int, start: int, width: int, symbols: int | None) -> int:
+    """Check that each sentence begins where the one before it ends; returns the bytes of all."""
+    if not count:
+        return 0
+    sizes = np.memmap(index, np.int32, "r", start, (count,))
+    places = np.memmap(index, np.int64, "r", start + 4 * count, (count,))
+    least = 0 if symbols is None else 1  # a sentence has its end at least, an alignment may have no link
+    end = 0
+    for first in range(0, count, PIECE):
+        piece = sizes[first : first + PIECE].astype(np.int64)
+        ends = end + piece.cumsum() * width
+        if (piece < least).any() or not np.array_equal(places[first : first + PIECE], ends - piece * width):
+            raise UserError(f"{index} is corrupt: its sentences are not contiguous; {REMEDY}")
+        end = int(ends[-1])
+    return end

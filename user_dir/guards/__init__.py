@@ -16,12 +16,14 @@ def install() -> None:
     fairseq.guarded_by = __name__
 
     from . import (
+        broken_data,
         debug_logging,
         finished_runs,
         hostile_checkpoints,
         interrupts,
         last_batches,
         long_sentences,
+        no_translation_models,
         oversized_models,
         patience,
         prefetching,
@@ -35,6 +37,8 @@ def install() -> None:
     debug_logging.install()
     hostile_checkpoints.install()
     torn_checkpoints.install()  # wraps the reading function of hostile_checkpoints
+    broken_data.install()
+    no_translation_models.install()
     oversized_models.install()
     workers.install()
     finished_runs.install()

@@ -1,0 +1,122 @@
+"""Broken binarised data ends in a traceback of fairseq's, or in none: a pipe in a file's place hangs.
+
+So it is in all versions of fairseq. A symbol beyond the dictionary shows up only when its sentence is read,
+on a GPU as an assertion of CUDA's. Unnecessary once fairseq checks what it opens.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairseq.data import Dictionary, data_utils
+from fairseq.file_io import PathManager
+from fairseq.tasks import translation
+from fairseq.tasks.language_modeling import LanguageModelingTask
+
+from ..corpora.binarised import REMEDY, check_side, reading_dictionary, require_file
+from ..errors import UserError, one_line
+
+
+def install() -> None:
+    """Check dictionaries and binarised data as any of fairseq's tasks loads them."""
+    _check_dictionaries()
+    _check_datasets()
+    _name_missing_languages()
+    _name_missing_splits()
+
+
+def _check_dictionaries() -> None:
+    load = Dictionary.load.__func__
+
+    @functools.wraps(load)
+    def checked(cls, f, *args, **kwargs):
+        if not isinstance(f, str) or PathManager.path_requires_pathmanager(f):
+            return load(cls, f, *args, **kwargs)
+        with reading_dictionary(Path(f)):
+            return load(cls, f, *args, **kwargs)
+
+    Dictionary.load = classmethod(checked)
+
+
+def _check_datasets() -> None:
+    load = data_utils.load_indexed_dataset
+
+    @functools.wraps(load)
+    def checked(path, dictionary=None, dataset_impl=None, combine=False, default="cached"):
+        if not PathManager.path_requires_pathmanager(path):
+            for prefix in _parts(path, combine):
+                if dataset_impl in (None, "raw") and prefix.exists():  # text, which fairseq prefers
+                    require_file(prefix)
+                elif _files(prefix):
+                    check_side(prefix, None if dictionary is None else len(dictionary))
+        return load(path, dictionary, dataset_impl, combine, default)
+
+    data_utils.load_indexed_dataset = checked
+
+
+def _parts(path: str, combine: bool) -> Iterator[Path]:
+    """The prefixes that fairseq reads: all of train, train1, … where it combines them."""
+    prefix, number = Path(path), 0
+    while number == 0 or (combine and _files(prefix)):
+        yield prefix
+        number += 1
+        prefix = Path(f"{path}{number}")
+
+
+def _files(prefix: Path) -> list[Path]:
+    """Those of the two files of binarised data that are there, whatever they are."""
+    files = (prefix.with_name(f"{prefix.name}.{ending}") for ending in ("idx", "bin"))
+    return [file for file in files if file.exists() or file.is_symlink()]
+
+
+def _name_missing_languages() -> None:
+    infer = data_utils.infer_language_pair
+
+    @functools.wraps(infer)
+    def named(path):
+        try:
+            pair = infer(path)
+        except OSError as error:
+            raise UserError(f"cannot read the folder {path} of binarised data: {error.strerror}") from None
+        if None in pair:
+            raise UserError(f"there is no binarised data in {path}; {REMEDY}")
+        return pair
+
+    data_utils.infer_language_pair = named
+
+
+def _name_missing_splits() -> None:
+    load_pair = translation.load_langpair_dataset
+
+    @functools.wraps(load_pair)
+    def load_langpair_dataset(data_path, split, src, src_dict, tgt, *args, **kwargs):
+        for pair in (f"{src}-{tgt}", f"{tgt}-{src}"):
+            prefix = Path(data_path, f"{split}.{pair}.{src}")
+            if not prefix.exists() and _files(prefix):
+                check_side(prefix, len(src_dict))
+        try:
+            return load_pair(data_path, split, src, src_dict, tgt, *args, **kwargs)
+        except FileNotFoundError:
+            raise UserError(f"there is no split {split} of {src}-{tgt} in {data_path}; {REMEDY}") from None
+        except AssertionError as error:  # sides of different lengths
+            raise UserError(
+                f"the split {split} in {data_path} is broken: {one_line(error)}; {REMEDY}"
+            ) from None
+
+    for name, module in list(sys.modules.items()):  # other tasks have imported it
+        if name.startswith("fairseq.") and getattr(module, "load_langpair_dataset", None) is load_pair:
+            module.load_langpair_dataset = load_langpair_dataset
+
+    load_text = LanguageModelingTask.load_dataset
+
+    @functools.wraps(load_text)
+    def load_dataset(self, split, *args, **kwargs):
+        try:
+            return load_text(self, split, *args, **kwargs)
+        except FileNotFoundError as error:
+            raise UserError(f"{one_line(error)}; {REMEDY}") from None
+
+    LanguageModelingTask.load_dataset = load_dataset
