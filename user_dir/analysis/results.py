@@ -1,4 +1,4 @@
-"""The analyses of a split as files: the statistics of its heads, their importance, word alignments."""
+"""Analyses of a split as files: statistics of heads, their importance, word alignments."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def write_statistics(
     Args:
         split: a model over a split, with teacher forcing.
         output: the JSON file.
-        scheme: how pieces make words, of :data:`~.words.SCHEMES`; None detects it.
-        interrogatives: by language, words in the place of our list.
+        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
+        interrogatives: by language, words that replace our list.
         thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
-        maps: also write the attention maps of sentences into this file.
-        map_sentences: of the first so many.
+        maps: also write attention maps to this file.
+        map_sentences: the number of sentences in it, from the first.
 
     Returns:
-        What the JSON has.
+        The content of the JSON file.
     """
     roles = with_thresholds(thresholds)
     pieces = split.pieces(scheme, interrogatives)
@@ -70,7 +70,7 @@ def write_statistics(
 
 
 def heads_as_csv(heads: list[dict]) -> str:
-    """The rows of the heads as CSV, without what is a list; roles are joined by semicolons."""
+    """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
     rows = [
         {name: value for name, value in row.items() if not isinstance(value, list)}
         | {"roles": "; ".join(row["roles"])}
@@ -82,7 +82,7 @@ def heads_as_csv(heads: list[dict]) -> str:
 def statistics_are_current(
     statistics: Path, maps: Path | None, checkpoint: Path, corpus: str, subset: str
 ) -> bool:
-    """Whether statistics (and ``maps``) are there, no older than the checkpoint, and of this split."""
+    """Whether statistics (and ``maps``) exist, are no older than the checkpoint, and are of this split."""
     files = [statistics] if maps is None else [statistics, maps]
     if not all(file.is_file() for file in files):
         return False
@@ -108,21 +108,21 @@ def write_importance(
     random_orders: int = 5,
     bleu_beam: int | None = None,
 ) -> dict:
-    """Write how much each head matters as JSON, and draw what pruning costs.
+    """Write the importance of each head as JSON, and draw the cost of pruning.
 
     Args:
         split: a model over a split, with teacher forcing.
         output: the JSON file.
-        figure: where to draw; None for ``output`` with ``.svg``.
-        points: of each curve of pruning.
-        random_orders: orders of pruning by chance.
-        bleu_beam: beam size to translate with, too, with each head masked in turn; None for no BLEU.
+        figure: file to draw to; None for ``output`` with ``.svg``.
+        points: number of points of each pruning curve.
+        random_orders: number of random pruning orders.
+        bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
 
     Returns:
-        What the JSON has.
+        The content of the JSON file.
 
     Raises:
-        UserError: there is no format of figures by the name of ``figure``.
+        UserError: the name of ``figure`` does not end in a known format.
     """
     figure = figure or output.with_suffix(".svg")
     if figure.suffix.lstrip(".") not in plots.FORMATS:
@@ -155,13 +155,14 @@ def write_alignment(
 
     Args:
         split: a model over a split, with teacher forcing.
-        folder: where to.
-        gold: to score against.
+        folder: the folder to write to.
+        gold: gold links to score against.
         query: of :data:`~.align_split.QUERIES`.
-        scheme: how pieces make words, of :data:`~.words.SCHEMES`; None detects it.
+        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
 
     Returns:
-        What ``alignment.json`` has: with ``gold`` also ``best_head`` and ``best``, of the least error rate.
+        The content of ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least
+        error rate.
     """
     samples = split.samples(in_order=True)
     found = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)

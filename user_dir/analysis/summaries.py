@@ -12,9 +12,9 @@ from .words import known_interrogatives
 
 
 def importance_summary(report: dict, shown: int = 5) -> str:
-    """The heads that matter most and least, and the correlations, as text."""
+    """The most and least important heads, and rank correlations, as text."""
     ranked = sorted(report["heads"], key=lambda row: -row["importance"])
-    lines = [f"loss {report['loss']:.4f} nats per token; without one head it rises by"]
+    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds"]
     rest = len(ranked) - 2 * shown
     for i, row in enumerate(ranked):
         if i < shown or i >= len(ranked) - shown:
@@ -25,7 +25,7 @@ def importance_summary(report: dict, shown: int = 5) -> str:
             )
         elif i == shown:
             lines.append(f"  … {rest} more")
-    lines.append("rank correlation (Spearman) of importance with")
+    lines.append("rank correlation (Spearman) of importance; p not adjusted for the number of tests")
     for row in report["correlations"]:
         value = "not defined"
         if row["spearman"] is not None:
@@ -35,7 +35,7 @@ def importance_summary(report: dict, shown: int = 5) -> str:
 
 
 def alignment_summary(rows: list[dict]) -> str:
-    """What each candidate of a word alignment links, and how well if there are gold links, as text."""
+    """Links of each candidate of a word alignment, with error rates if there are gold links, as text."""
     scored = "aer" in rows[0]
     lines = [f"{'':<14}{'links':>8}{'aligned':>9}" + ("     AER  precision  recall" if scored else "")]
     for row in rows:
@@ -53,14 +53,14 @@ def alignment_summary(rows: list[dict]) -> str:
 def statistics_summary(
     report: dict, output: Path, maps: Path | None, map_sentences: int, interrogatives: Collection[str] = ()
 ) -> str:
-    """The heads and their roles as tables, and where what was written of them is.
+    """Tables of the heads and their roles, and the files written.
 
     Args:
         report: what :func:`~.results.write_statistics` returned.
-        output: the JSON file it wrote.
-        maps: where it wrote attention maps; None if it wrote none.
-        map_sentences: of how many sentences at most.
-        interrogatives: languages whose interrogative words the user gave.
+        output: the JSON file written.
+        maps: the file of attention maps; None if none was written.
+        map_sentences: the largest number of sentences in it.
+        interrogatives: languages for which the user gave interrogative words.
     """
     lines = [head_table(report["heads"]), role_table(report["roles"])]
     for language in (report["source_lang"], report["target_lang"]):

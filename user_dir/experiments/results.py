@@ -9,7 +9,7 @@ from ..tables import Column, seed_mean, table
 
 
 def experiment_tables(results: list[dict]) -> str:
-    """For each corpus and direction: the scores of its runs; what they cost, and what the heads learned."""
+    """For each corpus and direction: scores of its runs, then cost, α and density."""
     groups: dict[tuple[str, str], dict[str, list[dict]]] = {}
     for result in results:
         group = groups.setdefault((result["corpus"], result["direction"]), {})
@@ -41,7 +41,7 @@ def _scores(tests: list[str]) -> list[Column]:
 def _costs(tests: list[str]) -> list[Column]:
     return [
         seed_mean("parameters", "parameters", ",.0f"),
-        seed_mean("training, min of processor", _minutes, ".1f"),
+        seed_mean("training, processor min", _minutes, ".1f"),
         seed_mean("tokens/s", lambda result: result["training"]["tokens_per_second"], ".0f"),
         seed_mean(
             "tokens/processor s", lambda result: result["training"]["tokens_per_processor_second"], ".0f"
@@ -72,8 +72,8 @@ def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
     first = next(iter(runs.values()))[0]
     test = first["evaluation"][tests[0]]
     lines = [
-        f"Mean of the last {first['averaged_epochs']} epochs, beam {test['beam']}; ± standard deviation over "
-        "seeds. Loss and perplexity of validation are of the same model.",
+        f"Average of the last {first['averaged_epochs']} epochs, beam {test['beam']}; ± standard deviation "
+        "over seeds. Validation loss and perplexity are those of the average.",
         f"BLEU: `{test['bleu_signature']}`; chrF: `{test['chrf_signature']}`",
     ]
     if "tokenized_bleu_tokens" in test:
