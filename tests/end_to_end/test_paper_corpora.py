@@ -113,7 +113,7 @@ def test_a_training_starts_from_every_config(trained, name, variant):
 
 @pytest.mark.parametrize("name", releases.RELEASES)
 def test_the_configs_have_the_settings_of_the_paper(name):
-    """Base model, 8192 tokens per batch, 20,000 warm-up updates; the variants differ only in attention."""
+    """Base model, 8192 tokens per batch, 20,000 warm-up updates, dropout; the variants differ in attention."""
     found = []
     for variant in VARIANTS:
         config = whole_config(ROOT / "configs" / name / f"{variant}.yaml")
@@ -121,6 +121,8 @@ def test_the_configs_have_the_settings_of_the_paper(name):
         assert config["dataset"]["max_tokens"] * config["optimization"]["update_freq"][0] == 8192
         assert config["lr_scheduler"]["_name"] == "inverse_sqrt"
         assert config["lr_scheduler"]["warmup_updates"] == 20000
+        dropouts = {config["model"][f"{place}dropout"] for place in ("", "attention_", "activation_")}
+        assert len(dropouts) == 1 and dropouts < {0.1, 0.3}, "in all the places of the authors' code"
         assert config["task"]["data"] == f"data/{name}/bin"
         assert config["checkpoint"].pop("save_dir") == f"checkpoints/{name}/{variant}"
         corpus = load_corpus(name)

@@ -6,9 +6,9 @@ A system is a recipe for training, seen through models of several seeds. Two que
   interval of the difference, its p-value, and whether it is smaller than a margin named in advance. With one
   seed only the sentences vary, and no verdict on the systems is given.
 - Would these very models differ on other sentences? sacrebleu's paired bootstrap or approximate randomisation
-  answers it, for each seed (against the baseline's model of the same place in the list), and for all seeds
-  together: the test set then counts as many times as there are seeds, and a resample or a swap takes all
-  translations of a sentence at once. Drawn one by one they would make the test set look larger than it is.
+  answers it, for all seeds together: the test set counts as many times as there are seeds, and a resample or
+  a swap takes all translations of a sentence at once. Drawn one by one they would make the test set look
+  larger than it is.
 
 P-values are adjusted by Holm's method over all systems and metrics of a comparison. sacrebleu's bootstrap
 counts resamples whose absolute difference exceeds its own mean, which makes it one-sided in effect: where it
@@ -73,9 +73,10 @@ def compare(
         - ``p_seeds``: p-value of no difference over seeds and sentences, ``p_seeds_holm`` adjusted;
         - with ``margin``, ``p_margin`` of a difference of that size or more, ``p_margin_holm`` adjusted, and
           the ``verdict``, see :func:`_verdict`; None with one seed;
-        - ``p``: sacrebleu's, of these models; ``p_holm`` adjusted; in ``seeds``, ``delta`` and ``p`` seed by
-          seed. With sacrebleu's bootstrap also ``ci``, half the width of the interval that holds 95 % of the
-          resampled scores.
+        - ``p``: sacrebleu's, of these models; ``p_holm`` adjusted; in ``seeds``, the ``delta`` of each seed.
+
+        With sacrebleu's bootstrap every system has ``ci``, half the width of the interval that holds 95 % of
+        the resampled scores.
     """
     report = {
         "test": TESTS[test],
@@ -93,9 +94,6 @@ def compare(
         ]
         together = [np.sum(each, axis=0).tolist() for each in counts]
         pooled, signature = _test(metric, together, test, samples)
-        by_seed = [pooled]
-        if report["seeds"] > 1:
-            by_seed = [_test(metric, models, test, samples)[0] for models in zip(*counts)]
         resampled = [
             resampled_scores(each, lambda row, metric=metric: metric._compute_score_from_stats(row).score)
             for each in counts
@@ -103,20 +101,20 @@ def compare(
         report["signatures"][name] = signature
         baseline = None
         for i, row in enumerate(report["systems"]):
-            seeds = [models[i] for models in by_seed]
-            scores = [seed["score"] for seed in seeds]
+            scores = [metric._aggregate_and_compute(each).score for each in counts[i]]
             row[name] = {
                 "mean": statistics.fmean(scores),
                 "std": statistics.stdev(scores) if len(scores) > 1 else None,
-                **{key: value for key, value in pooled[i].items() if key != "score"},
-                "seeds": seeds,
+                **pooled[i],
+                "seeds": [{"score": score} for score in scores],
             }
             if baseline is None:
                 baseline = row[name]
                 continue
-            for seed, other in zip(seeds, baseline["seeds"]):
+            for seed, other in zip(row[name]["seeds"], baseline["seeds"]):
                 seed["delta"] = seed["score"] - other["score"]
-            found = difference([seed["delta"] for seed in seeds], (resampled[i] - resampled[0]).T)
+            deltas = [seed["delta"] for seed in row[name]["seeds"]]
+            found = difference(deltas, (resampled[i] - resampled[0]).T)
             row[name] |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
             if margin is not None:
                 row[name]["p_margin"] = found.p_equivalent(margin)
@@ -145,14 +143,14 @@ def _verdict(found: dict, margin: float) -> str:
 
 
 def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
-    """``score``, ``p`` and ``ci`` of each system, from the statistics of its sentences; and the signature."""
+    """``p`` and ``ci`` of each system, from the statistics of its sentences; and the signature."""
     systems = [(str(i), rows) for i, rows in enumerate(counts)]
     signatures, results = PairedTest(
         systems, {"metric": _Given(metric)}, references=None, test_type=test, n_samples=samples
     )()
     (name, signature), rows = next(iter(signatures.items())), []
     for i, result in enumerate(results[name]):
-        row = {"score": float(result.score)}
+        row = {}
         if i:
             # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
             # would count as the strongest evidence.
