@@ -17,8 +17,7 @@ setup:  ## create or update the virtual environment in .venv
 demo: setup  ## prepare the toy corpus, train on it, translate, score, write the head report
 	$(BIN)/python scripts/prepare.py toy
 	$(BIN)/python scripts/train.py configs/toy/alpha_entmax.yaml
-	$(BIN)/python scripts/average_checkpoints.py checkpoints/toy/alpha_entmax --last-epochs 5 \
-		--output checkpoints/toy/alpha_entmax/average.pt
+	$(BIN)/python scripts/average_checkpoints.py --path checkpoints/toy/alpha_entmax --last-epochs 5
 	$(BIN)/python scripts/evaluate.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 	$(BIN)/python scripts/report.py --path checkpoints/toy/alpha_entmax/average.pt --corpus toy
 
@@ -53,5 +52,7 @@ audit: .tools/bin/uv  ## look up known vulnerabilities of the pinned versions (a
 	$(PYTHON) -m venv --clear .tools
 	.tools/bin/python -m pip install --quiet uv==0.13.9 pip-audit==2.10.1
 
-clean:  ## remove what training and building left, but no data and no environment
-	rm -rf checkpoints outputs build adaptively_sparse.egg-info .mypy_cache .pytest_cache .ruff_cache
+clean:  ## remove builds, caches and, after asking, trainings; CONFIRM=yes does not ask
+	rm -rf build adaptively_sparse.egg-info .mypy_cache .pytest_cache .ruff_cache
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+		$$python scripts/clean.py $(if $(filter yes,$(CONFIRM)),--yes)

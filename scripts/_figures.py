@@ -14,8 +14,25 @@ def add_width_argument(parser: argparse.ArgumentParser) -> None:
         "--width",
         type=_inches,
         metavar="CM",
-        help="width of the figure in cm, or a width of papers: column (7.7 cm) or page (16 cm); panels "
-        "that would be too narrow are stacked (default: as wide as the panels need)",
+        help="width of the figure in cm, or column (7.7 cm) or page (16 cm) of a paper; panels that would be "
+        "too narrow are stacked (default: as wide as the panels need)",
+    )
+
+
+def add_name_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--name``, once for each model."""
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="NAME",
+        help="name of each model, in the same order (default: its folder and file)",
+    )
+
+
+def add_format_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--format``."""
+    parser.add_argument(
+        "--format", choices=("svg", "pdf", "png"), default="svg", help="format of figures (default: svg)"
     )
 
 

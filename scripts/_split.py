@@ -1,49 +1,69 @@
-"""What the commands that run a model over a data split have in common: arguments, and loading both."""
+"""Options that several scripts share, and opening the model and the data split that they name."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 
-from user_dir.command_line import file_path, path_of, plain_name
+from user_dir.command_line import file_path, path_of, plain_name, positive
 
 
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return number
+def new_parser(description: str) -> argparse.ArgumentParser:
+    """A parser whose ``--help`` shows the description as it is written."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
 
 
 def split_parser(description: str) -> argparse.ArgumentParser:
-    """A parser that has ``--path``, ``--corpus``, ``--subset`` and so on."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """A parser that has the options of :func:`open_split`."""
+    parser = new_parser(description)
+    add_model_options(parser)
+    add_subset_option(parser)
+    parser.add_argument("--sentences", type=positive, metavar="N", help="use the first N sentences only")
+    return parser
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--path``, ``--corpus``, ``--data``, ``--max-tokens`` and ``--cpu``."""
     parser.add_argument(
         "--path",
         type=file_path,
         required=True,
         metavar="CHECKPOINT",
-        help="of our model, or a stock transformer",
+        help="checkpoint of this plugin's model or of fairseq's transformer",
     )
     parser.add_argument(
-        "--corpus", type=plain_name, required=True, help="a prepared corpus, for instance multi30k"
+        "--corpus", type=plain_name, required=True, metavar="NAME", help="prepared corpus, such as multi30k"
     )
+    add_data_option(parser)
     parser.add_argument(
-        "--subset", type=plain_name, default="valid", help="valid (default), train, or a test set's name"
+        "--max-tokens", type=positive, default=4096, metavar="N", help="tokens per batch (default: 4096)"
     )
-    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
-    parser.add_argument("--sentences", type=positive, metavar="N", help="only the first N of the subset")
+    add_cpu_option(parser)
+
+
+def add_data_option(parser) -> None:
+    """Add ``--data``."""
     parser.add_argument(
-        "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
+        "--data", type=path_of, metavar="DIR", help="folder of the corpora (default: the repository's data)"
     )
-    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
-    return parser
+
+
+def add_cpu_option(parser) -> None:
+    """Add ``--cpu``."""
+    parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
+
+
+def add_subset_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--subset``."""
+    parser.add_argument(
+        "--subset",
+        type=plain_name,
+        default="valid",
+        metavar="NAME",
+        help="train, valid or the name of a test set (default: valid)",
+    )
 
 
 def open_split(args: argparse.Namespace):

@@ -1,4 +1,4 @@
-"""Options of the scripts that compare runs: ``--system``, a name and a file for each seed; ``--table``."""
+"""Options of the scripts that compare runs: ``--system``, a name and a file for each seed; ``--output``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) 
         action=_System,
         required=True,
         metavar=("NAME", file),
-        help=f"a system's name, and a file for each of its seeds; {times}",
+        help=f"name of a system, and a file for each of its seeds; {times}",
     )
 
 
-def add_table_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--table FILE.md``, for :func:`user_dir.tables.write_tables`."""
+def add_output_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output FILE.md``, for :func:`user_dir.tables.write_tables`."""
     parser.add_argument(
-        "--table",
+        "--output",
         type=_markdown,
         metavar="FILE.md",
-        help="also write the tables there; all figures to FILE.json",
+        help="also write the tables to this file, and all figures to FILE.json (default: print only)",
     )
+    parser.add_argument("--table", dest="output", type=_markdown, help=argparse.SUPPRESS)
 
 
 class _System(argparse.Action):

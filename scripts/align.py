@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Word alignments from context attention, and their error rate against gold links.
+"""Extract word alignments from context attention, and score them against gold alignments.
 
-Aligns each target word of a data split with the source word it attends to most, by each head, by the mean
-of each layer's heads, and by the mean of all. Words are what spaces part in the text. Writes a Pharaoh file
-(i-j, source and target word from 0, a line per sentence) for each, and a JSON of them all.
+Aligns each target word of a data split with the source word that it attends to most: for each head, for the
+mean over the heads of each layer, and for the mean over all heads. Words are separated by spaces. Writes a
+Pharaoh file for each (one line per sentence; i-j are source and target word, counting from 0), and a JSON
+file with all results.
 """
 
 from __future__ import annotations
@@ -26,26 +27,30 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--output",
         type=path_of,
         metavar="DIR",
-        help="default: alignment/CHECKPOINT-SUBSET beside the checkpoint",
+        help="folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)",
     )
     parser.add_argument(
         "--query",
         choices=("output", "input"),
         default="output",
-        help="a target word is aligned by the step that predicts it (output, the default), or by the next, "
-        "which reads it (input)",
+        help="align a target word at the step that predicts it (output) or at the next, which reads it "
+        "(input) (default: output)",
     )
     parser.add_argument(
-        "--bpe", metavar="SCHEME", help="sentencepiece, subword_nmt or none, if not as it looks"
+        "--bpe",
+        metavar="SCHEME",
+        help="sentencepiece, subword_nmt or none (default: detected from the dictionary)",
     )
     parser.add_argument(
         "--gold",
         type=file_path,
         metavar="FILE",
-        help="gold links, a line per sentence: i-j sure, i?j possible",
+        help="gold alignments, one line per sentence: i-j sure, i?j possible",
     )
-    parser.add_argument("--gold-from-1", action="store_true", help="it counts words from 1")
-    parser.add_argument("--gold-reversed", action="store_true", help="it has target words first")
+    parser.add_argument("--gold-from-1", action="store_true", help="the gold file counts words from 1")
+    parser.add_argument(
+        "--gold-reversed", action="store_true", help="the gold file has the target word first"
+    )
     args = parser.parse_args(argv)
     args.output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
     return args

@@ -19,7 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
+from _split import add_cpu_option, add_data_option, new_parser
+
+from user_dir.command_line import file_path, plain_name, positive, run_command, whole_number
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,38 +38,73 @@ def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
-    add("--device", choices=("cpu", "cuda"), help="default: a GPU where there is one")
+    add_cpu_option(common)
     add("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
-    add("--seed", type=int, default=1, metavar="N")
-    add("--output", type=file_path, metavar="FILE.json", help="default: benchmarks/KIND.json")
-    add("--quick", action="store_true", help="a first look: the least of everything")
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    add("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    add(
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="measurements (default: benchmarks/KIND.json in the repository)",
     )
+    add("--quick", action="store_true", help="measure as little as possible, for a first look")
+
+    parser = new_parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    kernels = kinds.add_parser("kernels", parents=[common], help="the normalizers themselves")
-    kernels.add_argument("--rounds", type=positive, metavar="N", help="default: 11")
+    kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
+    kernels.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 11)")
     kernels.add_argument(
         "--shapes",
         type=shape,
         nargs="+",
         metavar="BxHxTxS",
-        help="default: 128x8x32x32 32x8x128x128 8x8x512x512",
+        help="shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)",
     )
 
     models = argparse.ArgumentParser(add_help=False)
     add = models.add_argument
-    add("--corpus", type=plain_name, default="multi30k", help="a prepared corpus (default: multi30k)")
-    add("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
-    add("--size", nargs="+", choices=("tiny", "iwslt"), help="of the models")
-    add("--precision", nargs="+", choices=("fp32", "fp16", "bf16"), help="default: fp32; all on a GPU")
-    add("--checkpoint", type=file_path, help="start from its parameters: one of ours or of the stock model's")
-    add("--max-tokens", type=positive, default=2048, metavar="N", help="in a training batch (default: 2048)")
-    add("--updates", type=positive, metavar="N", help="training updates in a round")
+    add(
+        "--corpus",
+        type=plain_name,
+        default="multi30k",
+        metavar="NAME",
+        help="prepared corpus (default: multi30k)",
+    )
+    add_data_option(models)
+    add("--size", nargs="+", choices=("tiny", "iwslt"), help="sizes of the models (default: both)")
+    add(
+        "--precision",
+        nargs="+",
+        choices=("fp32", "fp16", "bf16"),
+        help="precisions (default: fp32 on a CPU, all on a GPU)",
+    )
+    add(
+        "--path",
+        type=file_path,
+        metavar="CHECKPOINT",
+        help="start from the parameters of this checkpoint of our model or fairseq's transformer",
+    )
+    add(
+        "--max-tokens",
+        type=positive,
+        default=2048,
+        metavar="N",
+        help="tokens per training batch (default: 2048)",
+    )
+    add(
+        "--updates",
+        type=positive,
+        metavar="N",
+        help="training updates per round (default: by device and size)",
+    )
     end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
-    end_to_end.add_argument("--rounds", type=positive, metavar="N", help="default: 7")
-    end_to_end.add_argument("--sentences", type=positive, metavar="N", help="to translate in a round")
+    end_to_end.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 7)")
+    end_to_end.add_argument(
+        "--sentences",
+        type=positive,
+        metavar="N",
+        help="sentences to translate per round (default: by device and size)",
+    )
     kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
     args = parser.parse_args(argv)
     args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
@@ -89,7 +126,7 @@ def main(argv=None) -> None:
     from user_dir.io import check_output
 
     check_output(args.output)
-    device = choose_device(args.device)
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     report = record(args.kind, device, args.seed)
@@ -177,33 +214,22 @@ def workshops(args: argparse.Namespace, device, report: dict):
     precisions = args.precision or (PRECISIONS if device.type == "cuda" else PRECISIONS[:1])
     if device.type == "cpu" and tuple(precisions) != ("fp32",):
         raise UserError(f"--precision {' '.join(precisions)} needs a GPU; on a CPU there is fp32")
-    sizes = args.size or (["tiny"] if args.quick or args.checkpoint else ["tiny", "iwslt"])
-    if args.checkpoint and len(sizes) > 1:
-        raise UserError(f"--checkpoint goes with one --size, not {len(sizes)}")
+    sizes = args.size or (["tiny"] if args.quick or args.path else ["tiny", "iwslt"])
+    if args.path and len(sizes) > 1:
+        raise UserError(f"--path goes with one --size, not {len(sizes)}")
     test_set, subset = next(iter(corpus.test_sets.items()))
     report.update(
         corpus=corpus.name,
         test_set=test_set,
-        checkpoint=str(args.checkpoint) if args.checkpoint else None,
+        checkpoint=str(args.path) if args.path else None,
         backend=os.environ.get("ENTMAX_BACKEND", "automatic"),
     )
     with tempfile.TemporaryDirectory() as scratch:
         for size in sizes:
             for precision in precisions:
-                settings = (args.max_tokens, args.seed, device, Path(scratch), args.checkpoint)
+                settings = (args.max_tokens, args.seed, device, Path(scratch), args.path)
                 where = {"size": size, "precision": precision, "subset": subset}
                 yield Workshop(corpus, size, precision, *settings), where
-
-
-def choose_device(name: str | None):
-    """The device asked for, or the best there is."""
-    import torch
-
-    from user_dir.errors import UserError
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch finds no GPU here")
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-r"""BLEU and chrF of several systems on one test set, each compared with the first.
+r"""Compare systems on one test set by BLEU and chrF, each against the first.
 
     python scripts/compare.py --margin 0.5 --system softmax RUNS/softmax-seed*/evaluation/test.json \
         --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
@@ -22,36 +22,45 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _systems import add_system_argument, add_table_argument
+from _split import new_parser
+from _systems import add_output_option, add_system_argument
 
 from user_dir.command_line import file_path, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add = parser.add_argument
-    add_system_argument(parser, "FILE", "given at least twice, the baseline first")
+    add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
     add(
         "--ref",
         nargs="+",
         type=file_path,
         metavar="FILE",
-        help="references; by default those of the evaluations",
+        help="references (default: those of the evaluations)",
     )
     add(
         "--margin",
         type=_margin,
         metavar="POINTS",
-        help="difference too small to matter, named before the scores are seen: say which systems are level",
+        help="difference too small to matter, chosen before the scores are seen: say which systems are level",
     )
-    add("--test", choices=("bs", "ar"), default="bs", help="bootstrap (default) or approximate randomisation")
-    add("--samples", type=positive, metavar="N", help="resamples (default: 1000), or trials (10000)")
-    add("--lowercase", action="store_true", help="lower-case everything, as evaluate.py does where told so")
-    add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU; by default as evaluated, or 13a")
-    add_table_argument(parser)
+    add(
+        "--test",
+        choices=("bs", "ar"),
+        default="bs",
+        help="bootstrap or approximate randomisation (default: bs)",
+    )
+    add(
+        "--samples",
+        type=positive,
+        metavar="N",
+        help="resamples or trials (default: 1000 for bs, 10000 for ar)",
+    )
+    add("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
+    add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU (default: as evaluated, or 13a)")
+    add_output_option(parser)
     return parser.parse_args(argv)
 
 
@@ -79,8 +88,8 @@ def main(argv=None) -> None:
     from user_dir.translation.systems import read_systems
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
-    if args.table:
-        check_output(args.table)
+    if args.output:
+        check_output(args.output)
     systems, test_set = read_systems(args.system, args.ref)
     lower_case = args.lowercase or test_set.lowercase
     metrics = {
@@ -90,7 +99,7 @@ def main(argv=None) -> None:
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
     report = compare(systems, test_set.references, metrics, args.test, samples, args.margin)
     tables = comparison_tables(report)
-    write_tables(args.table, tables, report)
+    write_tables(args.output, tables, report)
     print(tables)
 
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-r"""What the heads of several systems learned, side by side, over their seeds: the paper's findings as tables.
+r"""Compare what the heads of several systems learned, over seeds: the paper's findings as tables.
 
     python scripts/compare_heads.py --system softmax RUNS/softmax-seed*/average.heads.json \
         --system α-entmax RUNS/alpha_entmax-seed*/average.heads.json
 
-A system's files are its seeds: statistics that head_stats.py wrote. What lies beside them is taken too:
-alpha.jsonl, for what became of α over training, and NAME.importance.json of head_importance.py, for what
-pruning costs.
+The files of a system are its seeds: statistics written by head_stats.py. Files beside them are used where
+they exist: alpha.jsonl for α over training, and NAME.importance.json of head_importance.py for pruning.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _systems import add_system_argument, add_table_argument
+from _split import new_parser
+from _systems import add_output_option, add_system_argument
 
 from user_dir.command_line import run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_system_argument(parser, "MODEL.heads.json", "given once or more")
-    add_table_argument(parser)
+    parser = new_parser(__doc__)
+    add_system_argument(parser, "MODEL.heads.json", "may be repeated")
+    add_output_option(parser)
     return parser.parse_args(argv)
 
 
@@ -41,14 +39,14 @@ def main(argv=None) -> None:
     from user_dir.io import check_output
     from user_dir.tables import write_tables
 
-    if args.table:
-        check_output(args.table)
+    if args.output:
+        check_output(args.output)
     models = {name: list(map(read_model, files)) for name, files in args.system}
     check_same_split([model for each in models.values() for model in each])
     systems = {name: findings(each) for name, each in models.items()}
     tables = findings_tables(systems)
     files = {name: list(map(str, files)) for name, files in args.system}
-    write_tables(args.table, tables, {"files": files, "systems": systems})
+    write_tables(args.output, tables, {"files": files, "systems": systems})
     print(tables)
 
 

@@ -1,36 +1,43 @@
 #!/usr/bin/env python3
-"""α of every head over training, as CSV, JSON and a figure; prints the final values by layer and head.
+"""Write α of every head over training as JSON, CSV and a figure; print the final values by layer and head.
 
-Reads an α log (what --alpha-log wrote), a folder of checkpoints (checkpoint*.pt), or one checkpoint, whose
-figure is the histogram of its α's.
+Reads an α log (written by training with --alpha-log), a folder of checkpoints (checkpoint*.pt), or a single
+checkpoint, for which the figure is a histogram of α.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _figures import add_format_option
+from _split import new_parser
 
 from user_dir.command_line import file_path, path_of, run_command
 
 
 def main(argv=None) -> None:
     """Read the command line, read the α's, print and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--path",
+        type=path_of,
+        required=True,
+        metavar="PATH",
+        help="α log, folder of checkpoints, or checkpoint",
     )
-    parser.add_argument("source", type=path_of, help="α log, folder of checkpoints, or checkpoint")
     parser.add_argument(
         "--output",
         type=file_path,
         metavar="FILE.json",
-        help="default: SOURCE with .alphas.json, or in the folder alphas.json; CSV and figure are beside it",
+        help="output; CSV and figure are written beside it (default: NAME.alphas.json beside the file, "
+        "alphas.json in the folder)",
     )
-    parser.add_argument("--format", choices=("svg", "pdf", "png"), default="svg", help="of the figure")
+    add_format_option(parser)
     args = parser.parse_args(argv)
-    beside = args.source / "alphas.json" if args.source.is_dir() else args.source.with_suffix(".alphas.json")
+    beside = args.path / "alphas.json" if args.path.is_dir() else args.path.with_suffix(".alphas.json")
     output = args.output or beside
     if output.suffix != ".json":
         parser.error(f"--output {output} must end in .json; CSV and figure are written beside it")
@@ -40,13 +47,13 @@ def main(argv=None) -> None:
     from user_dir.io import check_output, write_text
 
     check_output(output)
-    trajectories = read_trajectories(args.source)
+    trajectories = read_trajectories(args.path)
     if len(trajectories.updates) > 1:
         figure = plots.alpha_trajectories(trajectories)
     else:
-        figure = plots.alpha_histograms({args.source.name: trajectories.final()})
+        figure = plots.alpha_histograms({args.path.name: trajectories.final()})
     table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{args.format}")
-    write_text(output, to_json(trajectories, str(args.source)))
+    write_text(output, to_json(trajectories, str(args.path)))
     write_text(table, to_csv(trajectories))
     plots.save(figure, drawing)
     print(alpha_table(trajectories))

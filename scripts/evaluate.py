@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Translate the test sets of a corpus with a checkpoint, and score the detokenised text with sacrebleu."""
+"""Translate the test sets of a corpus and score the detokenised translations with sacrebleu."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
+from _split import add_model_options, new_parser
+
+from user_dir.command_line import path_of, plain_name, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--path", type=file_path, required=True, metavar="CHECKPOINT", help="what translates")
+    parser = new_parser(__doc__)
+    add_model_options(parser)
     parser.add_argument(
-        "--corpus", type=plain_name, required=True, help="a prepared corpus, for instance multi30k"
-    )
-    parser.add_argument(
-        "--test-set",
+        "--subset",
         type=plain_name,
         action="append",
         metavar="NAME",
-        help="or valid; may be given several times; all test sets if not given, valid if there is none",
+        help="valid or the name of a test set; may be repeated (default: all test sets, or valid)",
     )
-    parser.add_argument(
-        "--data", type=path_of, metavar="DIR", help="folder of the corpora; data/ if not given"
-    )
+    parser.add_argument("--test-set", dest="subset", type=plain_name, action="append", help=argparse.SUPPRESS)
     parser.add_argument(
         "--output",
         type=path_of,
         metavar="DIR",
-        help="evaluation/CHECKPOINT beside the checkpoint if not given",
+        help="folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)",
     )
-    parser.add_argument("--beam", type=positive, default=5, help="beam size")
-    parser.add_argument("--lenpen", type=float, default=1.0, help="length penalty")
-    parser.add_argument("--max-tokens", type=positive, default=4096, help="tokens in a batch")
-    parser.add_argument("--tokenize", metavar="NAME", help="sacrebleu's tokenizer, if not its own choice")
+    parser.add_argument("--beam", type=positive, default=5, metavar="N", help="beam size (default: 5)")
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, metavar="X", help="length penalty (default: 1, none)"
+    )
+    parser.add_argument(
+        "--tokenize",
+        metavar="NAME",
+        help="sacrebleu's tokenizer for BLEU (default: sacrebleu's choice for the language)",
+    )
     parser.add_argument(
         "--skip-long",
         action="store_true",
-        help="leave out sentences that are longer than the model takes, and list them",
+        help="leave out sentences that are longer than the model allows, and list them",
     )
     parser.add_argument(
         "--truncate-source",
         action="store_true",
-        help="cut sources that are longer than the model takes, and list them",
+        help="truncate sources that are longer than the model allows, and list them",
     )
+    parser.add_argument("--verbose", action="store_true", help="also show fairseq's messages")
     return parser.parse_args(argv)
 
 
@@ -65,14 +66,15 @@ def main(argv=None) -> None:
     from user_dir.io import check_output
     from user_dir.translation.evaluation import evaluate
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if not args.verbose:
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     check_output(output / "scores.json")
     evaluations = evaluate(
         args.path,
         corpus,
-        args.test_set or corpus.test_sets or ["valid"],
+        args.subset or corpus.test_sets or ["valid"],
         output,
         beam=args.beam,
         length_penalty=args.lenpen,
@@ -80,6 +82,7 @@ def main(argv=None) -> None:
         tokenize=args.tokenize,
         skip_long=args.skip_long,
         truncate_source=args.truncate_source,
+        cpu=args.cpu,
     )
     for evaluation in evaluations:
         scores = evaluation.scores

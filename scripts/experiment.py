@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Make the runs of an experiment: train, average, evaluate, analyse the heads; print tables of what there is.
+"""Run an experiment: train, average, evaluate and analyse the heads of each run; print tables of the results.
 
     python scripts/experiment.py experiments/comparison.yaml --only 'de-en-*-seed1'
 
-What is done is skipped, what was killed goes on from its last checkpoint, and a run that was made with other
-settings is refused. Where a run fails, the others are made none the less, and the exit status is 1. Several
-processes may work on one experiment, each on a core of its own: a run is locked as long as one has it. A
-run's folder keeps the averaged checkpoint and logs as well; scores, translations, α's and statistics of the
-heads are copied to experiments/records. A run that is recorded there is done, on whatever machine it was.
+Finished runs are skipped, interrupted ones resume from their last checkpoint, and runs made with different
+settings are refused. If a run fails, the others continue and the exit status is 1. Several processes can work
+on one experiment; each run is locked while a process works on it. The folder of a run keeps the averaged
+checkpoint and logs; scores, translations, α and statistics of heads are copied to experiments/records. A run
+that is recorded there counts as finished on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _systems import add_table_argument
+from _split import new_parser
+from _systems import add_output_option
 
 from user_dir.command_line import file_path, path_of, run_command
 
@@ -29,34 +30,32 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add = parser.add_argument
-    add("plan", type=file_path, metavar="FILE.yaml", help="experiments/NAME.yaml: the runs")
+    add("plan", type=file_path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
     add(
         "--only",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="runs whose NAME-seedN fits, for instance '*-seed1'; may be given several times",
+        help="only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated",
     )
-    add("--list", "--dry-run", action="store_true", help="say how far each run has come, and make none")
-    add_table_argument(parser)
+    add("--list", "--dry-run", action="store_true", help="print the state of each run and exit")
+    add_output_option(parser)
     add(
         "--folder",
         type=path_of,
         default=ROOT / "checkpoints" / "experiments",
         metavar="DIR",
-        help="where the runs lie (default: checkpoints/experiments)",
+        help="folder of the runs (default: checkpoints/experiments in the repository)",
     )
     add(
         "--records",
         type=path_of,
         default=ROOT / "experiments" / "records",
         metavar="DIR",
-        help="where their figures and translations are kept (default: experiments/records); an empty folder "
-        "to make all runs anew",
+        help="folder of the results; give an empty one to repeat all runs (default: experiments/records in "
+        "the repository)",
     )
     return parser.parse_args(argv)
 
@@ -75,8 +74,8 @@ def main(argv=None) -> None:
     for end in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
-    if args.table:
-        check_output(args.table)
+    if args.output:
+        check_output(args.output)
     runs = select(read_plan(args.plan, ROOT), args.only)
     jobs, failed, elsewhere = [], {}, []
     for run in runs:
@@ -93,7 +92,7 @@ def main(argv=None) -> None:
         from user_dir.experiments.running import run_all  # imports fairseq and torch
 
         failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
-    report(jobs, [run.label for run in runs], args.table)
+    report(jobs, [run.label for run in runs], args.output)
     for label in elsewhere:
         print(f"{label}: another process is at it")
     if failed:

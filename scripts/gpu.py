@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run all tests and benchmarks that need a GPU, and print what is reached of what is aimed at, as one table.
+"""Run all tests and benchmarks that need a GPU, and print a table of results and targets.
 
-First the tests of the kernels, on the GPU in the place of Triton's interpreter; then attention alone, ours
-against softmax and against other people's α-entmax; then training of base models on random tokens.
+First the tests of the kernels, on the GPU instead of in Triton's interpreter; then attention alone, compared
+with softmax and with other implementations of α-entmax; then training of base models on random tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import file_path, positive, run_command
+from _split import new_parser
+
+from user_dir.command_line import file_path, positive, run_command, whole_number
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
@@ -25,17 +27,31 @@ TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add = parser.add_argument
-    add("--lengths", type=positive, nargs="+", metavar="N", help="default: 32 64 128 256 512 1024 4096")
-    add("--rounds", type=positive, default=11, metavar="N", help="of each measurement (default: 11)")
-    add("--updates", type=positive, default=20, metavar="N", help="of the models in a round (default: 20)")
-    add("--seed", type=int, default=1, metavar="N")
-    add("--output", type=file_path, default=ROOT / "benchmarks" / "gpu.json", metavar="FILE.json")
-    add("--no-tests", action="store_true", help="measure only")
-    add("--rehearse", action="store_true", help="the least of everything on the CPU: its times mean nothing")
+    add(
+        "--lengths",
+        type=positive,
+        nargs="+",
+        metavar="N",
+        help="sequence lengths (default: 32 64 128 256 512 1024 4096)",
+    )
+    add("--rounds", type=positive, default=11, metavar="N", help="rounds to measure (default: 11)")
+    add("--updates", type=positive, default=20, metavar="N", help="training updates per round (default: 20)")
+    add("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    add(
+        "--output",
+        type=file_path,
+        default=ROOT / "benchmarks" / "gpu.json",
+        metavar="FILE.json",
+        help="measurements (default: benchmarks/gpu.json in the repository)",
+    )
+    add("--no-tests", action="store_true", help="measure only, without tests")
+    add(
+        "--rehearse",
+        action="store_true",
+        help="run the least of everything on the CPU; its times are meaningless",
+    )
     return parser.parse_args(argv)
 
 

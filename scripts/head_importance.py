@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How much each head matters, and whether sparse heads matter more.
+"""Measure how important each head is, and whether sparse heads are more important.
 
-Masks each head in turn and takes the loss over a data split (teacher forcing, nats per token); then prunes
-ever more heads, in the order of importance, of density, of α, and at random, and draws the loss. Prints the
-rank correlation of importance with sparsity; writes JSON and a figure.
+Masks each head in turn and measures the loss over a data split (teacher forcing, nats per token). Then prunes
+heads in order of importance, of density, of α, and at random, and plots the loss. Prints the rank correlation
+of importance with sparsity; writes JSON and a figure.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
     parser.add_argument(
-        "--output", type=file_path, metavar="FILE.json", help="default: CHECKPOINT.SUBSET.importance.json"
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="results (default: CHECKPOINT.SUBSET.importance.json beside the checkpoint)",
     )
     parser.add_argument(
         "--figure",
         type=file_path,
         metavar="FILE",
-        help="svg, pdf or png (default: the output with .svg)",
+        help="figure: .svg, .pdf or .png (default: the output with .svg)",
     )
     parser.add_argument(
-        "--points", type=positive, default=12, metavar="N", help="points of each curve (default: 12)"
+        "--points", type=positive, default=12, metavar="N", help="points per curve (default: 12)"
     )
     parser.add_argument(
-        "--random-orders", type=positive, default=5, metavar="N", help="orders by chance (default: 5)"
+        "--random-orders", type=positive, default=5, metavar="N", help="random orders (default: 5)"
     )
     parser.add_argument(
-        "--bleu", action="store_true", help="also translate with each head masked in turn: takes long"
+        "--bleu", action="store_true", help="also measure BLEU with each head masked in turn (slow)"
     )
     parser.add_argument(
         "--beam", type=positive, default=5, metavar="N", help="beam size for --bleu (default: 5)"

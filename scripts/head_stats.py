@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What the heads of a model learned: every statistic of every head over a data split, with teacher forcing.
+"""Measure what the heads of a model learned: statistics of every head over a split, with teacher forcing.
 
-Prints α, density and roles; writes all columns as JSON, and the rows of the heads as CSV beside it. What each
-column means is in the JSON under "measures", and in docs/analysis.md.
+Prints α, density and roles; writes all statistics as JSON, and those of heads as CSV beside it. The JSON
+defines each statistic under "measures"; so does docs/analysis.md.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--output",
         type=file_path,
         metavar="FILE.json",
-        help="default: beside the checkpoint, CHECKPOINT.SUBSET.heads.json; the CSV goes next to it",
+        help="statistics; the CSV is written beside it (default: CHECKPOINT.SUBSET.heads.json beside the "
+        "checkpoint)",
     )
     parser.add_argument(
         "--bpe",
         metavar="SCHEME",
-        help="how pieces make words: sentencepiece (▁), subword_nmt (@@) or none; by default as the "
-        "dictionary looks",
+        help="how subwords form words: sentencepiece (▁), subword_nmt (@@) or none (default: detected from "
+        "the dictionary)",
     )
     parser.add_argument(
         "--interrogatives",
         action="append",
         default=[],
         metavar="[LANGUAGE=]FILE",
-        help="interrogative words, one a line, in the place of our list; of the source language if none is "
-        "named; may be given several times",
+        help="interrogative words, one per line, instead of the built-in list; LANGUAGE defaults to the "
+        "source language; may be repeated",
     )
     parser.add_argument(
         "--threshold",
         action="append",
         default=[],
         metavar="ROLE=VALUE",
-        help="least value for a head to have a role, for instance 'previous position=0.9'; may be given "
-        "several times",
+        help="minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated",
     )
     parser.add_argument(
         "--dump-attention",
@@ -57,8 +57,8 @@ def parse_args(argv=None) -> argparse.Namespace:
         type=file_path,
         const=BESIDE,
         metavar="FILE.npz",
-        help="also write the attention maps of single sentences; without FILE.npz to "
-        "CHECKPOINT.SUBSET.attention.npz, where report.py looks for them",
+        help="also write attention maps (default: CHECKPOINT.SUBSET.attention.npz beside "
+        "the checkpoint, where report.py looks for them)",
     )
     parser.add_argument(
         "--dump-sentences",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure what preparing a corpus takes: processor time of each stage, memory of all its processes together.
+"""Measure the cost of preparing a corpus: processor time of each stage, and memory of all processes together.
 
-The release is made on the spot: archives with the members that corpus.yaml names, of random words as
-frequent as words are, in sentences as long as sentences are. Nothing is downloaded. Memory is read from
-/proc, so on Linux.
+Generates a release: archives with the members that corpus.yaml names, of random words with realistic
+frequencies, in sentences of realistic lengths. Nothing is downloaded. Memory is read from /proc, so this
+needs Linux.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import path_of, run_command
+from user_dir.command_line import path_of, plain_name, positive, run_command, whole_number
 
 ROOT = Path(__file__).resolve().parents[1]
 STAMPS = {
@@ -129,11 +129,20 @@ def cpu_seconds(process: int) -> float:
 def main(argv=None) -> None:
     """Make the release, prepare it, print what that took."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", help="whose corpus.yaml to follow, for instance wmt14-en-de")
-    parser.add_argument("--pairs", type=int, required=True, help="sentence pairs to train on")
-    parser.add_argument("--workers", type=int, default=1, help="as of prepare.py")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scratch", type=path_of, help="where to work; needs about 2 KB a pair")
+    parser.add_argument(
+        "corpus", type=plain_name, metavar="CORPUS", help="corpus to imitate, such as wmt14-en-de"
+    )
+    parser.add_argument("--pairs", type=positive, required=True, metavar="N", help="training sentence pairs")
+    parser.add_argument(
+        "--workers", type=positive, default=1, metavar="N", help="processes and threads (default: 1)"
+    )
+    parser.add_argument("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    parser.add_argument(
+        "--scratch",
+        type=path_of,
+        metavar="DIR",
+        help="folder for temporary files, about 2 KB per pair (default: the system's)",
+    )
     arguments = parser.parse_args(argv)
 
     from user_dir.corpora import load_corpus

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Heat maps of attention: chosen sentences and heads, of one model or several side by side.
+"""Draw heat maps of attention: chosen sentences and heads of one model, or of several side by side.
 
-From the maps that head_stats.py --dump-attention writes. A weight of exactly zero is left empty; the title
-gives the head's α. For instance a head of each of two models, on sentence 7:
-plot_attention.py a.npz b.npz --sentence 7 --head encoder_self:0:2,encoder_self:1:3 --output maps.pdf
+Reads the attention maps that head_stats.py --dump-attention writes. Weights of exactly zero are left empty;
+titles show α of the head. Example: one head of each of two models, on sentence 7:
+
+    plot_attention.py a.npz b.npz --sentence 7 --head encoder_self:0:2,encoder_self:1:3 --output maps.pdf
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _figures import add_width_argument
+from _figures import add_name_option, add_width_argument
+from _split import new_parser
 
-from user_dir.command_line import file_path, run_command
+from user_dir.command_line import file_path, run_command, whole_number
 
 
 def heads(text: str) -> list[tuple[str, int, int]]:
@@ -30,12 +32,16 @@ def heads(text: str) -> list[tuple[str, int, int]]:
 
 def main(argv=None) -> None:
     """Read the command line, draw, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("maps", type=file_path, nargs="+", metavar="MAPS.npz", help="one file for each model")
+    parser = new_parser(__doc__)
     parser.add_argument(
-        "--sentence", type=int, action="append", help="number of a sentence, from 0; may be repeated"
+        "maps", type=file_path, nargs="+", metavar="MAPS.npz", help="attention maps of each model"
+    )
+    parser.add_argument(
+        "--sentence",
+        type=whole_number,
+        action="append",
+        metavar="N",
+        help="number of the sentence, counting from 0; may be repeated (default: 0)",
     )
     parser.add_argument(
         "--head",
@@ -43,13 +49,19 @@ def main(argv=None) -> None:
         action="append",
         required=True,
         metavar="TYPE:LAYER:HEAD",
-        help="a head of every model, or one for each, separated by commas; may be repeated; layers and "
-        "heads are counted from 0",
+        help="head to draw: one for all models, or one per model, separated by commas; layers and heads "
+        "count from 0; may be repeated",
     )
-    parser.add_argument("--name", action="append", help="name of each model, in order (default: its path)")
-    parser.add_argument("--output", type=file_path, required=True, help="figure to write: .svg, .pdf or .png")
+    add_name_option(parser)
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE",
+        help="figure: .svg, .pdf or .png (default: MAPS.svg beside the first file)",
+    )
     add_width_argument(parser)
     args = parser.parse_args(argv)
+    args.output = args.output or args.maps[0].with_suffix(".svg")
     for chosen in args.head:
         if len(chosen) not in (1, len(args.maps)):
             parser.error(

@@ -1,39 +1,47 @@
 #!/usr/bin/env python3
-"""Figures of what the heads of one or several models learned, for papers.
+"""Draw figures for papers: what the heads of one or several models learned.
 
-From the statistics that head_stats.py writes: histograms of α and of density, the densities of the heads by
-layer, and the diversity of the heads. With an α log for each model, also α over training.
+Reads the statistics that head_stats.py writes, and draws histograms of α and of density, sorted densities by
+layer, and the diversity of heads. Given an α log for each model, it also draws α over training.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _figures import add_width_argument
+from _figures import add_format_option, add_name_option, add_width_argument
+from _split import new_parser
 
 from user_dir.command_line import file_path, path_of, run_command
 
 
 def main(argv=None) -> None:
     """Read the command line, draw, write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("statistics", type=file_path, nargs="+", metavar="MODEL.heads.json")
-    parser.add_argument("--name", action="append", help="name of each model, in order (default: its path)")
+    parser = new_parser(__doc__)
     parser.add_argument(
-        "--alpha-log", type=file_path, action="append", metavar="FILE", help="α log of each model, in order"
+        "statistics", type=file_path, nargs="+", metavar="MODEL.heads.json", help="statistics of each model"
+    )
+    add_name_option(parser)
+    parser.add_argument(
+        "--alpha-log",
+        type=file_path,
+        action="append",
+        metavar="FILE",
+        help="α log of each model, in the same order",
     )
     parser.add_argument(
-        "--output", type=path_of, default=Path("figures"), metavar="DIR", help="folder (default: figures)"
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="folder for the figures (default: figures beside the first file)",
     )
-    parser.add_argument("--format", choices=("svg", "pdf", "png"), default="svg", help="default: svg")
+    add_format_option(parser)
     add_width_argument(parser)
     args = parser.parse_args(argv)
+    args.output = args.output or args.statistics[0].parent / "figures"
     if args.alpha_log and len(args.alpha_log) != len(args.statistics):
         parser.error(
             f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"

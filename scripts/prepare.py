@@ -19,37 +19,37 @@ def main(argv=None) -> None:
 
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="A stage whose output is whole is skipped: after an interruption, just run the command again.",
+        epilog="Finished stages are skipped; to resume after an interruption, repeat the command.",
     )
     add = parser.add_argument
-    names = ", ".join(known_corpora()).replace("%", "%%")  # as argparse wants it
+    names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
     add("corpus", type=plain_name, metavar="CORPUS", help=f"one of: {names}")
     add(
         "--raw",
         type=path_of,
         metavar="DIR",
-        help="a folder with the raw files, plain or .gz (else: download)",
+        help="folder with the raw files, plain or .gz (default: download them)",
     )
     add(
         "--vocab-size",
         type=int,
         metavar="N",
-        help="entries of the joint vocabulary (default: that of the last run, or else of corpus.yaml)",
+        help="size of the joint vocabulary (default: that of the last run, or of corpus.yaml)",
     )
     add(
         "--data",
         type=path_of,
         default=DATA,
         metavar="DIR",
-        help="the data folder (default: the repository's)",
+        help="folder of the corpora (default: the repository's data)",
     )
-    add("--workers", type=int, metavar="N", help="how many processes and threads (default: one a core)")
+    add("--workers", type=int, metavar="N", help="processes and threads (default: one per core)")
     add(
         "--config",
         action="store_true",
         help="also write training configs for a corpus of your own into configs/CORPUS",
     )
-    add("--force", action="store_true", help="redo every stage, but download nothing again")
+    add("--force", action="store_true", help="repeat every stage except downloads")
     arguments = parser.parse_args(argv)
 
     from user_dir.corpora.prepare import prepare

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Write the head report: one HTML page about what the heads of a model learned, or of several side by side.
+"""Write the head report: an HTML page about what the heads of one model, or of several, learned.
 
-The page is a single file that needs no network: open it where it lies, or send it to somebody. It shows α
-over training, histograms of α and of density, density and diversity by layer, the roles of heads, and the
-attention of every head on single sentences.
+The page is a single file that needs no network. It shows α over training, histograms of α and of density,
+density and diversity by layer, the roles of heads, and the attention of every head on single sentences.
 
 Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
 For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz,
@@ -24,7 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import file_path, path_of, plain_name, run_command
+from _split import add_cpu_option, add_data_option, add_subset_option, new_parser
+
+from user_dir.command_line import file_path, plain_name, positive, run_command
 
 
 class BeginModel(argparse.Action):
@@ -47,46 +48,50 @@ class OfModel(argparse.Action):
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__)
     begin, of = {"action": BeginModel, "type": file_path}, {"action": OfModel, "type": file_path}
-    parser.add_argument("--path", **begin, metavar="CHECKPOINT", help="starts a model")
+    parser.add_argument(
+        "--path",
+        **begin,
+        metavar="CHECKPOINT",
+        help="checkpoint of a model; the options after it belong to it",
+    )
     parser.add_argument(
         "--statistics",
         **begin,
         metavar="NAME.heads.json",
-        help="starts a model, from a file of its statistics",
+        help="statistics of a model, instead of its checkpoint",
     )
-    parser.add_argument("--alpha-log", **of, metavar="FILE", help="the model's α log (default: see above)")
+    parser.add_argument("--alpha-log", **of, metavar="FILE", help="α log of the model (default: see above)")
     parser.add_argument(
-        "--maps", **of, metavar="FILE.npz", help="the model's attention maps (default: see above)"
+        "--maps", **of, metavar="FILE.npz", help="attention maps of the model (default: see above)"
     )
-    parser.add_argument("--name", action=OfModel, help="the model's name (default: its folder and file)")
-    parser.add_argument("--corpus", type=plain_name, help="compute what is missing on this prepared corpus")
     parser.add_argument(
-        "--subset",
-        type=plain_name,
-        default="valid",
-        help="split to report on: valid (default), train, or a test set's name",
+        "--name", action=OfModel, metavar="NAME", help="name of the model (default: its folder and file)"
     )
-    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
+    parser.add_argument(
+        "--corpus", type=plain_name, metavar="NAME", help="prepared corpus on which to compute missing files"
+    )
+    add_subset_option(parser)
+    add_data_option(parser)
+    add_cpu_option(parser)
     parser.add_argument(
         "--sentences",
-        type=int,
+        type=positive,
         default=50,
         metavar="N",
-        help="sentences in the explorer: the first N (default: 50)",
+        help="show the first N sentences (default: 50)",
     )
     parser.add_argument(
-        "--output", type=file_path, metavar="FILE.html", help="default for one model: NAME.SUBSET.report.html"
+        "--output",
+        type=file_path,
+        metavar="FILE.html",
+        help="report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)",
     )
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
     if not args.models:
         parser.error("give at least one model, by --path CHECKPOINT or --statistics FILE")
-    if args.sentences < 1:
-        parser.error(f"--sentences must be positive, not {args.sentences}")
     if args.output is None and len(args.models) > 1:
         parser.error("several models side by side: give --output FILE.html")
     if args.output is not None and args.output.suffix != ".html":
@@ -136,7 +141,7 @@ def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
     maps = None if model.maps_given else model.maps
     if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
         return
-    split = open_split(model.path, args.corpus, args.subset, data=args.data)
+    split = open_split(model.path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
     report = write_statistics(split, model.statistics, maps=maps, map_sentences=args.sentences)
     print(statistics_summary(report, model.statistics, maps, args.sentences))
 

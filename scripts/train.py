@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Train a model: fairseq-hydra-train with this plugin loaded and the config checked first.
 
-Paths in a config are relative to the root of this repository, wherever the command is given. Any setting can
-be changed behind the config, named there or not; hydra's +key=value and ~key are taken as they are:
+Paths in a config are relative to the root of this repository. Settings after the config override it, whether
+it names them or not; hydra's +key=value and ~key also work:
 
     python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 model.encoder_layers=2
 
-Training killed half-way goes on from its last checkpoint when the same command is given again.
+To resume an interrupted training from its last checkpoint, repeat the command.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from _split import new_parser
+
 from user_dir.command_line import file_path, run_command
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,12 +27,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "config", type=file_path, metavar="CONFIG", help="config, such as configs/toy/alpha_entmax.yaml"
     )
-    parser.add_argument("config", type=file_path, help="YAML file, configs/CORPUS/VARIANT.yaml")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings to change")
-    parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard logs there")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the config")
+    parser.add_argument("--tensorboard", metavar="DIR", help="folder for TensorBoard logs (default: none)")
     return parser.parse_intermixed_args(argv)  # flags may stand between settings
 
 

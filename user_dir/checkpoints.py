@@ -101,10 +101,12 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     epochs = epoch_checkpoints(folder)
     if count < 1:
         raise UserError(f"--last-epochs must be positive, not {count}")
+    if not epochs:
+        raise UserError(f"{folder} has no epoch checkpoints (checkpointN.pt)")
     if len(epochs) < count:
         raise UserError(
-            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not the {count} requested; "
-            "train longer, or with a larger checkpoint.keep_last_epochs"
+            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not {count}; give --last-epochs "
+            f"{len(epochs)} to average those, or train longer or with a larger checkpoint.keep_last_epochs"
         )
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 

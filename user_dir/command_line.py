@@ -126,14 +126,17 @@ def _readable(error: UnicodeError) -> tuple[str, int]:
 
 
 def positive(text: str) -> int:
-    """Type of an argument: a whole number above 0."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return number
+    """Type of an argument: a whole number above 0, of at most 63 bits."""
+    if not (text.isdecimal() and len(text) < 20 and 0 < int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {2**63 - 1}")
+    return int(text)
+
+
+def whole_number(text: str) -> int:
+    """Type of an argument: a whole number of at most 63 bits, 0 or more, such as a seed."""
+    if not (text.isdecimal() and len(text) < 20 and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {2**63 - 1}")
+    return int(text)
 
 
 def file_path(text: str) -> Path:

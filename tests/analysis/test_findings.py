@@ -192,7 +192,7 @@ def test_the_command_line_writes_its_tables(tmp_path, capsys, monkeypatch):
     files = [str(write_statistics(tmp_path / f"{name}.heads.json", seed=ord(name))) for name in "abc"]
     main = script_module("compare_heads").main
     table = tmp_path / "table.md"
-    main(["--system", "one", *files[:2], "--system", "other", files[2], "--table", str(table)])
+    main(["--system", "one", *files[:2], "--system", "other", files[2], "--output", str(table)])
     assert table.read_text() == capsys.readouterr().out
     figures = json.loads(table.with_suffix(".json").read_text())
     assert figures["files"]["other"] == files[2:] and len(figures["systems"]["one"]["roles"]) == 2

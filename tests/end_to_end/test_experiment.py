@@ -158,7 +158,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     path.write_text(json.dumps(plan))
     table = path.parent / "table.md"
     places = ["--folder", str(runs), "--records", str(path.parent / "records")]
-    done = script("experiment", path, *places, "--table", table, check=False)
+    done = script("experiment", path, *places, "--output", table, check=False)
     refused(done, "foreign-seed1", "no asked.json")
     assert "| alpha | 1 " in " ".join(done.stdout.split()), "what is done is in the table none the less"
     assert table.read_text().strip() in done.stdout
@@ -187,7 +187,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
 
     exam = path.parent / "records" / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
     main = runpy.run_path(str(ROOT / "scripts" / "compare.py"))["main"]
-    main(["--system", "a", str(exam), "--system", "b", str(exam), "--table", str(table)])
+    main(["--system", "a", str(exam), "--system", "b", str(exam), "--output", str(table)])
     compared = capsys.readouterr().out
     assert "| b | " in " ".join(compared.split()) and "1.000" in compared
     values = json.loads(table.with_suffix(".json").read_text())["systems"][1]["BLEU"]

@@ -158,7 +158,7 @@ def restored(corpus, tmp_path_factory):
 def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
     """For text that must be restored before scoring; also with fairseq-generate's translations."""
     where = ["--path", restored / "last.pt", "--corpus", "mine", "--data", restored.parent, "--beam", "2"]
-    script("evaluate", *where, "--test-set", "exam", "--output", tmp_path)
+    script("evaluate", *where, "--subset", "exam", "--output", tmp_path)
     evaluated = json.loads((tmp_path / "exam.json").read_text())
     output = tmp_path / "importance.json"
     brief = ["--points", "1", "--random-orders", "1", "--output", output]

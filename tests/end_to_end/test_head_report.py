@@ -73,7 +73,7 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
     for number, source in enumerate(("alpha.jsonl", "", "checkpoint_last.pt")):
         output = tmp_path / f"{number}.json"
         done = script(
-            "dump_alphas", trained / source, "--output", output, "--format", "png", anew=number == 0
+            "dump_alphas", "--path", trained / source, "--output", output, "--format", "png", anew=number == 0
         )
         assert "alpha at update 12" in done.stdout
         assert f"{last[0]:.3f}" in done.stdout
@@ -140,11 +140,11 @@ def test_invalid_arguments_end_with_an_error_message(reported, trained, stock, t
     refused(wrong("report", "--statistics", statistics, "--statistics", other, *html), *splits)
     assert not (tmp_path / "page.html").exists()
 
-    refused(wrong("dump_alphas", stock), "checkpoint_last.pt has no α", "transformer")
-    refused(wrong("dump_alphas", stock, "--output", "a.csv"), "a.csv must end in .json")
+    refused(wrong("dump_alphas", "--path", stock), "checkpoint_last.pt has no α", "transformer")
+    refused(wrong("dump_alphas", "--path", stock, "--output", "a.csv"), "a.csv must end in .json")
     lines = (trained / "alpha.jsonl").read_text().splitlines()
     (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], lines[1][:40], lines[2]]) + "\n")
-    refused(wrong("dump_alphas", tmp_path / "broken.jsonl"), "broken.jsonl, line 2")
+    refused(wrong("dump_alphas", "--path", tmp_path / "broken.jsonl"), "broken.jsonl, line 2")
 
     figure = ["--output", tmp_path / "maps.svg"]
     refused(wrong("plot_attention", maps, "--head", "0:0", *figure), "0:0 is not TYPE:LAYER:HEAD")

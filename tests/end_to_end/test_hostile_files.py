@@ -106,10 +106,22 @@ READERS = {
     "head_importance": lambda pt, corpus, new: (script("head_importance"), *split(pt, corpus)),
     "align": lambda pt, corpus, new: (script("align"), *split(pt, corpus)),
     "report": lambda pt, corpus, new: (script("report"), *split(pt, corpus)),
-    "average_checkpoints": lambda pt, corpus, new: (script("average_checkpoints"), pt, "--output", new),
-    "convert_checkpoint": lambda pt, corpus, new: (script("convert_checkpoint"), pt, new),
-    "dump_alphas": lambda pt, corpus, new: (script("dump_alphas"), pt),
-    "dump_alphas of a folder": lambda pt, corpus, new: (script("dump_alphas"), resumed(pt, new)),
+    "average_checkpoints": lambda pt, corpus, new: (
+        script("average_checkpoints"),
+        "--path",
+        pt,
+        "--output",
+        new,
+    ),
+    "convert_checkpoint": lambda pt, corpus, new: (
+        script("convert_checkpoint"),
+        "--path",
+        pt,
+        "--output",
+        new,
+    ),
+    "dump_alphas": lambda pt, corpus, new: (script("dump_alphas"), "--path", pt),
+    "dump_alphas of a folder": lambda pt, corpus, new: (script("dump_alphas"), "--path", resumed(pt, new)),
 }
 
 

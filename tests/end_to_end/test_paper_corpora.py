@@ -113,7 +113,7 @@ def test_a_training_starts_from_every_config(trained, name, variant):
 
 @pytest.mark.parametrize("name", releases.RELEASES)
 def test_the_configs_have_the_settings_of_the_paper(name):
-    """Base model, 8192 tokens per batch, 20,000 warm-up updates, dropout; the variants differ in attention."""
+    """Base model, 8192 tokens per batch, 20,000 warm-up updates, dropout; variants differ in attention."""
     found = []
     for variant in VARIANTS:
         config = whole_config(ROOT / "configs" / name / f"{variant}.yaml")
@@ -137,7 +137,7 @@ def evaluated(data, trained, name, output) -> dict:
     checkpoint = trained / name / "alpha_entmax" / "checkpoint_last.pt"
     where = ["--path", checkpoint, "--corpus", name, "--data", data, "--output", output]
     done = script(
-        "evaluate", *where, "--test-set", next(iter(load_corpus(name, data).test_sets)), "--beam", "2"
+        "evaluate", *where, "--subset", next(iter(load_corpus(name, data).test_sets)), "--beam", "2"
     )
     (output / "said").write_text(done.stdout)
     return json.loads(next(output.glob("*.json")).read_text())

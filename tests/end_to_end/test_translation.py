@@ -56,7 +56,7 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
-    script("convert_checkpoint", stock, converted, anew=True)
+    script("convert_checkpoint", "--path", stock, "--output", converted, anew=True)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translations(theirs)) == 400
     assert translations(ours) == translations(theirs)
@@ -65,7 +65,7 @@ def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path
 
     settings = load_checkpoint(converted)["cfg"]["model"]
     assert settings.fixed_alpha == 1.0
-    script("convert_checkpoint", stock, converted, "--alpha", "1.5")
+    script("convert_checkpoint", "--path", stock, "--output", converted, "--alpha", "1.5")
     assert load_checkpoint(converted)["cfg"]["model"].fixed_alpha == 1.5
 
 
@@ -107,7 +107,7 @@ def test_evaluate_scores_the_output_of_fairseq_generate(data, corpus, trained, t
 def test_average_is_the_mean(trained, tmp_path):
     inputs = sorted(trained.glob("checkpoint_*_*.pt"))
     assert len(inputs) == 2
-    script("average_checkpoints", *inputs, "--output", tmp_path / "average.pt", anew=True)
+    script("average_checkpoints", "--path", *inputs, "--output", tmp_path / "average.pt", anew=True)
     average = load_checkpoint(tmp_path / "average.pt")["model"]
     first, second = (load_checkpoint(path)["model"] for path in inputs)
     assert any(not torch.equal(first[name], second[name]) for name in first)
@@ -125,7 +125,7 @@ def test_invalid_checkpoints_end_with_an_error_message(data, corpus, trained, st
     refused(evaluate(cut), "cut.pt", "cut short")
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
     refused(evaluate(tmp_path / "other.pt"), "other.pt")
-    refused(evaluate(stock, "--test-set", "test_2016"), "test_2016", "test")
+    refused(evaluate(stock, "--subset", "test_2016"), "test_2016", "test")
     refused(evaluate(trained / "checkpoint_last.pt", "--tokenize", "foo"), "foo", "13a")
     refused(evaluate(trained / "checkpoint_last.pt", "--output", cut), "cut.pt")
     refused(evaluate(trained / "checkpoint_last.pt", "--beam", "0"), "--beam")
@@ -133,7 +133,7 @@ def test_invalid_checkpoints_end_with_an_error_message(data, corpus, trained, st
     torch.save({"model": {}, "cfg": None, "args": None}, empty)
     refused(evaluate(empty), "empty.pt", "no settings")
     two = [trained / "checkpoint_last.pt", stock]
-    done = script("average_checkpoints", *two, "--output", tmp_path / "a.pt", check=False)
+    done = script("average_checkpoints", "--path", *two, "--output", tmp_path / "a.pt", check=False)
     refused(done, "different models")
     assert not (tmp_path / "a.pt").exists()
 

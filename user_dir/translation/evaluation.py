@@ -44,6 +44,7 @@ def evaluate(
     tokenize: str | None = None,
     skip_long: bool = False,
     truncate_source: bool = False,
+    cpu: bool = False,
 ) -> Iterator[Evaluation]:
     """Translate test sets one by one, and score each on detokenised text.
 
@@ -60,9 +61,10 @@ def evaluate(
         length_penalty: fairseq's ``--lenpen``.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
-        skip_long: leave out sentences that are longer than the model takes: they are not scored, their lines
+        skip_long: leave out sentences that are longer than the model allows: they are not scored, their lines
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
-        truncate_source: cut sources that are longer than the model takes; ``truncated_lines`` lists them.
+        truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.
+        cpu: do not use a GPU.
 
     Yields:
         The scores with their sacrebleu signatures. References are sacrebleu's own where the corpus names a
@@ -82,8 +84,8 @@ def evaluate(
     del state
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-    model, task = load_model(checkpoint, corpus, direction)
-    # All of them, so that what is wrong with one is noticed before any is translated.
+    model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
+    # All of them, so that a fault of one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
     make_folder(output)
     for split, (left_out, truncated) in zip(splits, fitted):

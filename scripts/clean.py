@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Remove the trainings in checkpoints/ and outputs/, after asking. `make clean` runs this."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from user_dir.command_line import run_command
+from user_dir.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("checkpoints", "outputs")
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> None:
+    """Ask, and remove what there is."""
+    args = parse_args(argv)
+    found = [folder for name in FOLDERS if (folder := ROOT / name).exists() or folder.is_symlink()]
+    if not found:
+        return
+    size = sum(file.stat().st_size for each in found for file in each.rglob("*") if file.is_file())
+    names = " and ".join(f"{each.name}/" for each in found)
+    question = f"{names} of trainings ({size / 2**20:,.0f} MiB)"
+    if not args.yes:
+        if not sys.stdin or not sys.stdin.isatty():
+            raise UserError(
+                f"{question} would be removed, and nobody is there to ask: make clean CONFIRM=yes"
+            )
+        if input(f"Remove {question}? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise UserError("nothing was removed")
+    for each in found:
+        if each.is_symlink():  # the folder that it leads to is elsewhere for a reason
+            each.unlink()
+        else:
+            shutil.rmtree(each)
+    print(f"removed {names}")
+
+
+if __name__ == "__main__":
+    run_command(main, "interrupted; trainings may be left")
