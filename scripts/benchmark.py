@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measure speed, memory and accuracy side by side with the peers; prints tables, and writes them as JSON.
 
+    attention    our attention against PyTorch's scaled_dot_product_attention, by length, on the CPU
     kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
     end-to-end   training and translation: ours against fairseq's own transformer
     profile      where the time of a training update of α-entmax goes
@@ -51,6 +52,18 @@ def parse_args(argv=None) -> argparse.Namespace:
 
     parser = new_parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    whole = kinds.add_parser(
+        "attention", parents=[common], help="our attention against PyTorch's, on the CPU"
+    )
+    whole.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 11)")
+    whole.add_argument(
+        "--lengths",
+        type=positive,
+        nargs="+",
+        metavar="N",
+        help="queries and keys (default: 32 128 512 1024 2048 4096)",
+    )
+    whole.set_defaults(cpu=True)
     kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
     kernels.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 11)")
     kernels.add_argument(
@@ -132,7 +145,8 @@ def main(argv=None) -> None:
     report = record(args.kind, device, args.seed)
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
-    {"kernels": kernels, "end-to-end": end_to_end, "profile": profile}[args.kind](args, device, report)
+    kinds = {"attention": attention, "kernels": kernels, "end-to-end": end_to_end, "profile": profile}
+    kinds[args.kind](args, device, report)
     print(args.output)
 
 
@@ -142,6 +156,26 @@ def finish_part(args: argparse.Namespace, report: dict, tables: str) -> None:
 
     write_measurements(args.output, report)
     print(tables + "\n", flush=True)
+
+
+def attention(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of our attention beside PyTorch's."""
+    import torch
+
+    from user_dir.benchmarks.against_sdpa import SENTENCES, aims, compare, sdpa_table
+    from user_dir.benchmarks.attention import verdict_table
+
+    lengths = args.lengths or ([32, 512] if args.quick else list(SENTENCES))
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, rows=[])
+    print(
+        "8 heads of 64 dimensions, float32; training: forward and backward, with the gradient of α learned\n"
+    )
+    for length in lengths:
+        sentences = SENTENCES.get(length, max(1, 2048 // length))
+        report["rows"] += compare(length, sentences, rounds, args.seed, torch.float32)
+    report["aims"] = aims(report["rows"])
+    finish_part(args, report, sdpa_table(report["rows"]) + "\n\n" + verdict_table(report["aims"]))
 
 
 def kernels(args: argparse.Namespace, device, report: dict) -> None:

@@ -15,6 +15,7 @@
 // each does not depend on the thread.
 
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <atomic>
 #include <numeric>
@@ -48,11 +49,20 @@ struct Hidden {
   bool causal;             // query t sees keys 0 … t
 };
 
+// PyTorch's memory, so that its profiler sees what is allocated.
+template <typename T>
+struct Allocator {
+  typedef T value_type;
+  T* allocate(size_t n) { return static_cast<T*>(c10::GetCPUAllocator()->raw_allocate(n * sizeof(T))); }
+  void deallocate(T* data, size_t) { c10::GetCPUAllocator()->raw_deallocate(data); }
+  bool operator==(const Allocator&) const { return true; }
+};
+
 // The weights of some rows that are not 0, row after row, and their keys among those that are not padding.
 template <typename T>
 struct Support {
-  std::vector<T> weights;
-  std::vector<int32_t> keys;
+  std::vector<T, Allocator<T>> weights;
+  std::vector<int32_t, Allocator<int32_t>> keys;
 };
 
 // What the backward needs of the forward. Null where nothing is saved, or not in this way.

@@ -59,6 +59,7 @@ def time_attention(
     device: torch.device,
     dtype: torch.dtype,
     contenders: tuple[AttentionContender, ...] = CONTENDERS,
+    what: str = "",
 ) -> list[dict]:
     """Measure each implementation at one length, one row each.
 
@@ -70,6 +71,7 @@ def time_attention(
         device: where to run.
         dtype: of queries, keys and values, drawn from N(0, 1.5²), so that scores are about N(0, 5).
         contenders: the implementations.
+        what: shown in the progress bar next to the length.
 
     Returns:
         Rows with ``seconds`` by measure: ``forward``, without gradients; ``training``, with all gradients,
@@ -103,7 +105,7 @@ def time_attention(
         key: functools.partial(lambda call, repeats, number: seconds(call, device, repeats), *calls[key])
         for key in calls
     }
-    for (contender, measure), times in interleaved(jobs, rounds, seed, f"length {length}").items():
+    for (contender, measure), times in interleaved(jobs, rounds, seed, f"length {length} {what}").items():
         rows[contender]["seconds"][measure] = quartiles(times)
     return list(rows.values())
 

@@ -1,0 +1,112 @@
+"""Our attention against PyTorch's on the CPU: time of forward and training, and memory, by length."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from ..attention import attention
+from ..tables import Column, mebibytes, table
+from .attention import AttentionContender, time_attention
+from .contenders import PER_HEAD
+
+# length → sentences: some 16,000 tokens of short sequences, and at least one sequence of the long ones
+SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}
+LONG = 512  # the aims hold from this length on
+MASKS = {"full": False, "causal": True}
+MEASURES = ("forward", "training")
+SDPA, OURS, OURS_15 = "softmax, SDPA", "α-entmax, α learned", "α-entmax, α = 1.5"
+# Time as a multiple of SDPA's, by contender and measure: on the geometric mean, and in the worst case.
+AIMS = {
+    (OURS, "forward"): (1.0, 1.3),
+    (OURS, "training"): (0.6, None),
+    (OURS_15, "forward"): (0.8, None),
+    (OURS_15, "training"): (0.4, None),
+}
+
+
+def compare(length: int, sentences: int, rounds: int, seed: int, dtype: torch.dtype) -> list[dict]:
+    """The rows of :func:`.attention.time_attention` at a length, for each mask; ``mask`` says which.
+
+    Raises:
+        RuntimeError: one of the attentions fails.
+    """
+    rows = []
+    for mask, causal in MASKS.items():
+        found = time_attention(
+            length, sentences, rounds, seed, torch.device("cpu"), dtype, contenders(causal), what=mask
+        )
+        for row in found:
+            for measure, error in row["failures"].items():
+                raise RuntimeError(f"{measure} of {row['implementation']}, n = {length}: {error}")
+            rows.append({**row, "mask": mask})
+    return rows
+
+
+def contenders(causal: bool) -> tuple[AttentionContender, ...]:
+    """PyTorch's attention, ours with a learned α per head from 1.05 to 1.95, and ours at 1.5."""
+
+    def sdpa(query, key, value, alpha):
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+
+    def ours(query, key, value, alpha):
+        return attention(query, key, value, alpha, causal=causal)[0]
+
+    return (
+        AttentionContender(SDPA, 1.0, sdpa, square=True),
+        AttentionContender(OURS, PER_HEAD, ours, square=True),
+        AttentionContender(OURS_15, 1.5, ours, square=True),
+    )
+
+
+def ratios(rows: list[dict], contender: str, measure: str) -> dict[tuple[int, str], float]:
+    """Time of a contender as a multiple of SDPA's, by length and mask."""
+    medians = {
+        (row["length"], row["mask"], row["implementation"]): row["seconds"][measure]["median"] for row in rows
+    }
+    return {
+        (length, mask): median / medians[length, mask, SDPA]
+        for (length, mask, name), median in medians.items()
+        if name == contender
+    }
+
+
+def aims(rows: list[dict]) -> list[dict]:
+    """What is aimed at for long sequences, what was measured, and whether that reaches it."""
+    found = []
+    for (contender, measure), (mean, worst) in AIMS.items():
+        measured = [
+            ratio for (length, _), ratio in ratios(rows, contender, measure).items() if length >= LONG
+        ]
+        if not measured:
+            continue
+        what = f"{measure}, {contender}, n ≥ {LONG}: time over SDPA's"
+        geometric = math.exp(sum(map(math.log, measured)) / len(measured))
+        found.append({"aim": f"{what}, mean", "at most": mean, "measured": geometric})
+        if worst is not None:
+            found.append({"aim": f"{what}, worst", "at most": worst, "measured": max(measured)})
+    for aim in found:
+        aim["reached"] = aim["measured"] <= aim["at most"]
+    return found
+
+
+def sdpa_table(rows: list[dict]) -> str:
+    """The rows of :func:`compare` as Markdown: ms, multiples of SDPA's time, and peak memory of training."""
+    columns = []
+    for measure in MEASURES:
+        multiples = {name: ratios(rows, name, measure) for name in (SDPA, OURS, OURS_15)}
+        columns.append(Column(f"{measure}, ms", _milliseconds(measure)))
+        columns.append(Column("×SDPA", _multiple(multiples)))
+    columns.append(Column("peak of training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
+    lines = [([row["length"], row["sentences"], row["mask"], row["implementation"]], row) for row in rows]
+    return table(["n", "sentences", "mask", "attention"], lines, columns)
+
+
+def _milliseconds(measure: str):
+    return lambda row: f"{1000 * row['seconds'][measure]['median']:.3g}"
+
+
+def _multiple(multiples: dict[str, dict]):
+    return lambda row: f"{multiples[row['implementation']][row['length'], row['mask']]:.2f}"
