@@ -126,6 +126,7 @@ class Attention {
     for (; first < end; first += lanes) {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
       queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
+      queries_.turn();
       const int64_t columns = score(first);
       find_top(columns);
       const int64_t kept = keep(columns);
@@ -297,6 +298,7 @@ class Attention {
 
   // Weights computed anew.
   int64_t restore(int64_t first, const Vec<T>* solutions) {
+    queries_.turn();
     const int64_t columns = score(first);
     top_ = solutions[0];
     const int64_t kept = keep(columns);
@@ -310,6 +312,7 @@ class Attention {
   double backward_dense(int64_t kept, const T* grad_weights) {
     const Vec<T> reciprocal_eps = 1 / eps_;
     const Vec<T>* p = lanes_.p.get();
+    grads_->turn();
     spread(p, kept, grads_->rows, active_.get(), *grad_values_);
     products(*grads_, values_, kept, [this](int64_t i) { return active_[i]; }, scores_.get());
     Vec<T> total = {}, product = {};
@@ -484,22 +487,28 @@ Heads<T> heads(T* data, const int64_t* strides) {
 // About as many products as are worth waking a thread for.
 constexpr double grain = 1 << 18;
 
-// Share out the items 0 … items − 1 among threads, each with what make() gives.
+// Share out the items 0 … items − 1 among threads, each with what make() gives: one by one where they take different
+// times, else in long runs of neighbours, since these lie side by side in memory.
 template <typename Make, typename Work>
-void share_out(const Sizes& sizes, int64_t items, const Make& make, const Work& work) {
+void share_out(const Sizes& sizes, int64_t items, bool alike, const Make& make, const Work& work) {
   const double cost = 1.0 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (sizes.head_dim + 32);
-  const int64_t wanted = std::min<double>(cost / grain + 1, at::get_num_threads());
+  const int64_t threads = std::min<double>(cost / grain + 1, at::get_num_threads());
+  const int64_t run = alike ? items / (threads * 4) + 1 : 1;
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min(wanted, items), 1, [&](int64_t, int64_t) {
+  at::parallel_for(0, std::min(threads, items), 1, [&](int64_t, int64_t) {
     auto worker = make();
-    for (int64_t item = next++; item < items; item = next++) work(*worker, item);
+    for (int64_t item = next.fetch_add(run); item < items; item = next.fetch_add(run)) {
+      for (int64_t i = item; i < std::min(item + run, items); ++i) work(*worker, i);
+    }
   });
 }
 
-// Heads with the most weights, those of the least α, first: what takes longest must not come last.
-std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t alphas) {
+// Where tiles may be sparse, heads with the most weights, those of the least α, first: what takes longest must not
+// come last. Else as they lie in memory.
+std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t alphas, bool may_be_sparse) {
   std::vector<int64_t> order(sizes.batch * sizes.heads);
   std::iota(order.begin(), order.end(), 0);
+  if (!may_be_sparse) return order;
   const auto of = [&](int64_t i) { return alpha[i % sizes.heads % alphas]; };
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return of(a) < of(b); });
   return order;
@@ -511,9 +520,9 @@ void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k,
              Saved<T>& saved) {
   const int64_t chunks = (sizes.queries + chunk - 1) / chunk;
   if (saved.counts != nullptr) saved.support.resize(sizes.batch * sizes.heads * chunks);
-  const auto order = in_order(sizes, alpha, alphas);
+  const auto order = in_order(sizes, alpha, alphas, may_be_sparse);
   share_out(
-      sizes, sizes.batch * sizes.heads * chunks,
+      sizes, sizes.batch * sizes.heads * chunks, !may_be_sparse,
       [&] { return std::make_unique<Attention<T>>(sizes, hidden, false); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item / chunks], part = item % chunks;
@@ -539,9 +548,10 @@ void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k
       for (int64_t row = 0; row < rows; ++row) start += std::max(saved.counts[i * rows + row], 0);
     }
   }
-  const auto order = in_order(sizes, alpha, alphas);
+  const auto order = in_order(sizes, alpha, alphas, saved.counts != nullptr);
   share_out(
-      sizes, sizes.batch * sizes.heads, [&] { return std::make_unique<Attention<T>>(sizes, hidden, true); },
+      sizes, sizes.batch * sizes.heads, saved.counts == nullptr,
+      [&] { return std::make_unique<Attention<T>>(sizes, hidden, true); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item], b = i / sizes.heads, h = i % sizes.heads;
         attention.set_head(b, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);

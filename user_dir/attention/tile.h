@@ -63,6 +63,10 @@ class Tile {
   void read(const T* from, int64_t stride, int64_t count, T factor = 1) {
     if (count < lanes) rows.clear();
     for (int64_t i = 0; i < count; ++i) rows.read(i, from + i * stride, factor);
+  }
+
+  // To be called before products.
+  void turn() {
     for (int64_t d = 0; d < rows.head_dim(); ++d) {
       for (int lane = 0; lane < lanes; ++lane) turned[d][lane] = rows.row(lane)[d];
     }
