@@ -127,15 +127,17 @@ def test_gradcheck():
     )
 
 
+@pytest.mark.parametrize("dropout", (0.0, 0.1))
 @pytest.mark.parametrize("length", (50, 600))
-def test_results_are_bitwise_independent_of_the_number_of_threads(length):
+def test_results_are_bitwise_independent_of_the_number_of_threads(length, dropout):
     leaves = [projections(length, 16, torch.float32, batch=8 if length == 50 else 1) for _ in range(3)]
     alpha = torch.tensor(ALPHAS).view(-1, 1, 1).requires_grad_()
     results, threads = [], torch.get_num_threads()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            output, _ = cpu.fused_attention(*(split for _, split in leaves), alpha)
+            torch.manual_seed(1)
+            output, _ = cpu.fused_attention(*(split for _, split in leaves), alpha, dropout=dropout)
             grads = torch.autograd.grad(output.square().sum(), [leaf for leaf, _ in leaves] + [alpha])
             results.append((output, *grads))
     finally:
@@ -156,6 +158,41 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
     assert 0 < sum(tensor.nbytes for tensor in beyond) < most * 4 * 512**2
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("most_dense_keys", (0, 1000))
+def test_dropout(most_dense_keys, dtype, monkeypatch):
+    """Values that are unit vectors show the weights after dropout; the gradients are those of that mask."""
+    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", most_dense_keys)
+    q, k = (projections(90, 90, dtype)[1].detach().requires_grad_() for _ in range(2))
+    value = torch.eye(90, dtype=dtype).expand(3, 7, 90, 90).clone().requires_grad_()
+    alpha = torch.tensor(ALPHAS).clamp(1.0, 1.5).to(dtype).view(-1, 1, 1).requires_grad_()
+    inputs = (q, k, value, alpha)
+    torch.manual_seed(3)
+    output, weights = cpu.fused_attention(*inputs, dropout=0.3, need_weights=True)
+    support = weights > 0
+    factor = torch.where(support, output / weights, torch.ones(()).to(dtype)).detach()
+    dropped = factor == 0
+    torch.testing.assert_close(
+        factor[support & ~dropped], factor.new_tensor(1 / 0.7).expand_as(factor[support & ~dropped])
+    )
+    assert abs(dropped[support].double().mean() - 0.3) < 4 * (0.21 / support.sum()) ** 0.5
+    full = dropped[:, :3]  # α close to 1: hardly any weight is 0
+    for pairs in (full[0] ^ full[1], full[:, 0] ^ full[:, 1], full[..., 1:] ^ full[..., :-1]):
+        assert abs(pairs[..., :40, :].double().mean() - 0.42) < 0.03, "not the same mask again"
+
+    grad = torch.randn_like(output)
+    expected = dense_attention(*inputs, need_weights=True)[1] * factor @ value
+    for actual, truth in zip(
+        torch.autograd.grad(output, inputs, grad), torch.autograd.grad(expected, inputs, grad)
+    ):
+        assert (actual - truth).abs().max() <= TOLERANCE[dtype] * (1 + truth.abs().max())
+
+    torch.manual_seed(3)
+    assert torch.equal(cpu.fused_attention(*inputs, dropout=0.3)[0], output)
+    assert not torch.equal(cpu.fused_attention(*inputs, dropout=0.3)[0], output)
+    assert not cpu.fused_attention(*inputs, dropout=1.0)[0].any()
+
+
 def test_reads_and_writes_the_memory_layout_of_the_model():
     _, split = projections(12, 8, torch.float32)
     output, _ = cpu.fused_attention(split, split, split, 1.5)
@@ -173,7 +210,6 @@ def taken(monkeypatch):
 
 
 NOT_TAKEN = {
-    "no dropout of attention weights": {"dropout": 0.1},
     "not torch.float16": {name: torch.zeros(3, 7, 6, 8).half() for name in ("query", "key", "value")},
     "not torch.float32 and torch.float64": {"value": torch.zeros(3, 7, 6, 8).double()},
     "head dimension 8, but values 3": {"value": torch.zeros(3, 7, 6, 3)},

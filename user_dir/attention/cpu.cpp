@@ -49,6 +49,32 @@ struct Hidden {
   bool causal;             // query t sees keys 0 … t
 };
 
+// Dropout of weights. Whether a weight is dropped is a hash of the seed, its query and its key, so that the backward
+// finds it again, and no thread depends on another.
+struct Dropout {
+  double probability;
+  uint64_t seed;
+
+  // Two numbers for the row of a query, to be hashed with each key.
+  uint64_t row(uint64_t number) const {  // the finalizer of SplitMix64
+    uint64_t x = seed + (number + 1) * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+  }
+
+  static uint32_t mixed(uint32_t x) {  // "lowbias32" of Chris Wellons' hash-prospector
+    x = (x ^ x >> 16) * 0x7feb352d;
+    x = (x ^ x >> 15) * 0x846ca68b;
+    return x ^ x >> 16;
+  }
+
+  bool keeps(uint64_t row, uint32_t key) const {
+    const uint32_t hash = mixed(mixed(key + static_cast<uint32_t>(row)) ^ static_cast<uint32_t>(row >> 32));
+    return hash >= probability * 0x1p32;
+  }
+};
+
 // PyTorch's memory, so that its profiler sees what is allocated.
 template <typename T>
 struct Allocator {
@@ -80,9 +106,10 @@ class Attention {
   static constexpr int lanes = Simd<T>::lanes;
   static constexpr int32_t is_dense = -1;
 
-  Attention(const Sizes& sizes, const Hidden<T>& hidden, bool backward)
+  Attention(const Sizes& sizes, const Hidden<T>& hidden, const Dropout& dropout, bool backward)
       : sizes_(sizes),
         hidden_(hidden),
+        dropout_(dropout),
         keys_(sizes.keys, sizes.head_dim),
         values_(sizes.keys, sizes.head_dim),
         queries_(sizes.head_dim),
@@ -95,11 +122,11 @@ class Attention {
         weights_(new T[sizes.keys + lanes]),
         places_(new int32_t[sizes.keys]) {
     for (int lane = 0; lane < lanes; ++lane) lane_number_[lane] = lane;
+    if (backward || dropout.probability > 0) slopes_.reset(new Vec<T>[sizes.keys]);
     if (backward) {
       grads_.reset(new Tile<T>(sizes.head_dim));
       grad_keys_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
       grad_values_.reset(new Rows<T>(sizes.keys, sizes.head_dim));
-      slopes_.reset(new Vec<T>[sizes.keys]);
       terms_.reset(new Vec<T>[sizes.keys]);
     }
   }
@@ -127,6 +154,7 @@ class Attention {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
       queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
       queries_.turn();
+      number_rows(first);
       const int64_t columns = score(first);
       find_top(columns);
       const int64_t kept = keep(columns);
@@ -157,6 +185,7 @@ class Attention {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
       queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
       grads_->read(grad.at(b_, h_, first), grad.row, rows_);
+      number_rows(first);
       const T* of_weights = grad_weights == nullptr ? nullptr : grad_weights + first * sizes_.keys;
       const int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
       if (counts != nullptr && counts[0] != is_dense) {
@@ -190,6 +219,26 @@ class Attention {
   int64_t tile_number(int64_t first) const {
     const int64_t tiles = (sizes_.queries + lanes - 1) / lanes;
     return (b_ * sizes_.heads + h_) * tiles + first / lanes;
+  }
+
+  // ----------------------------------------------------------------------------------------------- dropout
+
+  void number_rows(int64_t first) {
+    if (dropout_.probability == 0) return;
+    for (int lane = 0; lane < lanes; ++lane) {
+      rows_hashed_[lane] = dropout_.row((b_ * sizes_.heads + h_) * sizes_.queries + first + lane);
+    }
+  }
+
+  // What dropout multiplies a weight by.
+  T factor(int64_t row, int64_t key) const {
+    return dropout_.keeps(rows_hashed_[row], key) ? static_cast<T>(1 / (1 - dropout_.probability)) : T(0);
+  }
+
+  Vec<T> factors(int64_t key) const {
+    Vec<T> all;
+    for (int lane = 0; lane < lanes; ++lane) all[lane] = factor(lane, key);
+    return all;
   }
 
   // ------------------------------------------------------------------------------------------------ scores
@@ -255,7 +304,7 @@ class Attention {
     const auto solution = lanes_.solve(eps_, kept);
     mark_rows(kept);
     const Vec<T>* p = lanes_.p.get();
-    combine(p, kept, values_, active_.get(), rows_, out_);
+    combine(dropped(kept), kept, values_, active_.get(), rows_, out_);
     for (int64_t i = 0; i < rows_; ++i) out_.write(i, out.at(b_, h_, first + i));
     if (weights != nullptr) {
       for (int64_t i = 0; i < rows_; ++i) {
@@ -283,6 +332,13 @@ class Attention {
       const Vec<T> p = broken_ ? std::numeric_limits<T>::quiet_NaN() + Vec<T>{} : lanes_.p[j];
       lanes_.p[j] = empty_ ? Vec<T>{} : p;
     }
+  }
+
+  // Weights after dropout.
+  const Vec<T>* dropped(int64_t kept) {
+    if (dropout_.probability == 0) return lanes_.p.get();
+    for (int64_t i = 0; i < kept; ++i) slopes_[i] = lanes_.p[i] * factors(active_[i]);
+    return slopes_.get();
   }
 
   // Saved weights; returns how many columns are not 0.
@@ -313,10 +369,11 @@ class Attention {
     const Vec<T> reciprocal_eps = 1 / eps_;
     const Vec<T>* p = lanes_.p.get();
     grads_->turn();
-    spread(p, kept, grads_->rows, active_.get(), *grad_values_);
+    spread(dropped(kept), kept, grads_->rows, active_.get(), *grad_values_);
     products(*grads_, values_, kept, [this](int64_t i) { return active_[i]; }, scores_.get());
     Vec<T> total = {}, product = {};
     for (int64_t i = 0; i < kept; ++i) {
+      if (dropout_.probability > 0) scores_[i] *= factors(active_[i]);
       if (grad_weights != nullptr) {
         for (int64_t row = 0; row < rows_; ++row) {
           scores_[i][row] += grad_weights[row * sizes_.keys + place_[active_[i]]];
@@ -419,11 +476,14 @@ class Attention {
         support->keys.insert(support->keys.end(), places_.get(), places_.get() + count);
       }
       if (lane >= rows_) continue;
-      gather(weights_.get(), places_.get(), count, values_, out_.row(lane));
-      out_.write(lane, out.at(b_, h_, first + lane));
       if (weights != nullptr) {
         for (int64_t j = 0; j < count; ++j) weights[lane * sizes_.keys + place_[places_[j]]] = weights_[j];
       }
+      if (dropout_.probability > 0) {
+        for (int64_t j = 0; j < count; ++j) weights_[j] *= factor(lane, places_[j]);
+      }
+      gather(weights_.get(), places_.get(), count, values_, out_.row(lane));
+      out_.write(lane, out.at(b_, h_, first + lane));
     }
   }
 
@@ -435,6 +495,7 @@ class Attention {
     T* grads = reinterpret_cast<T*>(scores_.get());
     for (int64_t j = 0; j < count; ++j) {
       grads[j] = dot(grad, values_.row(keys[j]), width);
+      if (dropout_.probability > 0) grads[j] *= factor(row, keys[j]);
       if (grad_weights != nullptr) grads[j] += grad_weights[row * sizes_.keys + place_[keys[j]]];
     }
     Vec<T> total = {}, product = {};
@@ -453,7 +514,8 @@ class Attention {
       store<T>(slopes_[j / lanes] * centred, grads + j, count - j);
     }
     for (int64_t j = 0; j < count; ++j) {
-      add_scaled(grad, weights[j], width, grad_values_->row(keys[j]));
+      const T weight = dropout_.probability > 0 ? weights[j] * factor(row, keys[j]) : weights[j];
+      add_scaled(grad, weight, width, grad_values_->row(keys[j]));
       add_scaled(query, grads[j], width, grad_keys_->row(keys[j]));
     }
     gather(grads, keys, count, keys_, out_.row(row));
@@ -462,6 +524,7 @@ class Attention {
 
   Sizes sizes_;
   Hidden<T> hidden_;
+  Dropout dropout_;
   Rows<T> keys_, values_;
   Tile<T> queries_;
   Rows<T> out_;
@@ -475,6 +538,7 @@ class Attention {
   std::unique_ptr<int32_t[]> places_;
   Vec<T> lane_number_, eps_, top_;
   IntVec<T> broken_, empty_;
+  uint64_t rows_hashed_[lanes];
   int64_t count_[lanes];
   int64_t packed_ = 0, found_ = 0, rows_ = 0, b_ = -1, h_ = -1;
 };
@@ -516,14 +580,14 @@ std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t a
 
 template <typename T>
 void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out,
-             const double* alpha, int64_t alphas, const Hidden<T>& hidden, bool may_be_sparse, T* weights,
-             Saved<T>& saved) {
+             const double* alpha, int64_t alphas, const Hidden<T>& hidden, const Dropout& dropout, bool may_be_sparse,
+             T* weights, Saved<T>& saved) {
   const int64_t chunks = (sizes.queries + chunk - 1) / chunk;
   if (saved.counts != nullptr) saved.support.resize(sizes.batch * sizes.heads * chunks);
   const auto order = in_order(sizes, alpha, alphas, may_be_sparse);
   share_out(
       sizes, sizes.batch * sizes.heads * chunks, !may_be_sparse,
-      [&] { return std::make_unique<Attention<T>>(sizes, hidden, false); },
+      [&] { return std::make_unique<Attention<T>>(sizes, hidden, dropout, false); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item / chunks], part = item % chunks;
         const int64_t h = i % sizes.heads, first = part * chunk;
@@ -537,7 +601,7 @@ void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k,
 template <typename T>
 void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,
               T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
-              const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
+              const Dropout& dropout, const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
               double* grad_alpha) {
   std::vector<int64_t> starts(sizes.batch * sizes.heads);
   if (saved.counts != nullptr) {
@@ -551,7 +615,7 @@ void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k
   const auto order = in_order(sizes, alpha, alphas, saved.counts != nullptr);
   share_out(
       sizes, sizes.batch * sizes.heads, saved.counts == nullptr,
-      [&] { return std::make_unique<Attention<T>>(sizes, hidden, true); },
+      [&] { return std::make_unique<Attention<T>>(sizes, hidden, dropout, true); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item], b = i / sizes.heads, h = i % sizes.heads;
         attention.set_head(b, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);
@@ -587,35 +651,36 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 // forward puts into found: the number of weights saved with their keys, and where they are until collect is called.
 
-#define ATTENTION_FOR(T, SUFFIX)                                                                                     \
-  extern "C" int64_t attention_forward_##SUFFIX(                                                                     \
-      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out, const double* alpha, \
-      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, int64_t may_be_sparse, T* weights,     \
-      void* columns, void* solutions, int32_t* counts, int64_t* found) {                                             \
-    const Alphas range = check(alpha, alphas);                                                                       \
-    if (range == out_of_range) return range;                                                                         \
-    Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                      \
-    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, out, alpha, alphas,             \
-               {padding, added, causal != 0}, may_be_sparse != 0, weights, saved);                                   \
-    if (counts == nullptr) return range;                                                                             \
-    found[0] = 0;                                                                                                    \
-    for (const auto& part : saved.support) found[0] += part.weights.size();                                          \
-    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                     \
-    return range;                                                                                                    \
-  }                                                                                                                  \
-  extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                              \
-    std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));              \
-    collect<T>(*support, weights, keys);                                                                             \
-  }                                                                                                                  \
-  extern "C" void attention_backward_##SUFFIX(                                                                       \
-      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,    \
-      T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,             \
-      int64_t causal, const T* grad_weights, void* columns, void* solutions, int32_t* counts, const T* support,      \
-      const int32_t* support_keys, double* grad_alpha) {                                                             \
-    const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                \
-    backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, grad, grad_q, grad_k, grad_v,  \
-                alpha, alphas, {padding, added, causal != 0}, grad_weights, saved, support, support_keys,            \
-                grad_alpha);                                                                                         \
+#define ATTENTION_FOR(T, SUFFIX)                                                                                                     \
+  extern "C" int64_t attention_forward_##SUFFIX(                                                                                     \
+      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out, const double* alpha,                 \
+      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, double dropout, int64_t seed,                          \
+      int64_t may_be_sparse, T* weights, void* columns, void* solutions, int32_t* counts, int64_t* found) {                          \
+    const Alphas range = check(alpha, alphas);                                                                                       \
+    if (range == out_of_range) return range;                                                                                         \
+    Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                                      \
+    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, out, alpha, alphas,                             \
+               {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, may_be_sparse != 0, weights,                   \
+               saved);                                                                                                               \
+    if (counts == nullptr) return range;                                                                                             \
+    found[0] = 0;                                                                                                                    \
+    for (const auto& part : saved.support) found[0] += part.weights.size();                                                          \
+    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                                     \
+    return range;                                                                                                                    \
+  }                                                                                                                                  \
+  extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                                              \
+    std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));                              \
+    collect<T>(*support, weights, keys);                                                                                             \
+  }                                                                                                                                  \
+  extern "C" void attention_backward_##SUFFIX(                                                                                       \
+      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,                    \
+      T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,                             \
+      int64_t causal, double dropout, int64_t seed, const T* grad_weights, void* columns, void* solutions, int32_t* counts, const T* support,\
+      const int32_t* support_keys, double* grad_alpha) {                                                                             \
+    const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                                \
+    backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, grad, grad_q, grad_k, grad_v,                  \
+                alpha, alphas, {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, grad_weights, saved, support, support_keys,\
+                grad_alpha);                                                                                                         \
   }
 
 ATTENTION_FOR(float, float32)

@@ -23,9 +23,10 @@ LEAST_QUERIES = 4
 MOST_DENSE_KEYS = 192
 _LANES = {torch.float32: 16, torch.float64: 8}
 _OUT_OF_RANGE = -1
-_FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] * 2 + [POINTER] * 5
+_DROPOUT = [ctypes.c_double, INTEGER]
+_FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] + _DROPOUT + [INTEGER] + [POINTER] * 5
 _COLLECT = [INTEGER] + [POINTER] * 2
-_BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 2 + [INTEGER] + [POINTER] * 7
+_BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 2 + [INTEGER] + _DROPOUT + [POINTER] * 7
 
 
 def unavailable() -> Optional[str]:
@@ -52,8 +53,6 @@ def supports(
         return f"on the CPU it takes queries, keys and values in float32 or float64, not {given}"
     if query.size(-1) != value.size(-1):
         return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
-    if dropout > 0.0:
-        return "on the CPU it has no dropout of attention weights"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
     if isinstance(alpha, Tensor) and not is_per_head(alpha, query.size(1)):
@@ -94,7 +93,9 @@ def fused_attention(
         attn_mask = as_numbers(attn_mask, query.dtype)
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
-    given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights)
+    # the kernel draws from a generator of its own, so that the backward can draw the same again
+    seed = int(torch.randint(2**62, ())) if dropout > 0.0 else 0
+    given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed, need_weights)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value, alpha)):
         output, weights = _Attention.apply(*given)
     else:
@@ -115,15 +116,16 @@ class _Attention(torch.autograd.Function):
         key_padding_mask: Optional[Tensor],
         attn_mask: Optional[Tensor],
         causal: bool,
+        dropout: float,
+        seed: int,
         need_weights: bool,
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-        results, saved = _forward(
-            query, key, value, alpha, key_padding_mask, attn_mask, causal, need_weights, save=True
-        )
+        masks = (key_padding_mask, attn_mask, causal)
+        results, saved = _forward(query, key, value, alpha, *masks, dropout, seed, need_weights, save=True)
         ctx.save_for_backward(query, key, value, alpha, key_padding_mask, attn_mask, *saved)
-        ctx.causal = causal
+        ctx.causal, ctx.dropout, ctx.seed = causal, dropout, seed
         ctx.set_materialize_grads(False)
         return results
 
@@ -157,12 +159,14 @@ class _Attention(torch.autograd.Function):
             address(key_padding_mask),
             address(attn_mask),
             int(ctx.causal),
+            ctx.dropout,
+            ctx.seed,
             address(grad_weights),
             *(address(tensor) for tensor in saved),
             address(per_head),
         )
         grad_alpha = None if per_head is None else gradient_of_alpha(per_head, alpha)
-        return grad_query, grad_key, grad_value, grad_alpha, None, None, None, None
+        return grad_query, grad_key, grad_value, grad_alpha, *[None] * 6
 
 
 _Saved = tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor], Optional[Tensor]]
@@ -176,6 +180,8 @@ def _forward(
     key_padding_mask: Optional[Tensor],
     attn_mask: Optional[Tensor],
     causal: bool,
+    dropout: float,
+    seed: int,
     need_weights: bool,
     save: bool,
 ) -> tuple[tuple[Tensor, Optional[Tensor]], _Saved]:
@@ -205,6 +211,8 @@ def _forward(
         address(key_padding_mask),
         address(attn_mask),
         int(causal),
+        dropout,
+        seed,
         int(long),
         address(weights),
         address(columns),
