@@ -77,7 +77,7 @@ def at_one(stock, tmp_path_factory) -> Path:
 def generate(few):
     def run_it(path, *flags) -> str:
         data = [few / "bin", *PLUGIN, "--cpu", "--path", path, "--gen-subset", "test", *LENGTH]
-        return here("generate", *data, "--batch-size", 8, "--required-batch-size-multiple", 1, *flags)
+        return here("generate", *data, "--batch-size", 8, *flags)
 
     return run_it
 
@@ -349,7 +349,7 @@ def test_from_pretrained_translates(interactive, few, corpus, ours, monkeypatch)
 def test_the_loss_of_validate_equals_the_scores_of_generate(generate, few, ours, monkeypatch):
     told = []
     monkeypatch.setattr(SimpleProgressBar, "print", lambda self, stats, **_: told.append(stats))
-    subset = ["--valid-subset", "test", "--batch-size", 8, "--required-batch-size-multiple", 1]
+    subset = ["--valid-subset", "test", "--batch-size", 8]
     given = ["--path", ours, "--task", "translation", "--no-progress-bar", *subset]
     here("validate", few / "bin", *PLUGIN, "--cpu", *given)
     (stats,) = told

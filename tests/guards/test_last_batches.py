@@ -7,9 +7,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from commands import here
+from fairseq import options, tasks
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 
 FAIRSEQS_OWN = data_utils.batch_by_size.__wrapped__
 NUMBERS = [1, 7, 8, 9, 461]
@@ -126,3 +130,56 @@ def test_fairseq_alone_loses_the_last_group():
         Lengths(9), lambda samples: samples, [[i] for i in range(9)], num_shards=2, grouped_shuffling=True
     )
     assert len(ids(alone(iterator, 1, False, True))) == 4
+
+
+@pytest.fixture(scope="module")
+def binarised(tmp_path_factory):
+    """For each number a folder of binarised data, with so many sentences to train and to validate on."""
+    folder = tmp_path_factory.mktemp("binarised")
+    for number in NUMBERS:
+        for language in ("de", "en"):
+            words = [f"word{i % 40} " * (1 + i % 11) for i in range(number)]
+            (folder / f"{number}.{language}").write_text("".join(line.strip() + "\n" for line in words))
+        sides = ["--source-lang", "de", "--target-lang", "en", "--joined-dictionary"]
+        prefixes = [flag for kind in ("train", "valid") for flag in (f"--{kind}pref", folder / str(number))]
+        here("preprocess", *sides, *prefixes, "--destdir", folder / f"bin{number}", "--workers", 1)
+        (folder / f"lm{number}").mkdir()  # one side, for language models
+        for file in (folder / f"bin{number}").glob("*de.*"):
+            name = file.name.replace(".de-en.de.", ".").replace(".de.", ".")
+            (folder / f"lm{number}" / name).write_bytes(file.read_bytes())
+    return folder
+
+
+class AnyLength(torch.nn.Linear):
+    """A model, as far as batches go."""
+
+    def max_positions(self):
+        return None
+
+
+TASKS = {
+    "translation": "--arch adaptively_sparse_transformer --source-lang de --target-lang en",
+    "language_modeling": "--arch transformer_lm --sample-break-mode complete --tokens-per-sample 20",
+    "masked_lm": "--arch masked_lm --sample-break-mode complete --tokens-per-sample 20 --criterion masked_lm",
+    "translation_multi_simple_epoch": "--arch transformer --langs de,en --lang-pairs de-en",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [*(("translation", number) for number in NUMBERS), *((name, 9) for name in list(TASKS)[1:])],
+)
+def test_every_task_trains_and_validates_on_every_sentence(binarised, name, number):
+    data = binarised / f"{'lm' if '_' in name and 'translation' not in name else 'bin'}{number}"
+    words = [str(data), "--task", name, *TASKS[name].split(), "--cpu", "--max-tokens", "99"]
+    args = options.parse_args_and_arch(options.get_training_parser(), [*words, "--num-workers", "0"])
+    cfg = convert_namespace_to_omegaconf(args)
+    assert cfg.dataset.required_batch_size_multiple == 8, "fairseq's default"
+    task = tasks.setup_task(cfg.task)
+    task.load_dataset("valid")
+    trainer = Trainer(cfg, task, AnyLength(1, 1), torch.nn.Linear(1, 1))
+    for iterator in (trainer.get_train_iterator(1), trainer.get_valid_iterator("valid")):
+        samples = len(iterator.dataset)  # of language models, blocks of several sentences
+        assert samples == number or (data.name.startswith("lm") and samples > 1)
+        batches = list(iterator.next_epoch_itr(shuffle=False))
+        assert ids(batch["id"] for batch in batches) == list(range(samples))
