@@ -6,6 +6,7 @@ each time.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from contextlib import contextmanager
@@ -18,9 +19,12 @@ from user_dir.errors import UserError
 TIMES = int(os.environ.get("FUZZ", "1"))
 
 
-def search(examples: int) -> hypothesis.settings:
-    """Settings for a test of so many examples."""
-    return hypothesis.settings(
+cases = 0  # that the present test has tried
+
+
+def search(examples: int):
+    """What makes a test search for so many examples, and counts them."""
+    settings = hypothesis.settings(
         max_examples=examples * TIMES,
         deadline=None,  # of the wall clock, which tells nothing on a machine that is busy
         derandomize=TIMES == 1,
@@ -28,6 +32,20 @@ def search(examples: int) -> hypothesis.settings:
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
+
+    def decorate(test):
+        inner = test.hypothesis.inner_test
+
+        @functools.wraps(inner)
+        def counted(*args, **kwargs):
+            global cases
+            cases += 1
+            return inner(*args, **kwargs)
+
+        test.hypothesis.inner_test = counted
+        return settings(test)
+
+    return decorate
 
 
 def budgets(few: int, many: int):

@@ -65,7 +65,7 @@ def test_entmax_of_any_shapes(shape, alpha_shape, value, dim, dtype, seed, fits)
     st.tuples(*[st.sampled_from((1, 2, 3))] * 2, *[st.sampled_from((1, 2, 3, 7))] * 2),
     ALPHAS,
     st.sampled_from(("number", "one", "heads", "wrong")),
-    st.sampled_from((None, "bool", "numbers", "future", "wrong")),
+    st.sampled_from((None, "bool", "numbers", "future", "wrong", "integers")),
     st.sampled_from((None, "some", "all", "wrong")),
     st.booleans(),
     DTYPES,
@@ -88,6 +88,7 @@ def test_attention_under_any_masks(shape, value, kind, mask, padding, causal, dt
         "numbers": 2 * chance.to(dtype) - 1,
         "future": torch.full((queries, keys), -math.inf, dtype=dtype).triu(1),
         "wrong": chance < 0.3,
+        "integers": (chance < 0.3).to(torch.int64),  # visible keys, or a summand? It could be either
     }.get(mask)
     hidden = {"some": 0.4, "all": 1.1, "wrong": 0.4}.get(padding)
     columns = keys + (padding == "wrong")
@@ -95,7 +96,9 @@ def test_attention_under_any_masks(shape, value, kind, mask, padding, causal, dt
     if hidden is not None:
         key_padding_mask = torch.rand(batch, columns, generator=torch.Generator().manual_seed(seed)) < hidden
 
-    wrong_shape = "wrong" in (kind, mask, padding) and not (kind == "wrong" and heads + 1 == 1)
+    wrong_shape = mask == "integers" or (
+        "wrong" in (kind, mask, padding) and not (kind == "wrong" and heads + 1 == 1)
+    )
     try:
         with limited():
             output, weights = attention(
@@ -103,7 +106,7 @@ def test_attention_under_any_masks(shape, value, kind, mask, padding, causal, dt
             )
     except ValueError as error:
         assert wrong_shape or not 1 <= value < math.inf, error
-        assert any(part in str(error) for part in (f"{value:g}", f"{value}", "shape")), error
+        assert any(part in str(error) for part in (f"{value:g}", f"{value}", "shape", "int64")), error
         return
     assert not wrong_shape, "what does not fit was taken"
     assert 1 <= value < math.inf

@@ -158,6 +158,12 @@ def test_each_part_of_a_combined_split_is_checked(folder, combine):
         assert len(load(folder, split="train")) == 3
 
 
+def test_a_split_without_a_sentence(folder):
+    write(folder, "valid.de-en.de", [])
+    with pytest.raises(UserError, match=r"valid\.de-en\.de\.bin is of no sentence"):
+        load(folder)
+
+
 def test_sides_of_unequal_length(folder):
     write(folder, "valid.de-en.en", SENTENCES[:2])
     with pytest.raises(UserError, match=r"the split valid in .* is broken: .*same number of examples"):

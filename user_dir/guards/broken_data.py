@@ -7,6 +7,7 @@ on a GPU as an assertion of CUDA's. Unnecessary once fairseq checks what it open
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,11 @@ def _check_datasets() -> None:
                 if dataset_impl in (None, "raw") and prefix.exists():  # text, which fairseq prefers
                     require_file(prefix)
                 elif _files(prefix):
-                    check_side(prefix, None if dictionary is None else len(dictionary))
+                    sentences = check_side(prefix, None if dictionary is None else len(dictionary))
+                    if sentences is not None and not os.path.getsize(f"{prefix}.bin"):
+                        raise UserError(
+                            f"{prefix}.bin is of no sentence, which fairseq cannot load; {REMEDY}"
+                        )
         return load(path, dictionary, dataset_impl, combine, default)
 
     data_utils.load_indexed_dataset = checked
