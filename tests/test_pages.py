@@ -99,9 +99,8 @@ def test_a_broken_link_is_found():
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_files_and_make_targets_exist(page):
     text = page.read_text(encoding="utf-8")
-    named = [path for path in FILE.findall(text) if not re.search(r"/[A-Z]+/", path)]  # not configs/CORPUS/…
-    examples = ("data/talks/corpus.yaml",) if page.parent.name == "data" else ()
-    assert [path for path in named if not (ROOT / path).exists() and path not in examples] == []
+    named = [path for path in FILE.findall(text) if not re.search(r"/[A-Z]+/|/talks/", path)]  # examples
+    assert [path for path in named if not (ROOT / path).exists()] == []
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {"demo", "test"} <= set(targets)
     assert set(TARGET.findall(text)) <= set(targets)
@@ -129,7 +128,8 @@ def test_commands_and_targets_are_found():
 
 def test_every_page_is_in_the_index_and_the_readme_is_short():
     index = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
-    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= index
+    pages = {page.name for pattern in ("*.md", "*.ipynb") for page in (ROOT / "docs").glob(pattern)}
+    assert pages - {"README.md"} <= index
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
