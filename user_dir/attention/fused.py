@@ -22,25 +22,25 @@ from torch import Tensor
 from . import fused_backward, fused_forward
 from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
-# --------------------------------------------------------------------- sizes, chosen for sm_80 and sm_90
-RESIDENT = 256  # keys of the longest row that is one tile
-# Queries and keys of the longest head with one kernel for all its gradients, by bytes of a number: its keys
-# and values lie in shared memory altogether.
+# --------------------------------------------------------------------- sizes, tuned for sm_80 and sm_90
+RESIDENT = 256  # keys of the longest row that is a single tile
+# Most queries and keys, by bytes per number, for which one kernel computes all gradients of a head: its keys
+# and values must fit into shared memory.
 ONE_KERNEL = {2: 128, 4: 64}
-QUERIES = {16: 16, 32: 32, 64: 64, 128: 64, 256: 32}  # of a tile, by the bucket of keys
-TILE = 64  # queries and keys of a tile of longer rows
-BACKWARD_QUERIES = 32  # of a tile, where one kernel gives all gradients: keys and values hold the registers
-# Elements of the largest tile to a lane: the solver holds four such tiles, and 128 registers let two programs
-# of eight warps share a multiprocessor.
+QUERIES = {16: 16, 32: 32, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
+TILE = 64  # queries and keys per tile of longer rows
+BACKWARD_QUERIES = 32  # per tile, if one kernel computes all gradients: keys and values occupy the registers
+# Elements of the largest tile per lane: the solver holds four such tiles, and with 128 registers two programs
+# of eight warps fit on a multiprocessor.
 PER_LANE = 16
-# Before 3.3, Triton ends the process over a tile of 64 queries that several groups of four warps multiply.
+# Triton before 3.3 aborts the process if several groups of four warps multiply a tile of 64 queries.
 MOST_WARPS = 16 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) else 4
-# Bytes of shared memory that a program can have → D, the head_dim of heads for which they do in every dtype.
+# Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
 LARGEST_HEAD_DIM = {
-    160 * 1024: 128,  # sm_80, sm_90 and beyond
+    160 * 1024: 128,  # sm_80, sm_90 and later
     99 * 1024: 64,  # sm_86 and sm_89
 }
-STAGES = 2  # tiles on the way at once, where a loop goes over tiles; those of float32 leave no room for two
+STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -56,7 +56,7 @@ def supports(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> Optional[str]:
-    """None if the kernels take the arguments of :func:`.op.attention`; else the reason why they do not."""
+    """None if the kernels support the arguments of :func:`.op.attention`; else the reason why not."""
     batch, heads, _, head_dim = query.shape
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
@@ -100,10 +100,10 @@ def fused_attention(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention, with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them.
+    """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them.
 
-    Computes in float32, from and to the dtype of ``query``. The host does not look at the values of an α
-    tensor: one below 1 gives NaN.
+    Computes in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which
+    would synchronise with the device: an α below 1 gives NaN.
     """
     assert attn_mask is None
     alpha = alpha.to(query.device) if isinstance(alpha, Tensor) else _constant(alpha, query.device)
@@ -115,7 +115,7 @@ def fused_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Autograd around the kernels; saves its inputs and λ, one float32 per row."""
+    """Autograd function around the kernels; saves its inputs and λ, one float32 per row."""
 
     @staticmethod
     def forward(
@@ -131,7 +131,7 @@ class _Attention(torch.autograd.Function):
         """Output (B, H, T, D), as a view of (T, B, H, D)."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
         batch, heads, queries, _ = query.shape
-        # Drawn on the host, whose generator is seeded too, and which thus need not wait for the device.
+        # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
         seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
         output = empty_output(query)
         lam = query.new_empty(batch, heads, queries, dtype=torch.float32)
@@ -163,7 +163,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Call:
-    """The arguments that the kernels of one call, forward or backward, share."""
+    """The arguments shared by the kernels of one call, forward or backward."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _Call:
         lam: Tensor,
         need_alpha: bool,
     ) -> Optional[Tensor]:
-        """Write the gradients of query, key and value; returns that of α, or None."""
+        """Write the gradients of query, key and value; returns the gradient of α, or None."""
         unit, strides = _strides(query, key, value, grad, grad_query, grad_key, grad_value)
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
         last = (self.alpha, *self.mask, *self.scalars)
@@ -257,7 +257,7 @@ class _Call:
     ) -> None:
         """Run a kernel with tiles of ``rows`` queries and ``columns`` keys.
 
-        ``held``: how many tiles of (columns, D) stay in registers besides.
+        ``held``: number of tiles (columns, D) that additionally stay in registers.
         """
         head_dim = self.constants["D"]
         largest = max(rows * max(columns, head_dim), held * columns * head_dim // 2)
@@ -303,13 +303,13 @@ def _step(
 
 
 def _schedule(elements: int, stages: int) -> dict:
-    """Warps and stages of a program whose largest tile has this many elements."""
+    """Warps and stages of a program, given the number of elements of its largest tile."""
     warps = max(1, min(MOST_WARPS, elements // (32 * PER_LANE)))
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
 def _head_dim_constants(query: Tensor) -> dict:
-    """The constants of a kernel that follow from the dtype and head dimension of the queries."""
+    """The constants of a kernel determined by the dtype and head dimension of the queries."""
     head_dim = query.size(3)
     bucket = _bucket(head_dim)
     coarse = query.dtype != torch.float32
@@ -319,7 +319,7 @@ def _head_dim_constants(query: Tensor) -> dict:
 
 
 def _bucket(count: int) -> int:
-    """The next power of two, at least the 16 that a product of tiles needs."""
+    """The next power of two, at least 16, the minimum of tile products."""
     return max(16, triton.next_power_of_2(count))
 
 
@@ -336,8 +336,8 @@ def _strides(*tensors: Tensor) -> tuple[int, list]:
 
 @functools.cache
 def _largest_head_dim(device: torch.device) -> int:
-    """The largest head dimension that a GPU has the shared memory for."""
-    if device.type != "cuda":  # interpreted
+    """The largest head dimension for which a GPU has enough shared memory."""
+    if device.type != "cuda":  # Triton's interpreter
         return max(LARGEST_HEAD_DIM.values())
     index = torch.cuda.current_device() if device.index is None else device.index
     shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
@@ -346,5 +346,5 @@ def _largest_head_dim(device: torch.device) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _constant(alpha: float, device: torch.device) -> Tensor:
-    """A number as the kernels take it, in float64."""
+    """A number as a float64 tensor for the kernels."""
     return torch.full((1,), alpha, dtype=torch.float64, device=device)

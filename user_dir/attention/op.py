@@ -1,7 +1,7 @@
-"""The public function: checks its arguments, then picks an implementation.
+"""The public function: checks its arguments and selects an implementation.
 
 The implementations are modules: ``dense`` takes all arguments; the fused kernels, ``cpu`` for a CPU and
-``fused`` for a GPU, say by their function ``supports`` which ones they take.
+``fused`` for a GPU, have a function ``supports`` that says which arguments they take.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ def attention(
     Args:
         query: (B, H, T, D), of any floating dtype; half precision is computed in float32.
         key: (B, H, S, D).
-        value: (B, H, S, D); dense attention also takes another last dimension.
+        value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
         key_padding_mask: (B, S), true where a key is padding, on either side.
-        attn_mask: (T, S), added to the scores; or boolean, true where a query must not see a key.
-        causal: query t sees keys 0 … t only (T = S).
-        dropout: probability with which a weight is dropped, after the normalizer.
-        need_weights: also return the weights, as they are before dropout.
+        attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
+        causal: query t attends to keys 0 … t only (T = S).
+        dropout: probability of dropping a weight, after the normalizer.
+        need_weights: also return the weights, before dropout.
         backend: the implementation. ``fused``: the kernel for the device, C++ on a CPU and Triton on a GPU,
-            which writes no weights to memory unless they are asked for. ``dense``: scores and weights in
-            memory, by torch and :func:`~user_dir.entmax.entmax`. ``auto``: of the two the faster one for
-            these arguments, if it takes them, else the other; softmax (``alpha`` the number 1) and a few
-            queries are left to dense attention on a CPU. On a GPU ``auto`` takes the fused kernels only if
-            they agree with plain torch on small problems, forward and backward: checked once per process for
-            each device, dtype and head dimension (:mod:`.self_check`). ``fused`` is not checked.
+            which does not store weights unless requested. ``dense``: scores and weights in memory, by torch
+            and :func:`~user_dir.entmax.entmax`. ``auto``: the faster one for these arguments that supports
+            them; on a CPU, softmax (``alpha`` the number 1) and small numbers of queries use dense attention.
+            On a GPU ``auto`` uses the fused kernels only if they agree with plain torch on small problems,
+            forward and backward, which is checked once per process for each device, dtype and head
+            dimension (:mod:`.self_check`). ``fused`` is not checked.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
-        Differentiable in ``query``, ``key``, ``value`` and, where it is a tensor, in ``alpha``. A query
-        whose keys are all masked gets zeros.
+        Differentiable in ``query``, ``key``, ``value`` and in an ``alpha`` tensor. A query whose keys are all
+        masked gets zeros.
 
     Raises:
-        ValueError: shapes do not fit (the message names them); α is below 1, infinite or NaN, though on a GPU
-            an α tensor out of range gives NaN instead; the backend is unknown; or a named backend does not
-            take the arguments (the message says why).
+        ValueError: shapes do not match (the message names them); α is below 1, infinite or NaN, except that
+        on
+            a GPU an invalid α tensor gives NaN instead; the backend is unknown; or a requested backend does
+            not support the arguments (the message says why).
 
-    Compiled by TorchScript, it is always dense, α must be a tensor, and there are no checks but that of the
-    backend.
+    In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
 
     Source: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), equation 1, with the α-entmax of Correia
     et al. 2019 (https://arxiv.org/abs/1909.00015) instead of softmax.
@@ -110,7 +110,7 @@ def _attention(
     reason = supports_fused(*given)
     if reason is None:
         kernels = fused_kernels(query.device.type)
-        # Who names the backend gets it.
+        # An explicitly requested backend is used without a check.
         if backend == "fused" or kernels is cpu or passes_check(query):
             return kernels.fused_attention(*given)
         return dense_attention(*given)
@@ -131,9 +131,9 @@ def supports_fused(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> Optional[str]:
-    """None if fused attention takes the arguments of :func:`attention`; else the reason why it does not."""
+    """None if fused attention supports the arguments of :func:`attention`; else the reason why not."""
     device = query.device.type
-    missing = None if device == "cpu" else no_fused_kernels(device)  # cpu looks for a compiler last
+    missing = None if device == "cpu" else no_fused_kernels(device)  # cpu searches for a compiler last
     if missing is not None:
         return missing
     return fused_kernels(device).supports(
@@ -142,7 +142,7 @@ def supports_fused(
 
 
 def no_fused_kernels(device: str) -> Optional[str]:
-    """Why there are no fused kernels for a type of device, ``cpu`` or ``cuda``; None if there are."""
+    """Why there are no fused kernels for a device type, ``cpu`` or ``cuda``; None if there are."""
     if device == "cpu":
         return cpu.unavailable()
     if device == "cuda" and torch.version.hip is None and has_native(device):
@@ -151,8 +151,8 @@ def no_fused_kernels(device: str) -> Optional[str]:
 
 
 def fused_kernels(device: str) -> ModuleType:
-    """The module of the fused kernels for a type of device."""
-    return cpu if device == "cpu" else importlib.import_module(".fused", __package__)  # which needs Triton
+    """The module of the fused kernels for a device type."""
+    return cpu if device == "cpu" else importlib.import_module(".fused", __package__)  # needs Triton
 
 
 def _faster_dense(query: Tensor, alpha: float | Tensor) -> bool:

@@ -119,10 +119,10 @@ def _implementation(device: str) -> ModuleType:
 
 
 def _trusted(scores: Tensor) -> bool:
-    """Whether the kernel for the GPU is asked for by name, or agrees with the reference (``self_check``).
+    """Whether the GPU kernel is requested by name, or agrees with the reference (``self_check``).
 
-    Also while a CUDA graph is captured before the check was made: the reference, which waits for the device,
-    cannot be captured.
+    Also true while a CUDA graph is captured before the check was made, because the reference synchronises
+    with the device and cannot be captured.
     """
     if os.environ.get("ENTMAX_BACKEND") == "native":
         return True
