@@ -7,7 +7,7 @@ from .command_line import run_command
 
 
 def main() -> None:
-    """Print the folder, whatever its name: a shell hands it on byte for byte."""
+    """Print the folder as bytes, whatever characters its name has."""
     sys.stdout.reconfigure(errors="surrogateescape")
     print(Path(__file__).resolve().parent)
 

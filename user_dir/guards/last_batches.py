@@ -1,9 +1,9 @@
-"""fairseq leaves out the sentences that do not fill the last batch.
+"""fairseq drops sentences that do not fill the last batch.
 
-``data_utils.batch_by_size`` throws the last batch away where its size is not a multiple of
-``--required-batch-size-multiple``, which is 8 unless it is given (0.12.2 and later; fairseq's issue 5036), so
-that 461 test sentences give 456 translations. ``--grouped-shuffling`` throws away the batches that do not
-make a full group of one for each worker. Unnecessary once fairseq keeps both.
+``data_utils.batch_by_size`` drops the last batch if its size is not a multiple of
+``--required-batch-size-multiple``, which is 8 by default (0.12.2 and later; fairseq's issue 5036), so that
+461 test sentences give 456 translations. ``--grouped-shuffling`` drops batches that do not fill a group of
+one batch per worker. Unnecessary once fairseq keeps both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairseq.data.iterators import EpochBatchIterator
 
 
 def install() -> None:
-    """Keep the last batch and the last group; all other batches are those of fairseq alone."""
+    """Keep the last batch and the last group; all other batches are fairseq's."""
     batch_by_size = data_utils.batch_by_size
     signature = inspect.signature(batch_by_size)
     ordered_batches = EpochBatchIterator.ordered_batches
@@ -32,7 +32,7 @@ def install() -> None:
         if not isinstance(indices, np.ndarray):
             indices = given.arguments["indices"] = np.fromiter(indices, dtype=np.int64, count=-1)
         if not len(indices):
-            return []  # fairseq looks at the last batch of none
+            return []  # fairseq would access the last batch
         batches = list(batch_by_size(*given.args, **given.kwargs))
         kept = sum(map(len, batches))  # batches are consecutive parts of the indices
         return batches if kept == len(indices) else [*batches, indices[kept:]]
@@ -40,7 +40,7 @@ def install() -> None:
     @functools.wraps(ordered_batches)
     def order_all_batches(self, *args, **kwargs):
         if self.grouped_shuffling:
-            # An empty batch is what fairseq gives a worker for which none is left.
+            # fairseq gives an empty batch to a worker for which none is left.
             self._frozen_batches = (
                 *self.frozen_batches,
                 *([[]] * (-len(self.frozen_batches) % self.num_shards)),

@@ -1,8 +1,8 @@
-"""A resumed run forgets how long validation has not improved, so that ``--patience`` may never be reached.
+"""A resumed run forgets how long validation has not improved, so ``--patience`` may never be reached.
 
-fairseq keeps the best value and the number of validations since then in attributes of a function, not in
-checkpoints (0.12.2 and later): a run that is resumed more often than every ``--patience`` epochs never stops
-early, and one that has stopped trains on when its command is given again. Unnecessary once
+fairseq (0.12.2 and later) stores the best value and the number of validations since then in attributes of a
+function, not in checkpoints: a run that is resumed more often than every ``--patience`` epochs never stops
+early, and one that has stopped early continues when its command is repeated. Unnecessary once
 ``fairseq_cli.train`` saves and restores both.
 """
 
@@ -23,14 +23,14 @@ KEY = "patience"
 
 
 def install() -> None:
-    """Save both in every checkpoint; restore them on resuming, and end a run that has stopped early."""
+    """Save both in every checkpoint, restore them when resuming, and end a run that has stopped early."""
     save, resume = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
 
     @functools.wraps(save)
     def save_with_patience(self, filename, extra_state):
         for function in _counters():
             if hasattr(function, "best"):
-                # As plain numbers: fairseq's may be numpy's.
+                # As plain numbers, because fairseq's may be numpy's.
                 state = {"best": float(function.best), "validations": int(function.num_runs)}
                 state["metric"] = self.cfg.checkpoint.best_checkpoint_metric
                 extra_state = {**extra_state, KEY: state}
@@ -40,7 +40,7 @@ def install() -> None:
     def resume_with_patience(cfg, trainer, **iterator):
         restored = resume(cfg, trainer, **iterator)
         kept = None
-        if trainer.get_num_updates() > 0:  # with --finetune-from-model, a training begins
+        if trainer.get_num_updates() > 0:  # false for a new training, e.g. with --finetune-from-model
             kept = _kept((restored[0] or {}).get(KEY), cfg)
         for function in _counters() if kept else ():
             function.best, function.num_runs = kept
@@ -59,16 +59,16 @@ def install() -> None:
 
 
 def _counters() -> list[Callable]:
-    """The function that counts; ``python -m fairseq_cli.train`` runs that of ``__main__``."""
+    """The function that counts; in ``python -m fairseq_cli.train`` it is that of ``__main__``."""
     modules = (sys.modules.get(name) for name in ("fairseq_cli.train", "__main__"))
     functions = (getattr(module, "should_stop_early", None) for module in modules)
     return [function for function in functions if callable(function)]
 
 
 def _kept(state, cfg) -> tuple[float, int] | None:
-    """Best value and validations since, if the checkpoint has them and they are of the metric of now.
+    """Best value and validations since, if the checkpoint has them for the present metric.
 
-    They begin anew where fairseq's own best does: with ``--reset-optimizer`` and ``--reset-meters``.
+    They are reset together with fairseq's own best value, by ``--reset-optimizer`` and ``--reset-meters``.
     """
     if not isinstance(state, dict) or cfg.reset_optimizer or cfg.reset_meters:
         return None

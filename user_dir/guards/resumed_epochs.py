@@ -1,12 +1,12 @@
 """A training resumed in epoch 2 or later sees some sentences twice and others not at all.
 
-fairseq (0.12.2 and later) makes the batches once a process, by ``--seed`` plus the epoch that the process
-begins in, and keeps them for all epochs that follow. Resumed in epoch 2, a training has batches other than
-those whose first part it has seen. ``--update-epoch-batch-itr True`` avoids that by making them anew in each
-epoch, which takes time on a large corpus. Unnecessary once fairseq makes the batches that it keeps by the
-seed alone.
+fairseq (0.12.2 and later) makes the batches once per process, seeded by ``--seed`` plus the epoch in which
+the process starts, and keeps them for all following epochs. A training resumed in epoch 2 has different
+batches from those whose first part it has already seen. ``--update-epoch-batch-itr True`` avoids this by
+making new batches in each epoch, which takes time on a large corpus. Unnecessary once fairseq seeds kept
+batches by ``--seed`` alone.
 
-fairseq also keeps, from the first epoch, whether batches are shuffled (fairseq-fixed 0.12.3.1), so that
+fairseq also keeps the first epoch's decision whether to shuffle batches (fairseq-fixed 0.12.3.1), so that
 ``--curriculum`` lasts until a training is resumed.
 """
 
@@ -20,7 +20,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 
 
 def install() -> None:
-    """Make batches that are kept as epoch 1 has them; a training that is not stopped has them anyway."""
+    """Make kept batches as in epoch 1, which is what an uninterrupted training does."""
     get_batch_iterator = FairseqTask.get_batch_iterator
     signature = inspect.signature(get_batch_iterator)
     iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
