@@ -6,7 +6,8 @@ it names them or not; hydra's +key=value and ~key also work:
 
     python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 model.encoder_layers=2
 
-To resume an interrupted training from its last checkpoint, repeat the command.
+Prints a line per log interval: update, epoch, loss, perplexity, α, learning rate and words per second. To
+resume an interrupted training from its last checkpoint, repeat the command.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from _split import new_parser
 from user_dir.command_line import file_path, run_command
 
 ROOT = Path(__file__).resolve().parents[1]
+LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -33,6 +35,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the config")
     parser.add_argument("--tensorboard", metavar="DIR", help="folder for TensorBoard logs (default: none)")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints",
+    )
     return parser.parse_intermixed_args(argv)  # flags may stand between settings
 
 
@@ -48,6 +55,8 @@ def main(argv=None) -> None:
     command, environment = training_command(args.config, overrides, ROOT)
     if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
         environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
+    if not args.verbose:
+        environment[LOG] = SHORT
     os.chdir(ROOT)
     os.execve(command[0], command, environment)
 

@@ -173,4 +173,5 @@ def test_training_keeps_freed_memory(root, monkeypatch, own):
     monkeypatch.setattr(script.os, "execve", lambda program, command, env: started.update(env))
     script.main([str(CONFIG)])
     assert started.pop("PYTHONIOENCODING").endswith(":backslashreplace")  # the log contains α
+    assert started.pop("ADAPTIVELY_SPARSE_LOG") == "short"
     assert started == {**KEEP_MEMORY, **own}

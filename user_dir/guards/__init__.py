@@ -28,6 +28,7 @@ def install() -> None:
         patience,
         prefetching,
         resumed_epochs,
+        short_log,
         tensorboard,
         torn_checkpoints,
         update_reports,
@@ -50,3 +51,4 @@ def install() -> None:
     last_batches.install()
     resumed_epochs.install()
     long_sentences.install()
+    short_log.install()  # after what ends finished runs, and what reports interrupts

@@ -1,0 +1,225 @@
+"""fairseq fills the terminal with its settings, the model, and log lines of some 400 columns.
+
+So it is in all versions of fairseq. Where the environment has ``ADAPTIVELY_SPARSE_LOG=short``, which train.py
+sets, the terminal shows a line for each log interval and each validation, and a progress bar with the time
+left for the whole run; the log file still gets everything. Unnecessary once fairseq has such a log format.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.logging import progress_bar
+from tqdm import tqdm
+
+from ..attention_types import ATTENTION_TYPES
+
+VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
+KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
+"""Messages of fairseq that the terminal shows begin like this; it shows warnings and our messages, too."""
+
+
+def install() -> None:
+    """Shorten what trainings of this process print, if the environment asks for it."""
+    if os.environ.get(VARIABLE) != SHORT:
+        return
+    run = Run()
+    begin, resume = checkpoint_utils.verify_checkpoint_directory, checkpoint_utils.load_checkpoint
+    build = progress_bar.progress_bar
+
+    @functools.wraps(begin)
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        begin(save_dir)  # called by the first worker, just before fairseq logs its settings
+        run.take_over_terminal()
+
+    @functools.wraps(resume)
+    def load_checkpoint(cfg, trainer, **iterator):
+        restored = resume(cfg, trainer, **iterator)
+        run.start(trainer)
+        return restored
+
+    @functools.wraps(build)
+    def short_progress_bar(iterator, log_format=None, *rest, **more):
+        whole = build(iterator, log_format or "simple", *rest, **more)
+        return ShortLog(whole, run, more.get("epoch"), training=more.get("prefix") is None)
+
+    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
+    checkpoint_utils.load_checkpoint = load_checkpoint
+    progress_bar.progress_bar = short_progress_bar
+
+
+class Run:
+    """A training on the terminal: how far it is, and the bar that shows it."""
+
+    def __init__(self):
+        self.console: _Console | None = None  # of the first worker alone
+        self.trainer: Any = None
+        self.bar: tqdm | None = None
+        self.total = 0  # updates; 0 if it is not known
+        self.first, self.begun = 0, 0.0
+
+    def take_over_terminal(self) -> None:
+        """Replace what logs to the terminal; files stay."""
+        self.console = _Console(self)
+        for handler in list(logging.root.handlers):
+            if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+                logging.root.removeHandler(handler)
+        logging.root.addHandler(self.console)
+        report = sys.excepthook
+
+        def hook(*error):
+            self.close()
+            report(*error)
+
+        sys.excepthook = hook
+
+    def start(self, trainer) -> None:
+        """Show what is trained, and where the whole log is."""
+        self.trainer, self.first, self.begun = trainer, trainer.get_num_updates(), time.monotonic()
+        self.total = trainer.cfg.optimization.max_update or 0
+        if self.console is None:
+            return
+        size = sum(each.numel() for each in trainer.get_model().parameters())
+        name = getattr(trainer.cfg.model, "_name", None) or getattr(trainer.cfg.model, "arch", "model")
+        files = [each.baseFilename for each in logging.root.handlers if isinstance(each, logging.FileHandler)]
+        where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
+        self.say(f"training {name} ({size:,} parameters) on {trainer.device}{where}")
+        if hasattr(trainer.get_model(), "alpha_values"):
+            self.say("α: mean over the heads of encoder self-, decoder self- and context attention")
+
+    def show_bar(self, updates_per_epoch: int) -> None:
+        """Show the bar, if stderr is a terminal."""
+        if self.bar is not None or self.console is None:
+            return
+        epochs = self.trainer.cfg.optimization.max_epoch or 0
+        limits = [self.total, epochs * updates_per_epoch]
+        self.total = min(filter(None, limits), default=0)
+        self.bar = tqdm(
+            total=self.total or None,
+            initial=self.trainer.get_num_updates(),
+            desc="training",
+            unit="update",
+            disable=None,
+            leave=False,
+            dynamic_ncols=True,
+        )
+
+    def advance(self) -> None:
+        """Show how many updates there are."""
+        if self.bar is not None and not self.bar.disable:
+            self.bar.update(self.trainer.get_num_updates() - self.bar.n)
+
+    def left(self) -> str:
+        """The time that is left, where no bar shows it."""
+        updates = self.trainer.get_num_updates()
+        if not self.total or updates <= self.first or self.bar is None or not self.bar.disable:
+            return ""
+        seconds = (time.monotonic() - self.begun) * (self.total - updates) / (updates - self.first)
+        return f"  {timedelta(seconds=round(max(seconds, 0)))} left"
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self.console is None:
+            return
+        if self.bar is None or self.bar.disable:
+            print(text, flush=True)
+        else:
+            self.bar.write(text, file=sys.stdout)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+class _Console(logging.Handler):
+    """What the terminal shows of the log."""
+
+    def __init__(self, run: Run):
+        super().__init__(logging.INFO)
+        self.run = run
+
+    def emit(self, record: logging.LogRecord) -> None:
+        ours = record.name.split(".")[0] == __name__.split(".")[0]
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            self.run.say(f"{record.levelname.lower()}: {text}")
+        elif ours or text.startswith(KEPT):
+            self.run.say(text)
+
+
+class ShortLog(progress_bar.BaseProgressBar):
+    """fairseq's progress bar of an epoch or a validation, which logs to files, with short lines beside it."""
+
+    def __init__(self, whole, run: Run, epoch: int | None, training: bool):
+        self.whole, self.run, self.epoch, self.training = whole, run, epoch or 0, training
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __iter__(self):
+        if not self.training:
+            yield from self.whole
+            return
+        self.run.show_bar(len(self.whole))
+        for batch in self.whole:
+            yield batch
+            self.run.advance()
+
+    def log(self, stats, tag=None, step=None) -> None:
+        """Log within an epoch; fairseq calls this once an interval."""
+        self.whole.log(stats, tag, step)
+        self.run.say(training_line(stats, step or 0, self.run.total, self.epoch) + self.run.left())
+
+    def print(self, stats, tag=None, step=None) -> None:
+        """Log at the end of an epoch or a validation."""
+        self.whole.print(stats, tag, step)
+        if not self.training:
+            self.run.say(validation_line(stats, tag or "", step or 0, self.epoch))
+
+    def update_config(self, config) -> None:
+        """Hand on the settings."""
+        self.whole.update_config(config)
+
+
+def training_line(stats: dict, update: int, total: int, epoch: int) -> str:
+    """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second.
+
+    With the time left, it fits a terminal of 100 columns.
+    """
+    count = f"{update:>{len(str(total))}}/{total}" if total else f"update {update}"
+    parts = [count, f"epoch {epoch}", *_shown(stats, "loss", "ppl", digits=4)]
+    alphas = [_number(stats, f"alpha_{name}_mean") for name in ATTENTION_TYPES]
+    if any(alpha is not None for alpha in alphas):
+        parts.append("α " + " ".join("-" if alpha is None else f"{alpha:.2f}" for alpha in alphas))
+    parts += _shown(stats, "lr", digits=3)
+    words = _number(stats, "wps")
+    if words is not None:
+        parts.append(f"{words:.0f} words/s")
+    return "  ".join(parts)
+
+
+def validation_line(stats: dict, subset: str, update: int, epoch: int) -> str:
+    """Split, update, epoch, loss, perplexity, BLEU if it was measured, and the best of what decides."""
+    best = [name for name in stats if name.startswith("best_")]
+    shown = _shown(stats, "loss", "ppl", "bleu", *best, digits=5)
+    return "  ".join([f"{subset}: update {update}", f"epoch {epoch}", *shown])
+
+
+def _shown(stats: dict, *names: str, digits: int) -> list[str]:
+    numbers = {name.replace("_", " "): _number(stats, name) for name in names}
+    return [f"{name} {number:.{digits}g}" for name, number in numbers.items() if number is not None]
+
+
+def _number(stats: dict, name: str) -> float | None:
+    try:
+        return float(progress_bar.format_stat(stats[name]))
+    except (KeyError, TypeError, ValueError):
+        return None
