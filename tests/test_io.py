@@ -70,7 +70,7 @@ def test_a_failure_leaves_what_was_there(tmp_path):
         raise KeyError
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(UserError, match="cannot make the folder"):
+    with pytest.raises(UserError, match="cannot create the folder"):
         write_text(path / "below a file", "new")
 
 

@@ -54,8 +54,8 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, read):
     "content, reason",
     [
         (b"plain text", "not a bzip2 file"),
-        (bz2.compress(b"text" * 100)[:-9], "cut short"),
-        (b"", "cut short"),
+        (bz2.compress(b"text" * 100)[:-9], "truncated"),
+        (b"", "truncated"),
     ],
 )
 @pytest.mark.parametrize("read", READERS)

@@ -1,4 +1,4 @@
-"""Training configs: checked before fairseq starts, and the command that trains by one."""
+"""Training configs: validation before fairseq starts, and the training command."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from .io import read_yaml
 
 PLUGIN = Path(__file__).resolve().parent
 
-# glibc gives a large tensor on the CPU back to the system when it is freed, and the system clears that memory
-# before it gives it out again, for every large tensor of every update. Keeping it takes more memory in all.
+# glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
+# before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
 SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 
 
 def hydra_override(override: str) -> str:
-    """``section.key=value`` in hydra's grammar, so that it sets what the config names and what it does not.
+    """Convert ``section.key=value`` to hydra's grammar, so that it sets existing and new keys.
 
-    What hydra marks in its own way (``+key=value``, ``++key=value``, ``~key``) stays as it is.
+    Overrides in hydra's grammar (``+key=value``, ``++key=value``, ``~key``) are unchanged.
     """
     if override.startswith(("+", "~")):
         return override
@@ -49,18 +49,18 @@ def hydra_override(override: str) -> str:
 
 
 def training_command(path: Path, overrides: list[str], root: Path) -> tuple[list[str], dict[str, str]]:
-    """Check a config; return the command that trains by it, and the environment to run it in.
+    """Validate a config; return the command that trains with it, and the environment to run it in.
 
     Args:
         path: the YAML file.
-        overrides: settings that come on top of it, ``section.key=value`` or in hydra's grammar.
-        root: the folder that relative paths in it start from, in which the command must be run.
+        overrides: settings that override it, as ``section.key=value`` or in hydra's grammar.
+        root: the folder that paths in it are relative to, in which the command must be run.
 
     Raises:
-        UserError: as :func:`check_config`.
+        UserError: see :func:`check_config`.
     """
     path = path.resolve()
-    # Quoted: to hydra, a comma in a path would mean several runs.
+    # Quoted, because hydra would interpret a comma in a path as several runs.
     settings = [*map(hydra_override, overrides), f"++common.user_dir='{PLUGIN}'"]
     settings += worker_overrides(check_config(path, settings, root))
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
@@ -70,18 +70,18 @@ def training_command(path: Path, overrides: list[str], root: Path) -> tuple[list
 
 
 def check_config(path: Path, overrides: list[str], root: Path) -> dict:
-    """Check a fairseq-hydra-train config, and the data and folders that it names.
+    """Validate a fairseq-hydra-train config, and the data and folders that it names.
 
     Args:
         path: the YAML file.
-        overrides: settings that come on top of it, in hydra's grammar.
-        root: the folder that relative paths in it start from.
+        overrides: settings that override it, in hydra's grammar.
+        root: the folder that paths in it are relative to.
 
     Returns:
-        The settings, the overrides in their places.
+        The settings with the overrides applied.
 
     Raises:
-        UserError: naming the first thing that is wrong, and where.
+        UserError: with the first error and its place.
     """
     config = check_settings(path, overrides)
     _check_save_dir(path, config.get("checkpoint"), root)
@@ -91,7 +91,7 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
 
 
 def check_settings(path: Path, overrides: list[str]) -> dict:
-    """The part of :func:`check_config` that takes neither data nor folders; the same settings."""
+    """The part of :func:`check_config` that needs neither data nor folders; returns the same settings."""
     config = _compose(path, overrides)
     for section in config:
         if section not in SECTIONS:
@@ -110,7 +110,7 @@ def significant_settings(config: dict) -> dict:
     """A config without the settings that have fairseq's default values; it trains the same model.
 
     Configs that differ only in whether they spell out a default thus become equal. The section ``model``
-    stays as it is: its defaults are the architecture's.
+    is unchanged: its defaults are those of the architecture.
     """
     kept = {}
     for section, settings in config.items():
@@ -127,7 +127,7 @@ def significant_settings(config: dict) -> dict:
 
 
 def worker_overrides(config: dict) -> list[str]:
-    """Settings that several workers need besides those of a config, in hydra's grammar."""
+    """Additional settings for distributed training, in hydra's grammar."""
     overrides = [f"++checkpoint.{READ_BY_EACH}=true"]
     distributed = config.get("distributed_training") or {}
     if distributed.get("distributed_init_method") is None:
@@ -138,7 +138,7 @@ def worker_overrides(config: dict) -> list[str]:
 
 
 def _compose(path: Path, overrides: list[str]) -> dict:
-    """The config as hydra will see it."""
+    """Compose the config as hydra does."""
     try:
         from hydra import compose, initialize_config_dir
     except ImportError:
@@ -147,16 +147,14 @@ def _compose(path: Path, overrides: list[str]) -> dict:
             "train with fairseq-train, or install the fairseq of requirements.txt"
         ) from None
     if not path.is_file():
-        raise UserError(f"no config {path}; the ones that come with the project are under configs/")
+        raise UserError(f"no config {path}; those of the project are in configs/")
     if path.suffix != ".yaml" or path.stem == "config":
-        raise UserError(
-            f"{path}: hydra wants a name that ends in .yaml, and fairseq keeps config.yaml for its own"
-        )
+        raise UserError(f"{path}: the name must end in .yaml, and config.yaml is reserved by fairseq")
     _check_defaults(path)
     logging.getLogger("hydra").setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about hydra's versions
+            warnings.simplefilter("ignore")  # about hydra versions
             with initialize_config_dir(str(path.parent)):
                 config = compose(path.stem, overrides)
         return OmegaConf.to_container(config, resolve=True)
@@ -172,13 +170,13 @@ def _compose(path: Path, overrides: list[str]) -> dict:
 
 
 def _check_defaults(path: Path) -> None:
-    """Check what a config takes from files beside it, as ours take what they share from ``base.yaml``.
+    """Validate a config's defaults list, such as our configs' ``base.yaml``.
 
-    fairseq merges the config that it is started with into all of its own defaults: they override what comes
-    before that config in the defaults list, and what comes after it overrides its own settings.
+    fairseq merges the config into its own defaults: these override files that precede ``_self_`` in the
+    defaults list, while files that follow it override the config's settings.
 
     Raises:
-        UserError: a file is missing, or training would not be by the settings as they are written.
+        UserError: a file is missing, or the effective settings would differ from those written.
     """
     values, beside = _sections(path), _beside(path)
     if beside and values["defaults"][0] != "_self_":
@@ -188,7 +186,7 @@ def _check_defaults(path: Path) -> None:
         )
     for file in beside:
         if not file.is_file():
-            raise UserError(f"{path}: its defaults name {file.stem}, but there is no {file}")
+            raise UserError(f"{path}: its defaults name {file.stem}, but {file} does not exist")
         shared = _sections(file)
         for section, settings in values.items():
             for key in settings if isinstance(settings, dict) else ():
@@ -200,15 +198,15 @@ def _check_defaults(path: Path) -> None:
 
 
 def _sections(path: Path) -> dict:
-    """The sections of a YAML file, before anything is composed."""
+    """The sections of a YAML file, before composition."""
     values = read_yaml(path)[0]
     if not isinstance(values, dict):
-        raise UserError(f"{path} must hold sections such as task, model and optimization")
+        raise UserError(f"{path} must have sections such as task, model and optimization")
     return values
 
 
 def _beside(path: Path) -> list[Path]:
-    """The files in a config's own folder that its defaults list names."""
+    """The files in a config's folder that its defaults list names."""
     defaults = _sections(path).get("defaults")
     names = defaults if isinstance(defaults, list) else []
     names = [name for name in names if isinstance(name, str) and re.fullmatch(r"\w[\w.-]{,99}", name)]
@@ -216,7 +214,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _place(path: Path, section: str, key: str | None = None, value=None) -> Path:
-    """The file to blame for a setting: one that the defaults name if it has it so, otherwise the config."""
+    """The file that sets a setting: one named by the defaults if it has this value, else the config."""
     for file in _beside(path):
         settings = _sections(file).get(section)
         known = isinstance(settings, dict) and (key, value) in settings.items()
@@ -226,12 +224,12 @@ def _place(path: Path, section: str, key: str | None = None, value=None) -> Path
 
 
 def _check_section(path: Path, section: str, settings) -> None:
-    """Raise a ``UserError`` over a setting that fairseq does not have there, or of the wrong type."""
+    """Raise UserError for a setting that is unknown to fairseq or has the wrong type."""
     default = _default_section(section, settings)
     if default is None:
         return
     if not isinstance(settings, dict):
-        raise UserError(f"{path}: {section} must hold settings, not {settings!r}")
+        raise UserError(f"{path}: {section} must be a mapping of settings, not {settings!r}")
     schema = OmegaConf.structured(default)
     for key, value in settings.items():
         try:
@@ -243,7 +241,7 @@ def _check_section(path: Path, section: str, settings) -> None:
 
 
 def _default_section(section: str, settings):
-    """fairseq's dataclass of a section with all defaults; None where it has none."""
+    """fairseq's dataclass of a section with all defaults, or None."""
     default = getattr(FairseqConfig(), section)
     if is_dataclass(default):
         return default
@@ -253,7 +251,7 @@ def _default_section(section: str, settings):
 
 
 def _registry(section: str) -> dict:
-    """The dataclasses of what can be chosen for a section of a config, by name."""
+    """The dataclasses that can be chosen for a section of a config, by name."""
     return REGISTRIES.get(section, {}).get("dataclass_registry", {})
 
 
@@ -261,7 +259,9 @@ def _check_model(path: Path, model) -> None:
     name = model.get("_name") if isinstance(model, dict) else None
     if not isinstance(name, str) or name not in ARCH_MODEL_REGISTRY:
         ours = ", ".join(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("adaptively_sparse"))
-        raise UserError(f"{path}: model._name is {name!r}, which is no architecture; this plugin has {ours}")
+        raise UserError(
+            f"{path}: model._name is {name!r}, which is not an architecture; this plugin has {ours}"
+        )
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
     if hasattr(ARCH_MODEL_REGISTRY[name], "add_args"):
         ARCH_MODEL_REGISTRY[name].add_args(parser)
@@ -278,13 +278,13 @@ def _check_model(path: Path, model) -> None:
 
 
 def _check_save_dir(path: Path, checkpoint, root: Path) -> None:
-    """Hydra writes its log there before fairseq looks."""
+    """Check early, because hydra writes its log there before fairseq checks the folder."""
     save_dir = (checkpoint or {}).get("save_dir", "checkpoints")
     folder = root / str(save_dir)
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"{path}: checkpoint.save_dir is {save_dir}, but {folder} cannot be written to")
+        raise UserError(f"{path}: checkpoint.save_dir is {save_dir}, but {folder} is not writable")
 
 
 def _check_data(path: Path, data: str, root: Path) -> None:
@@ -297,7 +297,7 @@ def _check_data(path: Path, data: str, root: Path) -> None:
 
 
 def _check_binarised(config: dict, root: Path) -> None:
-    """Look at training and validation data where they are of the translation task's own format."""
+    """Check training and validation data if they have the format of the translation task."""
     task, dataset = config["task"], config.get("dataset") or {}
     languages = task.get("source_lang"), task.get("target_lang")
     if task.get("_name") != "translation" or task.get("dataset_impl") or None in languages:

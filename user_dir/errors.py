@@ -1,4 +1,4 @@
-"""The one exception for a mistake of the user."""
+"""The exception for mistakes of the user."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 
 class UserError(ValueError, SystemExit):
-    """A mistake in what the user gave, told in one sentence that names the value and the remedy.
+    """A mistake in the user's input, with a one-line message that names the value and the remedy.
 
-    A ``ValueError`` for callers of the library, and a ``SystemExit`` so that, left uncaught, it ends
-    any command line (fairseq's own included) with that sentence and status 1 instead of a traceback.
+    It is a ``ValueError`` for callers of the library, and a ``SystemExit`` so that, if not caught, it ends
+    any command line (including fairseq's) with the message and status 1 instead of a traceback.
 
-    What a message quotes may be of a file that means harm: it stays on its line, and no control character or
-    other code that a terminal would act on gets through.
+    Messages may quote hostile files, so line breaks and control characters, which a terminal would interpret,
+    are replaced or escaped.
     """
 
     def __init__(self, message: str):
@@ -27,15 +27,15 @@ def _shown(character: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, on one line; of one that says nothing, its kind."""
+    """The message of an exception on one line, or its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
 def ending_the_run(advice: str = "") -> Iterator[None]:
-    """Let a UserError, with ``advice`` after it, end fairseq's commands as the sentence that it is.
+    """Convert a UserError to a SystemExit with the same message, followed by ``advice``.
 
-    fairseq's trainer and hydra turn every Exception, as a UserError is one, into a traceback.
+    fairseq's trainer and hydra would print a traceback for a UserError, because it is an Exception.
     """
     try:
         yield

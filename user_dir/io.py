@@ -1,4 +1,4 @@
-"""Files: read with clear errors, written whole or not at all, and one process at a time on a folder."""
+"""Reading files with clear errors, writing them atomically, and locking folders."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from .errors import UserError, one_line
 
 try:
     import fcntl
-except ImportError:  # no such locks on Windows
+except ImportError:  # not available on Windows
     fcntl = None
 
 
 PACKED = ".bz2"
-"""Ends the names of compressed files, as records of experiments have them."""
+"""Extension of compressed files, as in records of experiments."""
 MOST = 64 << 20
-"""Bytes to which a compressed file may unpack; the logs and tables of a run have less than a tenth of it."""
-LONGEST = 100  # characters of a name
+"""Maximum size of a decompressed file in bytes; logs and tables of a run are below a tenth of it."""
+LONGEST = 100  # maximum number of characters in a name
 
 
 def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str | None:
-    """Why ``name`` cannot become the name of a file; None if it can.
+    """Why ``name`` is not a valid file name; None if it is valid.
 
     Args:
-        name: as somebody wrote it.
-        folders: it may have several parts, separated by ``/``, each a plain name.
-        longest: how many characters it may have; twice as many bytes in each part.
+        name: name from user input.
+        folders: allow several parts separated by ``/``, each a valid name.
+        longest: maximum number of characters; each part may have twice as many bytes.
     """
     if not isinstance(name, str):
-        return "is not a text"
+        return "is not a string"
     if not name:
         return "is empty"
     if len(name) > longest:
@@ -48,7 +48,7 @@ def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str 
     if not name.isprintable():  # control characters, line ends, lone surrogates, invisible letters
         return "has a character that cannot be printed"
     if "\\" in name or re.match("[A-Za-z]:", name):
-        return "is a path of Windows"
+        return "is a Windows path"
     if name.startswith("/"):
         return "is an absolute path"
     if "/" in name and not folders:
@@ -64,22 +64,22 @@ def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str 
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: its repr, of a long one the beginning."""
+    """A value for an error message: its repr, truncated if long."""
     text = repr(value)
     return text if len(text) <= 80 else text[:80] + "…"
 
 
 def leads_out(folder: Path, path: Path) -> Path | None:
-    """Where ``path`` leads, all links followed, if that is not within ``folder``; None if it is."""
+    """The target of ``path``, with links resolved, if it is outside ``folder``; None if it is inside."""
     try:
         end = path.resolve()
         return None if end.is_relative_to(folder.resolve()) else end
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that can be none
+    except (OSError, RuntimeError, ValueError):  # circular links, invalid names
         return path
 
 
 def within(folder: Path, path: Path) -> Path:
-    """Return ``path``, about to be written; raise UserError if a link, or ``..``, leads out of ``folder``."""
+    """Return a ``path`` to write to; raise UserError if a link or ``..`` leads outside ``folder``."""
     end = leads_out(folder, path)
     if end is not None:
         raise UserError(f"{path} is not written: it leads out of {folder}, to {end}; remove the link")
@@ -88,21 +88,21 @@ def within(folder: Path, path: Path) -> Path:
 
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Yield an empty file to write to; it replaces ``path`` if the body succeeds, and is removed if not.
+    """Yield an empty file to write to, which replaces ``path`` if the body succeeds and is removed otherwise.
 
-    Its name is its own, ``NAME.RANDOM.tmp`` in the folder of ``path``: of several writers at once each
-    writes a whole file, and the last to end prevails. A killed run leaves its file behind; nothing reads it.
+    It has a unique name, ``NAME.RANDOM.tmp``, in the folder of ``path``: concurrent writers each write a
+    complete file, and the last one to finish prevails. A file left by a killed run is never read.
 
-    Makes the folder. Raises UserError where the file system refuses.
+    Creates the folder. Raises UserError if the file system refuses.
     """
     path = Path(path)
     if path.name in ("", ".."):
         raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
-    # Of a long name the beginning, so that the temporary one is no longer than a name may be.
+    # Truncated, so that the temporary name does not exceed the maximum length of names.
     beside = path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.tmp")
     try:
         make_folder(path.parent)
-        beside.touch(exist_ok=False)  # not by tempfile, which lets nobody else read it, whatever the umask
+        beside.touch(exist_ok=False)  # unlike tempfile, respects the umask
         try:
             yield beside
             os.replace(beside, path)
@@ -113,11 +113,11 @@ def written_beside(path: str | Path) -> Iterator[Path]:
 
 
 def check_output(path: Path) -> None:
-    """Raise a UserError unless a file could be written to ``path``; call it before what takes long."""
+    """Raise UserError unless a file can be written to ``path``; to be called before lengthy work."""
     if path.name in ("", "..") or os.path.isdir(path):
         raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
     try:
-        path.exists()  # raises OSError where the name is too long, or a file stands in the place of a folder
+        path.exists()  # raises OSError if the name is too long or a parent is a file
         folder = next(each for each in path.absolute().parents if each.exists())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
@@ -128,59 +128,59 @@ def check_output(path: Path) -> None:
 
 
 def durable(file: BinaryIO) -> None:
-    """Flush a file to the disk; a full network disk may refuse only here."""
+    """Flush a file to disk; a full network disk may only fail here."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def copy_file(source: str | Path, path: str | Path) -> None:
-    """Copy a file to ``path``, whole or not at all."""
+    """Copy a file to ``path`` atomically."""
     with written_beside(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
         shutil.copyfileobj(whole, file, 1 << 20)
         durable(file)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; raises UserError where that cannot be."""
+    """Create a folder and its parents; raises UserError on failure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}") from None
+        raise UserError(f"cannot create the folder {folder}: {error.strerror}") from None
 
 
 def write_json(path: Path, values: dict) -> None:
-    """Write a JSON file, its texts as they are."""
+    """Write a JSON file without escaping non-ASCII text."""
     write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in UTF-8; what is not text, as names of files may hold, becomes an escape."""
+    """Write a text file in UTF-8, escaping surrogates, which file names may contain."""
     with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_packed(path: Path, text: str) -> None:
-    """Write a text file compressed by bzip2, in UTF-8; the same text always makes the same file."""
+    """Write a text file in UTF-8, compressed with bzip2; equal texts give equal files."""
     with written_beside(path) as beside:
         beside.write_bytes(bz2.compress(text.encode("utf-8")))
 
 
 def packed_or_plain(path: Path) -> Path:
-    """``path``, or where only that is there, the compressed file beside it."""
+    """``path``, or the compressed file if only that exists."""
     packed = path.with_name(path.name + PACKED)
     try:
         return packed if packed.is_file() and not path.is_file() else path
-    except OSError:  # a name too long, which reading tells
+    except OSError:  # a name that is too long; reading will report it
         return path
 
 
 def unpack(path: Path) -> bytes:
-    """What a ``.bz2`` file holds; raises UserError where that is more than :data:`MOST` bytes, or broken."""
+    """Decompress a ``.bz2`` file; raises UserError if it is corrupt or exceeds :data:`MOST` bytes."""
     try:
         with bz2.open(path) as file:
             content = file.read(MOST + 1)
     except EOFError:
-        raise UserError(f"{path} is cut short; get it again") from None
+        raise UserError(f"{path} is truncated; get it again") from None
     except OSError as error:
         reason = error.strerror or "it is not a bzip2 file"
         raise UserError(f"cannot unpack {path}: {reason}") from None
@@ -190,7 +190,7 @@ def unpack(path: Path) -> bytes:
 
 
 def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
-    """A file as text, unpacked if its name ends in ``.bz2``; ``what`` it is to be, for the ``UserError``."""
+    """Read a text file, decompressed if its name ends in ``.bz2``; ``what`` describes it in a UserError."""
     try:
         if path.suffix == PACKED:
             return io.TextIOWrapper(io.BytesIO(unpack(path)), encoding).read()
@@ -203,23 +203,23 @@ def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; raises ValueError if it is invalid or nested too deep."""
+    """Parse JSON; raises ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
-    """Read a YAML file: its plain data, and its root node, which knows the line of each key.
+    """Read a YAML file: its plain data, and its root node, which has the line of each key.
 
     Raises:
-        UserError: the file cannot be read, or is not YAML of plain data.
+        UserError: the file cannot be read or is not YAML with plain data.
     """
     text = read_text(path, "the YAML file")
     try:
         return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    # ValueError: a date, or a number, that is none; TypeError: a key that can be none.
+    # ValueError: an invalid date or number; TypeError: an invalid key.
     except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {one_line(error)}") from None
 
@@ -230,10 +230,10 @@ class Busy(UserError):
 
 @contextmanager
 def locked(folder: Path, doing: str) -> Iterator[tuple[int, ...]]:
-    """Lock a folder, making it if need be; ``doing`` tells other processes what is going on.
+    """Lock a folder, creating it if needed; ``doing`` describes the lock to other processes.
 
-    The lock ends with the process, however it ends. Yields the file descriptors to pass to a child
-    (``pass_fds``) that is to hold the lock as well.
+    The lock is released when the process ends for any reason. Yields the file descriptors to pass to a child
+    process (``pass_fds``) that should hold the lock as well.
 
     Raises:
         Busy: another process holds it.

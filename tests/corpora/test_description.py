@@ -60,7 +60,7 @@ def test_all_raw_files_of_the_corpora_have_a_url():
         ("[de, en]", "[de, zh-tw]", "line 2: languages is"),
         ("  valid:", "  validation:", "line 3: splits has train, validation"),
         ("big_test", "test1", "line 3: splits: 'test1' is reserved: test, test1"),
-        ("big_test", "2016", "line 3: splits: the name 2016 is not a text"),
+        ("big_test", "2016", "line 3: splits: the name 2016 is not a string"),
         ("citation: none", "title: again", "line 10: 'title' is a duplicate of line 1"),
         ("citation: none", "character_coverage: 2", "character_coverage is 2"),
         ("citation: none", "downloads: {a: {sha256: 0}}", "downloads: a must be a mapping"),
@@ -109,7 +109,7 @@ def test_all_raw_files_of_the_corpora_have_a_url():
             "sacrebleu: {big_test: [1, 2]}",
             r"the name of big_test, \[1, 2\] is not a",
         ),
-        ("citation: none", "sacrebleu: {big_test: {a: b}}", "is not a text; write it in quotes"),
+        ("citation: none", "sacrebleu: {big_test: {a: b}}", "is not a string; write it in quotes"),
         *(
             ("citation: none", f"downloads: {{a: {{url: '{url}'}}}}", "line 10: downloads: the url of a is")
             for url in (
