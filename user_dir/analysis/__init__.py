@@ -4,7 +4,7 @@ From a checkpoint to all of them::
 
     from user_dir.analysis import analyse, figures, head_map, write_report
 
-    model = analyse("checkpoints/toy/alpha_entmax/average.pt")  # writes statistics and maps beside it
+    model = analyse("checkpoints/toy/alpha_entmax/average.pt")  # writes statistics and maps next to it
     model.statistics["heads"]                                   # a row for each head
     figures([model])["density_histograms"]                      # matplotlib's Figure
     head_map(model, ("encoder_self", 0, 2), sentence=3)
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Maps", "ModelAnalysis", "analyse", "figures", "head_map", "read_model", "write_report"]
 
-# Loaded when asked for: what reads files needs neither torch nor matplotlib.
+# Loaded on access, because reading files needs neither torch nor matplotlib.
 _HOMES = {
     "Maps": "maps",
     "ModelAnalysis": "sources",

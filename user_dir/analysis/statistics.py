@@ -64,8 +64,7 @@ class LayerStatistics:
 
     Args:
         num_heads: H.
-        within: whether queries and keys are the same tokens (self-attention), so that subword merging
-        applies.
+        within: whether queries and keys are the same tokens (self-attention); subword merging requires it.
     """
 
     def __init__(self, num_heads: int, within: bool):

@@ -1,4 +1,4 @@
-"""The heads of a model on sentences that it translated itself, in the place of a split with references."""
+"""Analysis of a model's heads on its own translations instead of a split with references."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .statistics import COLUMNS, LAYER_COLUMNS, head_statistics
 from .trajectories import read_trajectories
 
 SUBSET = "own translations"
-"""What results call the split; no split of a corpus can have this name, since it has no file of its own."""
+"""Name of the split in results; splits of a corpus cannot have this name."""
 
 
 def analyse_translations(
@@ -38,18 +38,18 @@ def analyse_translations(
     """Statistics and attention maps of a model while the decoder reads the given translations.
 
     Args:
-        name: of the model, in the report.
-        checkpoint: the model's; ``alpha.jsonl`` beside it gives the report its α's over training.
-        corpus: whose vocabulary the model has.
-        model: what :func:`~.capture.load_model` gives.
-        task: its task.
+        name: name of the model in the report.
+        checkpoint: of the model; the report reads α over training from ``alpha.jsonl`` next to it.
+        corpus: the corpus whose vocabulary the model has.
+        model: from :func:`~.capture.load_model`.
+        task: the model's task.
         sources: (S,) tokens of each sentence, ``</s>`` last.
         targets: (T,) tokens of each translation, ``</s>`` last.
         texts: the sentences as text.
-        maps: the NPZ file to write; the analysis reads it when it is drawn.
+        maps: the NPZ file to write, which the report reads.
 
     Raises:
-        UserError: there is no sentence, or one is longer than the model takes.
+        UserError: there are no sentences, or one is longer than the model allows.
     """
     if not sources:
         raise UserError("there is no sentence to report on; every line is empty")

@@ -1,4 +1,4 @@
-"""The analysis of a checkpoint in three calls: its statistics, its figures, and the report."""
+"""Analysis of a checkpoint in three calls: statistics, figures and report."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def analyse(
 ) -> ModelAnalysis:
     """Run a model over a split, with teacher forcing, and measure what each of its heads attends to.
 
-    Writes what ``head_stats.py`` writes: ``NAME.SUBSET.heads.json``, the same as CSV, and the attention maps
-    of the first sentences, ``NAME.SUBSET.attention.npz``. ``alpha.jsonl`` beside the checkpoint is read, too.
+    Writes the same files as ``head_stats.py``: ``NAME.SUBSET.heads.json``, the same as CSV, and the attention
+    maps of the first sentences, ``NAME.SUBSET.attention.npz``. Reads ``alpha.jsonl`` next to the checkpoint.
 
     Args:
         checkpoint: of our model, or of fairseq's stock transformer (α = 1 in all heads).
-        corpus: a prepared corpus, or the name of one; None takes the one that the checkpoint names.
+        corpus: a prepared corpus or its name; None for the one that the checkpoint names.
         subset: the split: ``valid``, ``train`` or a test set's name.
-        name: of the model in figures and reports; None takes its folder and file.
+        name: name of the model in figures and reports; None for its folder and file name.
         data: folder of the corpora; None for the repository's.
-        sentences: only the first so many of the split; None for all.
-        map_sentences: keep the attention maps of the first so many.
+        sentences: only the first N sentences of the split; None for all.
+        map_sentences: store the attention maps of the first N sentences.
         output: folder for the results; None for the checkpoint's.
-        cpu: even if there is a GPU.
+        cpu: use the CPU even if there is a GPU.
 
     Returns:
         ``statistics["heads"]`` has a row for each attention type, layer and head, ``statistics["measures"]``
         the definition of each column; ``trajectories`` is None without an α log.
 
     Raises:
-        UserError: the checkpoint, the corpus or the split is missing or broken, or they do not fit.
+        UserError: the checkpoint, corpus or split is missing or corrupt, or they do not match.
 
     Example::
 
@@ -85,15 +85,15 @@ def analyse(
 
 
 def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
-    """Draw the figures of what the heads learned, those of the paper among them, of models side by side.
+    """Draw figures of the heads, including those of the paper, with models side by side.
 
     Args:
-        models: over one split of one corpus, with names that differ.
-        width: of each figure, in inches; None for what its panels need.
+        models: measured on the same split, with different names.
+        width: of each figure, in inches; None fits it to the panels.
 
     Returns:
-        ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, of each model
-        with an α log, ``alpha_trajectories``, with the model's place if there are several.
+        ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, for each model
+        with an α log, ``alpha_trajectories``, with the model's index if there are several.
 
     Raises:
         UserError: the models are of different splits.
@@ -123,10 +123,10 @@ def head_map(model: ModelAnalysis, head: tuple[str, int, int], sentence: int = 0
     Args:
         model: with attention maps.
         head: attention type, layer and head, both counted from 0: ``("encoder_self", 2, 0)``.
-        sentence: its place in the split, from 0.
+        sentence: its index in the split, from 0.
 
     Raises:
-        UserError: the model has no such head, or its maps no such sentence.
+        UserError: the head or the sentence does not exist.
     """
     from ..attention_types import TITLES
     from .plots_maps import head_maps

@@ -17,9 +17,9 @@ from ..entmax.checks import check_range
 from ..entmax.masks import as_numbers
 from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
-# With fewer queries than these most of a vector would be empty: dense attention is faster.
+# With fewer queries most of a vector would be empty, so dense attention is faster.
 LEAST_QUERIES = 4
-# With more keys than these the kernel looks for queries that have few keys in their support.
+# With more keys the kernel looks for queries with few keys in their support.
 MOST_DENSE_KEYS = 192
 _LANES = {torch.float32: 16, torch.float64: 8}
 _OUT_OF_RANGE = -1
@@ -30,7 +30,7 @@ _BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 2 + [INTEGER] + _DROPOUT + 
 
 
 def unavailable() -> Optional[str]:
-    """Why there is no such kernel here; None if there is."""
+    """Why the kernel is not available; None if it is."""
     if has_native("cpu") and kernel() is not None:
         return None
     return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
@@ -47,7 +47,7 @@ def supports(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> Optional[str]:
-    """None if the kernel takes the arguments of :func:`.op.attention`; else the reason why it does not."""
+    """None if the kernel supports the arguments of :func:`.op.attention`; else the reason why not."""
     if query.dtype not in _LANES or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
         return f"on the CPU it takes queries, keys and values in float32 or float64, not {given}"
@@ -68,7 +68,7 @@ def supports(
 
 @functools.cache
 def kernel() -> Optional[dict]:
-    """The compiled functions by (name, dtype); None if they cannot be compiled here."""
+    """The compiled functions by (name, dtype); None if they cannot be compiled."""
     source = Path(__file__).with_suffix(".cpp")
     return load_kernel(
         source, forward=(INTEGER, _FORWARD), collect=(None, _COLLECT), backward=(None, _BACKWARD)
@@ -86,14 +86,14 @@ def fused_attention(
     dropout: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention, with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them."""
+    """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them."""
     if not isinstance(alpha, Tensor):
         alpha = torch.tensor(alpha, dtype=torch.float64)
     if attn_mask is not None:
         attn_mask = as_numbers(attn_mask, query.dtype)
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
-    # the kernel draws from a generator of its own, so that the backward can draw the same again
+    # the kernel has its own generator, so that the backward pass can draw the same numbers again
     seed = int(torch.randint(2**62, ())) if dropout > 0.0 else 0
     given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed, need_weights)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value, alpha)):
@@ -104,7 +104,7 @@ def fused_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Autograd around the kernel; saves its inputs and what the kernel computed of the weights."""
+    """Autograd function around the kernel; saves its inputs and the kernel's form of the weights."""
 
     @staticmethod
     def forward(
@@ -139,7 +139,7 @@ class _Attention(torch.autograd.Function):
         grad = dense_rows(torch.zeros_like(query) if grad is None else grad)
         vector = _vector(alpha)
         grad_query = torch.empty_like(query)
-        # what is padding is not written
+        # the kernel does not write padding
         empty = torch.empty_like if key_padding_mask is None else torch.zeros_like
         grad_key, grad_value = empty(key), empty(value)
         per_head = torch.empty(query.shape[:2], dtype=torch.float64) if ctx.needs_input_grad[3] else None
@@ -185,7 +185,7 @@ def _forward(
     need_weights: bool,
     save: bool,
 ) -> tuple[tuple[Tensor, Optional[Tensor]], _Saved]:
-    """Output and weights, and what the backward needs: columns, solutions, counts, support and its keys."""
+    """Output, weights and the backward's inputs: columns, solutions, counts, support and its keys."""
     query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
     batch, heads, queries, head_dim = query.shape
     keys, lanes = key.size(2), _LANES[query.dtype]

@@ -66,9 +66,8 @@ def attention(
 
     Raises:
         ValueError: shapes do not match (the message names them); α is below 1, infinite or NaN, except that
-        on
-            a GPU an invalid α tensor gives NaN instead; the backend is unknown; or a requested backend does
-            not support the arguments (the message says why).
+            on a GPU an invalid α tensor gives NaN instead; the backend is unknown; or a requested backend
+            does not support the arguments (the message says why).
 
     In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
 

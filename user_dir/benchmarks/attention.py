@@ -18,7 +18,6 @@ from .contenders import PER_HEAD, alphas
 from .measure import interleaved, peak_memory, quartiles, seconds, warm_up
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
-# length → sentences: about as many scores as attention layers see in training
 # length → sentences, for about as many scores as attention layers have in training
 SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4}
 DECODED = 160  # sentences × beam of a decoding step

@@ -51,13 +51,13 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
     """The prepared corpus that a checkpoint was trained on.
 
     Args:
-        state: the checkpoint's, as ``load_checkpoint`` reads it.
-        checkpoint: its file, for error messages.
-        name: of the corpus; None takes the one that the checkpoint's settings name.
-        data: folder of the corpora; None takes the one that they name, if it is there, or else ``data``.
+        state: the checkpoint, from ``load_checkpoint``.
+        checkpoint: path of the checkpoint, for error messages.
+        name: name of the corpus; None for the one in the checkpoint's settings.
+        data: folder of the corpora; None for the one in the settings if it exists, else ``data``.
 
     Raises:
-        UserError: the checkpoint names no corpus, or there is none of that name, or it is not prepared.
+        UserError: the checkpoint names no corpus, or the corpus is unknown or not prepared.
     """
     trained_on = str(task_settings(state).get("data") or "").split(os.pathsep)[0]
     folder = Path(trained_on)  # DATA/CORPUS/bin, relative to the root of the repository
