@@ -1,7 +1,7 @@
-"""Broken binarised data ends in a traceback of fairseq's, or in none: a pipe in a file's place hangs.
+"""Corrupt binarised data ends fairseq with a traceback; a pipe in place of a file makes it hang.
 
-So it is in all versions of fairseq. A symbol beyond the dictionary shows up only when its sentence is read,
-on a GPU as an assertion of CUDA's. Unnecessary once fairseq checks what it opens.
+All versions of fairseq are affected. A symbol outside the dictionary is only noticed when its sentence is
+read, on a GPU as a CUDA assertion. Unnecessary once fairseq checks the files that it opens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import UserError, one_line
 
 
 def install() -> None:
-    """Check dictionaries and binarised data as any of fairseq's tasks loads them."""
+    """Check dictionaries and binarised data whenever one of fairseq's tasks loads them."""
     _check_dictionaries()
     _check_datasets()
     _name_missing_languages()
@@ -49,7 +49,7 @@ def _check_datasets() -> None:
     def checked(path, dictionary=None, dataset_impl=None, combine=False, default="cached"):
         if not PathManager.path_requires_pathmanager(path):
             for prefix in _parts(path, combine):
-                if dataset_impl in (None, "raw") and prefix.exists():  # text, which fairseq prefers
+                if dataset_impl in (None, "raw") and prefix.exists():  # raw text, which fairseq prefers
                     require_file(prefix)
                 elif _files(prefix):
                     sentences = check_side(prefix, None if dictionary is None else len(dictionary))
@@ -63,7 +63,7 @@ def _check_datasets() -> None:
 
 
 def _parts(path: str, combine: bool) -> Iterator[Path]:
-    """The prefixes that fairseq reads: all of train, train1, … where it combines them."""
+    """The prefixes that fairseq reads: train, train1, … if it combines them."""
     prefix, number = Path(path), 0
     while number == 0 or (combine and _files(prefix)):
         yield prefix
@@ -72,7 +72,7 @@ def _parts(path: str, combine: bool) -> Iterator[Path]:
 
 
 def _files(prefix: Path) -> list[Path]:
-    """Those of the two files of binarised data that are there, whatever they are."""
+    """The existing ones of the two files of binarised data, of any kind."""
     files = (prefix.with_name(f"{prefix.name}.{ending}") for ending in ("idx", "bin"))
     return [file for file in files if file.exists() or file.is_symlink()]
 
@@ -111,7 +111,7 @@ def _name_missing_splits() -> None:
                 f"the split {split} in {data_path} is broken: {one_line(error)}; {REMEDY}"
             ) from None
 
-    for name, module in list(sys.modules.items()):  # other tasks have imported it
+    for name, module in list(sys.modules.items()):  # other tasks have already imported it
         if name.startswith("fairseq.") and getattr(module, "load_langpair_dataset", None) is load_pair:
             module.load_langpair_dataset = load_langpair_dataset
 

@@ -1,8 +1,8 @@
-"""Sentences longer than the model takes end fairseq in a traceback, or are left out with hardly a word.
+"""Sentences longer than the model allows end fairseq with a traceback, or are dropped almost silently.
 
-In validation and translation fairseq (0.12.2 and later) raises a bare exception, in 0.12.2 as late as at the
-first validation, and its warning about training data names neither the split nor the limit that was exceeded.
-Unnecessary once fairseq names the split, the lines and the remedy before it begins.
+In validation and translation fairseq (0.12.2 and later) raises an exception without explanation, in 0.12.2
+only at the first validation, and its warning about training data names neither the split nor the limit.
+Unnecessary once fairseq names the split, the lines and the remedy before it starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import UserError, ending_the_run
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 5  # line numbers in a message
+SHOWN = 5  # maximum number of line numbers in a message
 
 
 def first_few(numbers: list[int], noun: str = "line") -> str:
@@ -28,7 +28,7 @@ def first_few(numbers: list[int], noun: str = "line") -> str:
 
     Args:
         numbers: counted from 0; shown as counted from 1.
-        noun: what they are the numbers of.
+        noun: what the numbers count.
     """
     shown = [str(number + 1) for number in sorted(numbers)[:SHOWN]]
     more = [f"{len(numbers) - SHOWN:,} more"] if len(numbers) > SHOWN else []
@@ -91,13 +91,13 @@ def install() -> None:
 
 
 def _described(task, dataset, long: list[int], limit: str) -> str:
-    """Which sentences are how long."""
+    """Describe the sentences and their lengths."""
     subset = next((name for name, each in task.datasets.items() if each is dataset), None)
     sizes = dataset.size(min(long))
     lengths = str(sizes)
-    if isinstance(sizes, tuple):  # without references, the target's is 0
+    if isinstance(sizes, tuple):  # without references, the target's size is 0
         lengths = f"{sizes[0]} source and {sizes[1]} target" if sizes[1] else f"{sizes[0]} source"
-    if subset is None:  # typed in, or given to a model in Python: no number tells which
+    if subset is None:  # interactive input or a call from Python, without line numbers
         return f"a sentence of the input has {lengths} tokens, {limit}"
     if len(long) == 1:
         return f"{first_few(long, _noun(dataset))} of {subset} has {lengths} tokens, {limit}"
@@ -106,7 +106,7 @@ def _described(task, dataset, long: list[int], limit: str) -> str:
 
 
 def _noun(dataset) -> str:
-    """What a number in a dataset counts: in one pair of files, their lines."""
+    """What the numbers in a dataset count: lines, if it is a single pair of files."""
     side = getattr(dataset, "src", None)
     while side is not None and not isinstance(side, ConcatDataset):
         side = getattr(side, "dataset", None)

@@ -1,9 +1,8 @@
-"""A model that cannot translate, given to a translation command, ends in a traceback after it is loaded.
+"""A translation command with a model that cannot translate ends with a traceback after loading it.
 
-A language model as ``--path`` of ``fairseq-generate`` or as ``--arch`` of a translation task, or a
-translation model as ``--lm-path``: fairseq, in all versions, builds it and calls it with arguments that it
-does not take.
-Unnecessary once fairseq's tasks look at the kind of model.
+Examples are a language model as ``--path`` of ``fairseq-generate`` or as ``--arch`` of a translation task, or
+a translation model as ``--lm-path``. All versions of fairseq build such a model and call it with unsupported
+arguments. Unnecessary once fairseq's tasks check the kind of model.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..errors import UserError
 
 
 class NoTranslationModel(UserError):
-    """The task is to translate, and the model cannot."""
+    """The task is translation, but the model cannot translate."""
 
 
 def install() -> None:
@@ -65,7 +64,7 @@ def install() -> None:
 
 
 def _require_translation_model(name: str | None) -> None:
-    """Raise :class:`NoTranslationModel` where an architecture has no encoder or no decoder."""
+    """Raise :class:`NoTranslationModel` if an architecture has no encoder or no decoder."""
     kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
     if not isinstance(kind, type):
         return

@@ -1,8 +1,8 @@
-"""fairseq fills the terminal with its settings, the model, and log lines of some 400 columns.
+"""fairseq fills the terminal with its settings, the model, and log lines of about 400 columns.
 
-So it is in all versions of fairseq. Where the environment has ``ADAPTIVELY_SPARSE_LOG=short``, which train.py
-sets, the terminal shows a line for each log interval and each validation, and a progress bar with the time
-left for the whole run; the log file still gets everything. Unnecessary once fairseq has such a log format.
+All versions of fairseq are affected. If the environment has ``ADAPTIVELY_SPARSE_LOG=short``, which train.py
+sets, the terminal shows a line per log interval and validation, and a progress bar with the time left for the
+whole run; the log file still gets everything. Unnecessary once fairseq has such a log format.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..attention_types import ATTENTION_TYPES
 
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
 KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
-"""Messages of fairseq that the terminal shows begin like this; it shows warnings and our messages, too."""
+"""Prefixes of fairseq's messages shown on the terminal, besides warnings and our messages."""
 
 
 def install() -> None:
-    """Shorten what trainings of this process print, if the environment asks for it."""
+    """Shorten the output of trainings in this process, if requested by the environment."""
     if os.environ.get(VARIABLE) != SHORT:
         return
     run = Run()
@@ -56,17 +56,17 @@ def install() -> None:
 
 
 class Run:
-    """A training on the terminal: how far it is, and the bar that shows it."""
+    """The display of a training on the terminal: its progress and the progress bar."""
 
     def __init__(self):
-        self.console: _Console | None = None  # of the first worker alone
+        self.console: _Console | None = None  # only in the first worker
         self.trainer: Any = None
         self.bar: tqdm | None = None
-        self.total = 0  # updates; 0 if it is not known
+        self.total = 0  # number of updates; 0 if unknown
         self.first, self.begun = 0, 0.0
 
     def take_over_terminal(self) -> None:
-        """Replace what logs to the terminal; files stay."""
+        """Replace the handlers that log to the terminal; log files are kept."""
         self.console = _Console(self)
         for handler in list(logging.root.handlers):
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
@@ -81,7 +81,7 @@ class Run:
         sys.excepthook = hook
 
     def start(self, trainer) -> None:
-        """Show what is trained, and where the whole log is."""
+        """Show what is being trained, and where the full log is."""
         self.trainer, self.first, self.begun = trainer, trainer.get_num_updates(), time.monotonic()
         self.total = trainer.cfg.optimization.max_update or 0
         if self.console is None:
@@ -112,12 +112,12 @@ class Run:
         )
 
     def advance(self) -> None:
-        """Show how many updates there are."""
+        """Update the number of updates."""
         if self.bar is not None and not self.bar.disable:
             self.bar.update(self.trainer.get_num_updates() - self.bar.n)
 
     def left(self) -> str:
-        """The time that is left, where no bar shows it."""
+        """The time left, if no bar shows it."""
         updates = self.trainer.get_num_updates()
         if not self.total or updates <= self.first or self.bar is None or not self.bar.disable:
             return ""
@@ -140,7 +140,7 @@ class Run:
 
 
 class _Console(logging.Handler):
-    """What the terminal shows of the log."""
+    """Shows selected log messages on the terminal."""
 
     def __init__(self, run: Run):
         super().__init__(logging.INFO)
@@ -156,7 +156,7 @@ class _Console(logging.Handler):
 
 
 class ShortLog(progress_bar.BaseProgressBar):
-    """fairseq's progress bar of an epoch or a validation, which logs to files, with short lines beside it."""
+    """fairseq's progress bar, which logs to files, with additional short lines for the terminal."""
 
     def __init__(self, whole, run: Run, epoch: int | None, training: bool):
         self.whole, self.run, self.epoch, self.training = whole, run, epoch or 0, training
@@ -174,7 +174,7 @@ class ShortLog(progress_bar.BaseProgressBar):
             self.run.advance()
 
     def log(self, stats, tag=None, step=None) -> None:
-        """Log within an epoch; fairseq calls this once an interval."""
+        """Log within an epoch; fairseq calls this once per interval."""
         self.whole.log(stats, tag, step)
         self.run.say(training_line(stats, step or 0, self.run.total, self.epoch) + self.run.left())
 
@@ -185,7 +185,7 @@ class ShortLog(progress_bar.BaseProgressBar):
             self.run.say(validation_line(stats, tag or "", step or 0, self.epoch))
 
     def update_config(self, config) -> None:
-        """Hand on the settings."""
+        """Pass on the settings."""
         self.whole.update_config(config)
 
 
@@ -207,7 +207,7 @@ def training_line(stats: dict, update: int, total: int, epoch: int) -> str:
 
 
 def validation_line(stats: dict, subset: str, update: int, epoch: int) -> str:
-    """Split, update, epoch, loss, perplexity, BLEU if it was measured, and the best of what decides."""
+    """Split, update, epoch, loss, perplexity, BLEU if measured, and the best checkpoint metric."""
     best = [name for name in stats if name.startswith("best_")]
     shown = _shown(stats, "loss", "ppl", "bleu", *best, digits=5)
     return "  ".join([f"{subset}: update {update}", f"epoch {epoch}", *shown])
