@@ -1,4 +1,4 @@
-"""Text that belongs to no split, prepared for a model as the splits of its corpus were."""
+"""Preprocessing of new text in the same way as the splits of a model's corpus."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .segment import load_pieces, pieces_of
 
 
 class NewText:
-    """Normalises sentences and cuts them into pieces, by the functions that ``prepare`` uses for test sets.
+    """Normalises sentences and segments them into pieces, as ``prepare`` does for test sets.
 
-    Sentences of a corpus that is released in tokens must be tokenised in the same way.
+    For a corpus that is released as tokens, sentences must be tokenised in the same way.
 
     Args:
-        corpus: prepared.
-        language: of the sentences.
+        corpus: prepared corpus.
+        language: language of the sentences.
 
     Raises:
-        UserError: the corpus has no whole sentencepiece model.
+        UserError: the corpus has no complete sentencepiece model.
     """
 
     def __init__(self, corpus: Corpus, language: str):
@@ -28,5 +28,5 @@ class NewText:
         self._processor = load_pieces(corpus.spm_model)
 
     def pieces(self, sentences: list[str]) -> Iterator[str]:
-        """Each sentence as its pieces, joined by spaces; empty where normalising leaves nothing of it."""
+        """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything."""
         yield from pieces_of(normalising.normalise(sentences, self._language, self._steps), self._processor)

@@ -48,7 +48,7 @@ def steps_of(description: Description, split: str) -> tuple[str, ...]:
 
 
 def steps_of_new_text(description: Description) -> tuple[str, ...]:
-    """The steps for text that belongs to no split: those of the first test set, or else of ``valid``."""
+    """The steps for new text: those of the first test set, or else of ``valid``."""
     return steps_of(description, next(iter(description.test_sets), "valid"))
 
 

@@ -1,4 +1,4 @@
-"""Training configs for a corpus that has none, sized by its training text."""
+"""Initial training configs for a corpus, sized by its training text."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ VARIANTS = {
     "entmax15": ("entmax15", "1.5-entmax in every head"),
     "alpha_entmax": ("entmax", "a learned α per head"),
 }
-SMALL, LARGE = 100_000, 1_000_000  # training pairs from which on a larger model is worth its time
-FULL = 0.85  # the share of a batch that is no padding, on Multi30k and IWSLT
-PER_VALIDATION = 50  # updates at least
+SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
+FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
+PER_VALIDATION = 50  # minimum number of updates
 
 
 @dataclass(frozen=True)
 class Size:
-    """Settings that follow from the number of training pairs; each is only where a search would begin."""
+    """Settings that depend on the number of training pairs, as starting points of a search."""
 
     model: str
     dropout: float
     max_tokens: int
     lr: float
-    epochs: int  # at most: early stopping ends most runs before
+    epochs: int  # maximum; early stopping ends most runs earlier
 
     @classmethod
     def of(cls, pairs: int) -> Size:
-        """By the recipes of Multi30k (experiments/tuning.yaml), IWSLT and WMT in configs/."""
+        """Follow the recipes of Multi30k (experiments/tuning.yaml), IWSLT and WMT in configs/."""
         if pairs < SMALL:
             return cls("adaptively_sparse_transformer_tiny", 0.1, 2048, 0.003, 30)
         if pairs < LARGE:
@@ -49,11 +49,11 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml``; returns the last.
 
     Args:
-        corpus: prepared.
-        root: the folder that paths in configs start from.
+        corpus: prepared corpus.
+        root: the folder that paths in configs are relative to.
 
     Raises:
-        UserError: one of them is there already: nobody's settings are overwritten.
+        UserError: one of them already exists; existing settings are not overwritten.
     """
     folder = root / "configs" / corpus.name
     for name in ("base", *VARIANTS):
@@ -71,9 +71,9 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
 
 
 def _size(corpus: Corpus) -> tuple[Size, int]:
-    """The settings, and how many updates an epoch has by them."""
+    """The settings, and the resulting number of updates per epoch."""
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
-    longer = np.maximum(*sides)  # what fairseq fills batches by
+    longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
     size = Size.of(len(longer))
     return size, max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
 
@@ -106,10 +106,10 @@ def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
 
 
 def validation_bleu(corpus: Corpus) -> str:
-    """The lines of a config's section ``task`` by which fairseq scores validation as suits the corpus.
+    """The lines of a config's section ``task`` that make fairseq score validation suitably for the corpus.
 
-    fairseq always takes sacrebleu's tokenizer 13a, which cannot part words that are written without spaces:
-    for such a language, tokens of the release are scored, or else sentencepiece's pieces.
+    fairseq always uses sacrebleu's tokenizer 13a, which cannot split words written without spaces; for such a
+    language, tokens of the release are scored, or else sentencepiece's pieces.
     """
     target = corpus.languages[1]
     lines = ["eval_bleu: true", 'eval_bleu_args: \'{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}\'']
@@ -144,7 +144,7 @@ def _variant(name: str, variant: str, normalizer: str, described: str, title: st
 
 
 def _scalar(text: str) -> str:
-    """A text as YAML, in quotes where it needs them: the language ``no`` would be false."""
+    """A string as YAML, quoted if needed: the language ``no`` would be read as false."""
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").strip()
 
 

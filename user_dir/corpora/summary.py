@@ -37,7 +37,7 @@ def summary(corpus: Corpus) -> str:
 
 
 def _next_command(corpus: Corpus) -> str:
-    """The command that trains on the corpus or, where it has no configs, the one that writes some."""
+    """The command that trains on the corpus or, if it has no configs, the one that writes them."""
     configs = [
         *ROOT.glob(f"configs/{glob.escape(corpus.name)}/alpha_entmax.yaml"),
         *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*/alpha_entmax.yaml")),

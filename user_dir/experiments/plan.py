@@ -126,7 +126,7 @@ def _runs(
 
 
 def _overrides(values: dict, where: str) -> tuple[str, ...]:
-    """The overrides of a run, or of all; what is ours to set is refused."""
+    """The overrides of a run or of all runs; settings that we set ourselves are refused."""
     overrides = values.get("overrides", [])
     for override in overrides:
         key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
