@@ -26,7 +26,7 @@ REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of a test set, as ``TEST_SET.json`` has them, and how long the beam search took."""
+    """The scores of a test set, as in ``TEST_SET.json``, and the time that beam search took."""
 
     scores: dict
     seconds: float
@@ -48,32 +48,32 @@ def evaluate(
 ) -> Iterator[Evaluation]:
     """Translate test sets one by one, and score each on detokenised text.
 
-    Writes into ``output`` for each the translations (``TEST_SET.LANGUAGE``; of a corpus in tokens also
-    ``TEST_SET.tok.LANGUAGE``), the scores (``TEST_SET.json``), and ``generate-SUBSET.txt``, which has every
-    sentence with its log-probabilities in the format of fairseq-generate.
+    For each test set, writes to ``output`` the translations (``TEST_SET.LANGUAGE``; for a tokenised corpus
+    also ``TEST_SET.tok.LANGUAGE``), the scores (``TEST_SET.json``), and ``generate-SUBSET.txt``, with every
+    sentence and its log-probabilities in the format of fairseq-generate.
 
     Args:
-        checkpoint: of this plugin's model or any other Transformer of fairseq's.
+        checkpoint: of this plugin's model or of any other fairseq Transformer.
         corpus: a prepared corpus; the direction is the checkpoint's.
-        test_sets: public names of its test sets, or ``valid``.
-        output: folder.
+        test_sets: public names of test sets, or ``valid``.
+        output: folder to write to.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
         max_tokens: batch size in tokens.
-        tokenize: sacrebleu's tokenizer for BLEU; None takes sacrebleu's own choice for the language.
+        tokenize: sacrebleu's tokenizer for BLEU; None for sacrebleu's default for the language.
         skip_long: leave out sentences that are longer than the model allows: they are not scored, their lines
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
         truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.
         cpu: do not use a GPU.
 
     Yields:
-        The scores with their sacrebleu signatures. References are sacrebleu's own where the corpus names a
-        test set of its and sacrebleu has it on this machine. ``command`` is the fairseq-generate that gives
-        the same translations.
+        The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of its
+        test sets and it is on this machine. ``command`` is the fairseq-generate command that gives the same
+        translations.
 
     Raises:
-        UserError: checkpoint and corpus do not fit; there is no such test set, or no such tokenizer; a
-            sentence is longer than the model takes, and neither left out nor cut.
+        UserError: checkpoint and corpus do not match; the test set or tokenizer is unknown; a sentence is
+            longer than the model allows, and neither left out nor truncated.
     """
     if os.pathsep in str(checkpoint):
         raise UserError(
@@ -85,7 +85,7 @@ def evaluate(
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
     model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
-    # All of them, so that a fault of one is noticed before any is translated.
+    # Load all first, so that an error in one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
     make_folder(output)
     for split, (left_out, truncated) in zip(splits, fitted):
@@ -139,7 +139,7 @@ def _split(corpus: Corpus, test_set: str, direction: tuple[str, str], tokenize: 
 def _fit(
     model, task, split: ScoredSplit, max_tokens: int, skip_long: bool, truncate_source: bool
 ) -> tuple[list[int], list[int]]:
-    """Load a split so that the model takes it; the sentences left out, and those cut, by numbers from 0."""
+    """Load a split that fits the model; returns the numbers, from 0, of sentences left out and truncated."""
     dataset, truncated = load_split(task, split.subset), []
     limit = model.max_positions()[0]
     if truncate_source:
@@ -154,7 +154,7 @@ def _fit(
 
 
 def _length_flags(model, left_out: list[int], truncated: list[int]) -> list[str]:
-    """The flags by which fairseq-generate leaves out and cuts the same sentences, and takes the others."""
+    """The flags with which fairseq-generate leaves out and truncates the same sentences."""
     flags = ["--skip-invalid-size-inputs-valid-test"] if left_out else []
     flags += ["--truncate-source"] if truncated else []
     usual = TranslationConfig.max_source_positions, TranslationConfig.max_target_positions
@@ -165,7 +165,7 @@ def _length_flags(model, left_out: list[int], truncated: list[int]) -> list[str]
 
 
 def _joined(lines: list[str], left_out: Collection[int]) -> str:
-    """A line for each sentence of the split; those of sentences left out are empty."""
+    """A line per sentence of the split; the lines of sentences left out are empty."""
     rest = iter(lines)
     count = len(lines) + len(left_out)
     return "".join(("" if number in left_out else next(rest)) + "\n" for number in range(count))

@@ -1,4 +1,4 @@
-"""Lines of a pipe or a terminal as they come in, several at once where several are there."""
+"""Lines of a pipe or terminal as they arrive, several at once if available."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from ..corpora.readers.lines import decoded
 from ..errors import UserError
 
-LONGEST = 1 << 20  # bytes of a line: far beyond any sentence a model takes
+LONGEST = 1 << 20  # bytes per line, far more than any sentence
 
 
 def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[list[str]]:
     """Yield lists of lines: those that have arrived, at least one and at most ``most``.
 
-    Nothing is waited for once there is a line, so that a program on the other end that waits for its answer
-    gets it, and yet a pipe that is full is read many lines at a time. Lines are decoded as ``read_lines`` of
-    ``user_dir.corpora.readers`` decodes those of files.
+    Available lines are returned without waiting for more, so that a program at the other end that waits for
+    an answer gets it, while a full pipe is read many lines at a time. Lines are decoded as by ``read_lines``
+    of ``user_dir.corpora.readers``.
 
     Args:
-        descriptor: of a file open for reading.
-        name: what error messages call it.
-        most: lines in a list.
+        descriptor: descriptor of a file open for reading.
+        name: its name in error messages.
+        most: maximum number of lines in a list.
 
     Raises:
         UserError: a line is not UTF-8, or longer than 1 MiB. All lines before it have been yielded.

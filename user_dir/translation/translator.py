@@ -1,4 +1,4 @@
-"""Sentences of any text translated: preprocessed as their corpus was, written as natural text."""
+"""Translation of arbitrary sentences: preprocessed as in the corpus, returned as natural text."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Hypothesis:
 
     Attributes:
         text: natural text.
-        score: log₂ p, divided by the number of tokens to the power of the length penalty, as in the lines
-            ``H-`` of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
-        tokens: (T,) of the target dictionary, with ``</s>``.
+        score: log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
+            of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
+        tokens: (T,) tokens of the target dictionary, with ``</s>``.
     """
 
     text: str
@@ -36,22 +36,22 @@ class Hypothesis:
 
 
 class Translator:
-    """Translates sentences by beam search with a model, or with an ensemble of several.
+    """Translates sentences by beam search with a model or an ensemble.
 
     Attributes:
-        corpus: whose preprocessing the models were trained with.
+        corpus: the corpus that the models were trained on, which determines preprocessing.
         direction: source and target language.
-        models: in eval mode.
+        models: models in evaluation mode.
         task: fairseq's translation task over the corpus.
 
     Args:
-        models: one or more, with the vocabulary of ``corpus``.
-        task: fairseq's translation task over it.
-        corpus: prepared.
+        models: one or more models with the vocabulary of ``corpus``.
+        task: fairseq's translation task over ``corpus``.
+        corpus: prepared corpus.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
-        nbest: how many hypotheses of each sentence to return, at most ``beam``.
-        max_tokens: greatest size of a batch, in tokens with padding; a longer sentence is translated alone.
+        nbest: number of hypotheses per sentence to return, at most ``beam``.
+        max_tokens: maximum batch size in tokens with padding; a longer sentence is translated alone.
 
     Raises:
         UserError: ``beam`` or ``nbest`` is out of range.
@@ -85,15 +85,15 @@ class Translator:
         self._natural = natural_text(corpus.description, self.direction[1])
 
     def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
-        """The (S,) tokens of each sentence, ``</s>`` last; of one with no text, ``</s>`` alone.
+        """The (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
         Args:
-            sentences: natural text, or tokens where the corpus is released in tokens.
-            first_line: the number of the first one, for error messages.
-            name: of the file that they are from, for error messages.
+            sentences: natural text, or tokens if the corpus is released as tokens.
+            first_line: line number of the first sentence, for error messages.
+            name: name of their file, for error messages.
 
         Raises:
-            UserError: a sentence has more tokens than the models take.
+            UserError: a sentence has more tokens than the models allow.
         """
         dictionary = self.task.source_dictionary
         encoded = [
@@ -111,7 +111,7 @@ class Translator:
         return encoded
 
     def __call__(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[list[Hypothesis]]:
-        """The ``nbest`` best hypotheses of each sentence, best first; none for a sentence with no text.
+        """The ``nbest`` best hypotheses of each sentence, best first; none for an empty sentence.
 
         Arguments and errors are those of :meth:`encode`.
         """
@@ -149,15 +149,15 @@ def open_translator(
     """Load one or more checkpoints as a translator.
 
     Args:
-        checkpoints: of translation models of fairseq's, trained on one corpus in one direction.
-        corpus: a prepared corpus, or the name of one; None takes the one that the first checkpoint names.
+        checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
+        corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
         data: folder of the corpora, see :func:`~.loading.corpus_of`.
-        cpu: even if there is a GPU.
-        load: how to load a model, ``load(checkpoint, corpus, cpu=cpu)``; None for the model as it is.
+        cpu: use the CPU even if there is a GPU.
+        load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
         options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
 
     Raises:
-        UserError: a checkpoint or the corpus is missing or broken, or they do not fit each other.
+        UserError: a checkpoint or the corpus is missing or corrupt, or they do not match.
     """
     models, task, direction = [], None, None
     for checkpoint in checkpoints:
