@@ -52,7 +52,7 @@ def analyse_translations(
         UserError: there are no sentences, or one is longer than the model allows.
     """
     if not sources:
-        raise UserError("there is no sentence to report on; every line is empty")
+        raise UserError("there are no sentences to report on: all lines are empty")
     lengths = [[len(tokens) for tokens in side] for side in (sources, targets)]
     task.datasets[SUBSET] = LanguagePairDataset(
         sources,

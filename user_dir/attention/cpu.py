@@ -50,7 +50,7 @@ def supports(
     """None if the kernel supports the arguments of :func:`.op.attention`; else the reason why not."""
     if query.dtype not in _LANES or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        return f"on the CPU it takes queries, keys and values in float32 or float64, not {given}"
+        return f"on the CPU it supports queries, keys and values in float32 or float64, not {given}"
     if query.size(-1) != value.size(-1):
         return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
     if not query.numel() or not key.numel():

@@ -60,25 +60,23 @@ def supports(
     batch, heads, _, head_dim = query.shape
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        return f"on a GPU it takes queries, keys and values in float16, bfloat16 or float32, not {given}"
+        return f"on a GPU it supports queries, keys and values in float16, bfloat16 or float32, not {given}"
     if value.size(3) != head_dim:
         return f"keys have the head dimension {head_dim}, but values {value.size(3)}"
     if head_dim > _largest_head_dim(query.device):
-        return (
-            f"the head dimension {head_dim} is above {_largest_head_dim(query.device)}, the most of this GPU"
-        )
+        return f"the head dimension {head_dim} is above {_largest_head_dim(query.device)}, the maximum of this GPU"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
     if isinstance(alpha, Tensor) and not is_per_head(alpha, heads):
         return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
     if attn_mask is not None:
-        return "on a GPU it takes no attn_mask but causality and key padding"
+        return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
     if key_padding_mask is not None and key_padding_mask.shape != (batch, key.size(2)):
         return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
     if dropout >= 1:
         return "dropout leaves no weights"
     if need_weights and not is_step(query, key, value, alpha, dropout):
-        return "on a GPU it gives attention weights only in decoding steps"
+        return "on a GPU it returns attention weights only in decoding steps"
     return None
 
 

@@ -161,4 +161,4 @@ def _faster_dense(query: Tensor, alpha: float | Tensor) -> bool:
 
 @functools.cache
 def _say_once(reason: str) -> None:
-    logger.info("dense attention takes the place of the fused kernel: %s", reason)
+    logger.info("using dense attention instead of the fused kernel: %s", reason)

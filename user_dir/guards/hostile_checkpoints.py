@@ -251,7 +251,7 @@ def require_finite(parameters: dict, what: str) -> None:
     """
     for name, value in parameters.items():
         if not isinstance(value, torch.Tensor):
-            raise UserError(f"{what} is not a checkpoint that fairseq wrote: its {name} is no tensor")
+            raise UserError(f"{what} is not a checkpoint that fairseq wrote: its {name} is not a tensor")
         if not value.is_floating_point() and value.dim() > 0:
             kind = str(value.dtype).removeprefix("torch.")
             raise UserError(

@@ -113,7 +113,7 @@ class _Builder:
     def _namespace(self, value: Namespace, where: str, depth: int) -> Namespace:
         items = vars(value)
         if not all(type(key) is str and not key.startswith("__") for key in items):
-            raise self.refuse(where, "has a name that is no name of a setting")
+            raise self.refuse(where, "has an invalid name of a setting")
         built = {
             key: self.build(inner, f"{where}.{key}", settings=True, depth=depth + 1)
             for key, inner in items.items()
@@ -129,5 +129,5 @@ class _Builder:
         self.bytes_left -= claimed
         if claimed > value.untyped_storage().nbytes() or self.bytes_left < 0:
             shape = "×".join(map(str, value.shape))
-            raise self.refuse(where, f"claims {shape} numbers, more than the file holds")
+            raise self.refuse(where, f"claims {shape} numbers, more than the file contains")
         return value.detach()  # without extra attributes

@@ -49,7 +49,7 @@ def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[li
             if lines:
                 yield lines
             raise UserError(
-                f"{name}, line {number + 1} has more than {LONGEST:,} bytes; give one sentence a line"
+                f"{name}, line {number + 1} has more than {LONGEST:,} bytes; write one sentence per line"
             )
         if lines and (ended or not select.select([descriptor], [], [], 0)[0]):
             yield lines

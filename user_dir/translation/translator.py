@@ -105,7 +105,7 @@ class Translator:
             if len(tokens) > limit:
                 where = f"{name}, line {number}" if name else f"line {number}"
                 raise UserError(
-                    f"{where} has {len(tokens)} tokens, but the model takes {limit} at most; split it "
+                    f"{where} has {len(tokens)} tokens, but the model allows {limit} at most; split it "
                     "into sentences, one a line"
                 )
         return encoded
