@@ -22,15 +22,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import add_cpu_option, add_data_option, new_parser
 
-from user_dir.command_line import file_path, plain_name, positive, run_command, whole_number
+from user_dir.command_line import at_most, file_path, plain_name, run_command, seed
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+# Larger numbers are mistakes.
+ROUNDS, UPDATES, SENTENCES, TOKENS, LENGTH = 10_000, 100_000, 1_000_000, 10_000_000, 65_536
 
 
 def shape(text: str) -> tuple[int, ...]:
     """BxHxTxS as four numbers."""
     sizes = text.split("x")
-    if len(sizes) != 4 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+    if len(sizes) != 4 or not all(
+        size.isdecimal() and 0 < len(size) < 10 and int(size) > 0 for size in sizes
+    ):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form BxHxTxS, for instance 32x8x128x128")
     return tuple(map(int, sizes))
 
@@ -40,8 +46,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
     add_cpu_option(common)
-    add("--threads", type=positive, metavar="N", help="CPU threads (default: all cores)")
-    add("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    add("--threads", type=at_most(os.cpu_count() or 1), metavar="N", help="CPU threads (default: all cores)")
+    add("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
     add(
         "--output",
         type=file_path,
@@ -55,17 +61,19 @@ def parse_args(argv=None) -> argparse.Namespace:
     whole = kinds.add_parser(
         "attention", parents=[common], help="our attention against PyTorch's, on the CPU"
     )
-    whole.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 11)")
+    whole.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
     whole.add_argument(
         "--lengths",
-        type=positive,
+        type=at_most(LENGTH),
         nargs="+",
         metavar="N",
         help="queries and keys (default: 32 128 512 1024 2048 4096)",
     )
     whole.set_defaults(cpu=True)
     kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
-    kernels.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 11)")
+    kernels.add_argument(
+        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)"
+    )
     kernels.add_argument(
         "--shapes",
         type=shape,
@@ -99,22 +107,24 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     add(
         "--max-tokens",
-        type=positive,
+        type=at_most(TOKENS),
         default=2048,
         metavar="N",
         help="tokens per training batch (default: 2048)",
     )
     add(
         "--updates",
-        type=positive,
+        type=at_most(UPDATES),
         metavar="N",
         help="training updates per round (default: by device and size)",
     )
     end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
-    end_to_end.add_argument("--rounds", type=positive, metavar="N", help="rounds to measure (default: 7)")
+    end_to_end.add_argument(
+        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 7)"
+    )
     end_to_end.add_argument(
         "--sentences",
-        type=positive,
+        type=at_most(SENTENCES),
         metavar="N",
         help="sentences to translate per round (default: by device and size)",
     )
@@ -182,10 +192,12 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
     """Time, memory and accuracy of the normalizers."""
     from user_dir.benchmarks.accuracy import accuracy, accuracy_tables
     from user_dir.benchmarks.contenders import contenders
-    from user_dir.benchmarks.kernels import SHAPES, VARIANCES, kernel_tables, time_kernels
+    from user_dir.benchmarks.kernels import SHAPES, VARIANCES, kernel_tables, require_memory, time_kernels
 
     shapes = args.shapes or (SHAPES[:1] if args.quick else SHAPES)
     rounds = args.rounds or (3 if args.quick else 11)
+    for size in shapes:
+        require_memory(size, device)
     found, left_out = contenders(device)
     report.update(rounds=rounds, left_out=left_out, timings=[], accuracy=[])
     for name, reason in left_out.items():

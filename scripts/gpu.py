@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import new_parser
 
-from user_dir.command_line import file_path, positive, run_command, whole_number
+from user_dir.command_line import at_most, file_path, run_command, seed
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
@@ -31,14 +31,20 @@ def parse_args(argv=None) -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--lengths",
-        type=positive,
+        type=at_most(65_536),
         nargs="+",
         metavar="N",
         help="sequence lengths (default: 32 64 128 256 512 1024 4096)",
     )
-    add("--rounds", type=positive, default=11, metavar="N", help="rounds to measure (default: 11)")
-    add("--updates", type=positive, default=20, metavar="N", help="training updates per round (default: 20)")
-    add("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    add("--rounds", type=at_most(10_000), default=11, metavar="N", help="rounds to measure (default: 11)")
+    add(
+        "--updates",
+        type=at_most(100_000),
+        default=20,
+        metavar="N",
+        help="training updates per round (default: 20)",
+    )
+    add("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
     add(
         "--output",
         type=file_path,

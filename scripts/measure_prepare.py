@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from user_dir.command_line import path_of, plain_name, positive, run_command, whole_number
+from user_dir.command_line import at_most, path_of, plain_name, run_command, seed
 
 ROOT = Path(__file__).resolve().parents[1]
 STAMPS = {
@@ -132,11 +132,13 @@ def main(argv=None) -> None:
     parser.add_argument(
         "corpus", type=plain_name, metavar="CORPUS", help="corpus to imitate, such as wmt14-en-de"
     )
-    parser.add_argument("--pairs", type=positive, required=True, metavar="N", help="training sentence pairs")
     parser.add_argument(
-        "--workers", type=positive, default=1, metavar="N", help="processes and threads (default: 1)"
+        "--pairs", type=at_most(10**9), required=True, metavar="N", help="training sentence pairs"
     )
-    parser.add_argument("--seed", type=whole_number, default=1, metavar="N", help="random seed (default: 1)")
+    parser.add_argument(
+        "--workers", type=at_most(1000), default=1, metavar="N", help="processes and threads (default: 1)"
+    )
+    parser.add_argument("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
     parser.add_argument(
         "--scratch",
         type=path_of,

@@ -127,15 +127,31 @@ def _readable(error: UnicodeError) -> tuple[str, int]:
 
 def positive(text: str) -> int:
     """Type of an argument: a whole number above 0, of at most 63 bits."""
-    if not (text.isdecimal() and len(text) < 20 and 0 < int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {2**63 - 1}")
-    return int(text)
+    return at_most(2**63 - 1)(text)
 
 
 def whole_number(text: str) -> int:
-    """Type of an argument: a whole number of at most 63 bits, 0 or more, such as a seed."""
+    """Type of an argument: a whole number of at most 63 bits, 0 or more."""
     if not (text.isdecimal() and len(text) < 20 and int(text) < 2**63):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {2**63 - 1}")
+    return int(text)
+
+
+def at_most(limit: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number from 1 to ``limit``."""
+
+    def number(text: str) -> int:
+        if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= limit):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {limit:,}")
+        return int(text)
+
+    return number
+
+
+def seed(text: str) -> int:
+    """Type of an argument: a random seed, which numpy takes as well: a whole number of 32 bits."""
+    if not (text.isdecimal() and len(text) < 11 and int(text) < 2**32):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {2**32 - 1}")
     return int(text)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import json
 import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,14 +177,15 @@ def packed_or_plain(path: Path) -> Path:
 
 
 def unpack(path: Path) -> bytes:
-    """Decompress a ``.bz2`` file; raises UserError if it is corrupt or exceeds :data:`MOST` bytes."""
+    """Decompress a ``.bz2`` or ``.gz`` file; raises UserError if it is corrupt or exceeds :data:`MOST` bytes."""
+    kind, opened = ("gzip", gzip.open) if path.suffix == ".gz" else ("bzip2", bz2.open)
     try:
-        with bz2.open(path) as file:
+        with opened(path) as file:
             content = file.read(MOST + 1)
-    except EOFError:
+    except (EOFError, zlib.error):
         raise UserError(f"{path} is truncated; get it again") from None
     except OSError as error:
-        reason = error.strerror or "it is not a bzip2 file"
+        reason = error.strerror or f"it is not a {kind} file"
         raise UserError(f"cannot unpack {path}: {reason}") from None
     if len(content) > MOST:
         raise UserError(f"{path} unpacks to more than {MOST >> 20} MiB; unpack it yourself if you trust it")

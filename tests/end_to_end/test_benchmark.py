@@ -1,3 +1,4 @@
+import functools
 import json
 
 import pytest
@@ -59,6 +60,12 @@ def test_impossible_requests_end_with_an_error_message_before_any_measurement(da
     toy = ["--corpus", "toy", "--data", data, *to]
     refused(benchmark("profile", *toy, "--path", "c.pt", "--size", "tiny", "iwslt"), "--size", "2")
     refused(benchmark("profile", *toy, "--precision", "bf16"), "bf16", "GPU")
+    kernels = functools.partial(benchmark, "kernels", *to)
+    refused(kernels("--shapes", "2x4x3x8", "100000x1000x1000x1000"), "100000x1000x1000x1000", "GiB")
+    refused(kernels("--shapes", "2x4x3x" + "9" * 5000), "BxHxTxS")
+    for flag, number in {"--threads": 2**40, "--seed": 2**64, "--rounds": 10**12}.items():
+        refused(kernels(flag, str(number)), flag, str(number), "is not a whole number from")
+    refused(benchmark("profile", *toy, "--updates", "1" * 400), "--updates")
     assert not (tmp_path / "a.json").exists()
 
 

@@ -1,5 +1,7 @@
 """Reading the systems to compare: evaluations, plain text, and their possible errors."""
 
+import bz2
+import gzip
 import json
 from pathlib import Path
 
@@ -35,6 +37,23 @@ def refused(*words: str, named, references=None) -> None:
         read_systems(named, references)
     for word in words:
         assert word in str(error.value)
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("user_dir.io.MOST", 1000)
+    write(tmp_path / "b.en", "a b")
+    for pack, ending in ((gzip, "gz"), (bz2, "bz2")):
+        path = tmp_path / f"a.en.{ending}"
+        path.write_bytes(pack.compress(b"a b\n"))
+        systems, _ = read_systems([("a", [path]), ("b", [tmp_path / "b.en"])], [tmp_path / "b.en"])
+        assert systems[0].translations == (["a b"],)
+        for content in (b"x" * 1001, b"a b\n" * 300):
+            path.write_bytes(pack.compress(content))
+            refused(path.name, "MiB", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
+        path.write_bytes(pack.compress(b"a b\n")[:-5])
+        refused(path.name, "cut short", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
+        path.write_bytes(b"no archive")
+        refused(path.name, "is not a", "file", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
 
 
 def test_evaluations_provide_references_and_settings(evaluation, tmp_path):

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
+from ..errors import UserError
 from ..tables import Column, mebibytes, table
 from .contenders import PER_HEAD, Contender, alphas
-from .measure import interleaved, peak_memory, quartiles, ratio, seconds, warm_up
+from .measure import free_memory, interleaved, peak_memory, quartiles, ratio, seconds, warm_up
 
 SHAPES = ((128, 8, 32, 32), (32, 8, 128, 128), (8, 8, 512, 512))  # (B, H, T, S)
 VARIANCES = (1, 9)
 SOFTMAX = "torch softmax"
 # forward without autograd; with the gradient of the scores; also with the gradient of α
 MEASURES = {"forward": "forward, ms", "backward": "+ backward, ms", "alpha_backward": "+ dα, ms"}
+
+
+# Float32 tensors of the size of the scores that are held at once: scores, gradient, and what entmax15 was
+# measured to need besides (785 MiB for scores of 64 MiB, see docs/benchmarks.md).
+TENSORS = 15
+
+
+def require_memory(shape: tuple[int, ...], device: torch.device) -> None:
+    """Raise a UserError unless there is memory to measure scores of ``shape``, (B, H, T, S)."""
+    needed, there = 4 * TENSORS * math.prod(shape), free_memory(device)
+    if needed > there:
+        raise UserError(
+            f"--shapes {'x'.join(map(str, shape))} needs about {needed / 2**30:,.1f} GiB, and the "
+            f"{'GPU' if device.type == 'cuda' else 'machine'} has {there / 2**30:,.1f} GiB; give smaller ones"
+        )
 
 
 def time_kernels(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,17 @@ def interleaved(
         for name in order:
             results[name].append(jobs[name](number))
     return results
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of free memory on a GPU, or of available memory on Linux; elsewhere the machine's memory."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def seconds(function: Callable[[], Any], device: torch.device, repeats: int = 1) -> float:

@@ -158,7 +158,7 @@ def _references(file: Path, named: str, direction: str) -> list[list[str]]:
 
 def _text(file: Path) -> list[str]:
     try:
-        lines = list(read_lines(file))
+        lines = list(read_lines(file, bounded=True))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     if not lines:

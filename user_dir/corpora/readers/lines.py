@@ -13,14 +13,18 @@ from ...errors import UserError
 from ...io import PACKED, unpack
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, bounded: bool = False) -> Iterator[str]:
     r"""Lines of a UTF-8 file, plain, ``.gz`` or ``.bz2``, separated by "\n" or "\r\n" only.
 
     U+2028, U+0085 etc. do not end a line. A "\r" inside a line becomes a space, because many programs would
     read it as a line end; a byte order mark is dropped.
+
+    Args:
+        path: the file.
+        bounded: refuse a ``.gz`` file, like any ``.bz2``, that unpacks to more than ``io.MOST`` bytes.
     """
     try:
-        with _open(path) as file:
+        with _open(path, bounded) as file:
             for number, line in enumerate(file, start=1):
                 yield decoded(line, number, path)
     except (gzip.BadGzipFile, EOFError, zlib.error):
@@ -38,7 +42,7 @@ def decoded(line: bytes, number: int, name: Path | str) -> str:
     return text.rstrip("\n").rstrip("\r").replace("\r", " ")
 
 
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == PACKED:
+def _open(path: Path, bounded: bool) -> BinaryIO:
+    if path.suffix == PACKED or (bounded and path.suffix == ".gz"):
         return io.BytesIO(unpack(path))
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
