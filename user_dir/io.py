@@ -177,7 +177,7 @@ def packed_or_plain(path: Path) -> Path:
 
 
 def unpack(path: Path) -> bytes:
-    """Decompress a ``.bz2`` or ``.gz`` file; raises UserError if it is corrupt or exceeds :data:`MOST` bytes."""
+    """Decompress a ``.bz2`` or ``.gz`` file; raises UserError if corrupt or larger than :data:`MOST`."""
     kind, opened = ("gzip", gzip.open) if path.suffix == ".gz" else ("bzip2", bz2.open)
     try:
         with opened(path) as file:

@@ -58,7 +58,7 @@ def test_data_elsewhere_are_named_by_their_whole_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "per_epoch", "interval"), [(30, 1, 50), (5000, 26, 2), (20_000, 104, None)]
+    ("pairs", "per_epoch", "interval"), [(30, 1, 100), (5000, 26, 4), (20_000, 104, None)]
 )
 def test_lengths_follow_from_the_training_text(tmp_path, pairs, per_epoch, interval):
     write_configs(prepared(tmp_path, pairs), tmp_path)

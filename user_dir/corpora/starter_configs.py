@@ -22,7 +22,7 @@ VARIANTS = {
 }
 SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
-PER_VALIDATION = 50  # minimum number of updates
+PER_VALIDATION = 100  # minimum number of updates
 
 
 @dataclass(frozen=True)
