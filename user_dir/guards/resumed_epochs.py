@@ -3,8 +3,8 @@
 fairseq (0.12.2 and later) makes the batches once per process, seeded by ``--seed`` plus the epoch in which
 the process starts, and keeps them for all following epochs. A training resumed in epoch 2 has different
 batches from those whose first part it has already seen. ``--update-epoch-batch-itr True`` avoids this by
-making new batches in each epoch, which takes time on a large corpus. Unnecessary once fairseq seeds kept
-batches by ``--seed`` alone.
+making new batches in each epoch, which also changes a training that is never stopped. Unnecessary once
+fairseq seeds kept batches by ``--seed`` alone.
 
 fairseq also keeps the first epoch's decision whether to shuffle batches (fairseq-fixed 0.12.3.1), so that
 ``--curriculum`` lasts until a training is resumed.
