@@ -158,6 +158,27 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
     assert 0 < sum(tensor.nbytes for tensor in beyond) < most * 4 * 512**2
 
 
+@pytest.mark.parametrize("most_dense_keys", (0, 1000))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatch):
+    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", most_dense_keys)
+    tensors = [projections(33, 20, dtype)[1].detach() for _ in range(4)]
+    alpha = torch.tensor(ALPHAS).clamp(max=2.0).view(-1, 1, 1).requires_grad_()
+    mask = torch.randn(33, 33).masked_fill(torch.rand(33, 33) < 0.3, -INF).to(dtype)
+    grad_weights = torch.randn(3, 7, 33, 33).to(dtype)
+    results = []
+    for stored in (dtype, torch.float32):
+        *inputs, grad = (tensor.to(stored) for tensor in tensors)
+        leaves = [tensor.requires_grad_() for tensor in inputs]
+        given = (*leaves, alpha, padding("left", 33), mask.to(stored))
+        output, weights = cpu.fused_attention(*given, need_weights=True)
+        grads = torch.autograd.grad((output, weights), (*leaves, alpha), (grad, grad_weights.to(stored)))
+        assert {tensor.dtype for tensor in (output, weights, *grads[:3])} == {stored}
+        results.append((output, weights, *grads))
+    for half, single in zip(*results):
+        assert torch.equal(half, single.to(half.dtype))
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 def test_dropout(most_dense_keys, dtype, monkeypatch):
@@ -210,7 +231,6 @@ def taken(monkeypatch):
 
 
 NOT_TAKEN = {
-    "not torch.float16": {name: torch.zeros(3, 7, 6, 8).half() for name in ("query", "key", "value")},
     "not torch.float32 and torch.float64": {"value": torch.zeros(3, 7, 6, 8).double()},
     "head dimension 8, but values 3": {"value": torch.zeros(3, 7, 6, 3)},
     "(3, 7, 1, 1), not one entry per head": {"alpha": torch.full((3, 7, 1, 1), 1.5)},

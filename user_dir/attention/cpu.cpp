@@ -16,6 +16,8 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <atomic>
 #include <numeric>
@@ -29,13 +31,31 @@ using namespace entmax;
 
 constexpr int64_t chunk = 256;  // queries of a head that are shared out together
 
+// How numbers are stored: as they are computed with, or in half precision, while what is computed with is float32.
+enum Storage : int64_t { as_computed = 0, in_bfloat16 = 1, in_float16 = 2 };
+
 // (B, H, T, D) with D contiguous.
 template <typename T>
 struct Heads {
-  T* data;
+  void* data;
+  Storage storage;
   int64_t batch, head, row;  // strides
 
-  T* at(int64_t b, int64_t h, int64_t t) const { return data + b * batch + h * head + t * row; }
+  void read(int64_t b, int64_t h, int64_t t, Rows<T>& to, int64_t i, T factor = 1) const {
+    as_stored(b, h, t, [&](auto* from) { to.read(i, from, factor); });
+  }
+  void write(int64_t b, int64_t h, int64_t t, const Rows<T>& from, int64_t i, T factor = 1) const {
+    as_stored(b, h, t, [&](auto* to) { from.write(i, to, factor); });
+  }
+
+ private:
+  template <typename Function>
+  void as_stored(int64_t b, int64_t h, int64_t t, const Function& function) const {
+    const int64_t at = b * batch + h * head + t * row;
+    if (storage == in_bfloat16) return function(static_cast<c10::BFloat16*>(data) + at);
+    if (storage == in_float16) return function(static_cast<c10::Half*>(data) + at);
+    function(static_cast<T*>(data) + at);
+  }
 };
 
 struct Sizes {
@@ -132,7 +152,7 @@ class Attention {
   }
 
   // The head to work on: keys and values that are not padding, one after the other, and their places.
-  void set_head(int64_t b, int64_t h, Heads<const T> k, Heads<const T> v, double alpha) {
+  void set_head(int64_t b, int64_t h, Heads<T> k, Heads<T> v, double alpha) {
     if (b == b_ && h == h_) return;
     b_ = b;
     h_ = h;
@@ -140,19 +160,19 @@ class Attention {
     found_ = 0;
     for (int64_t s = 0; s < sizes_.keys; ++s) {
       if (hidden_.padding != nullptr && hidden_.padding[b * sizes_.keys + s]) continue;
-      keys_.read(found_, k.at(b, h, s));
-      values_.read(found_, v.at(b, h, s));
+      k.read(b, h, s, keys_, found_);
+      v.read(b, h, s, values_, found_);
       place_[found_++] = s;
     }
   }
 
   // Output of queries from first up to end; their weights too, unless null.
-  void forward(int64_t first, int64_t end, Heads<const T> q, Heads<T> out, T* weights, bool may_be_sparse,
+  void forward(int64_t first, int64_t end, Heads<T> q, Heads<T> out, T* weights, bool may_be_sparse,
                Saved<T>& saved, Support<T>* support) {
     bool sparse = may_be_sparse;
     for (; first < end; first += lanes) {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
-      queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
+      read_tile(q, first, scale(), queries_);
       queries_.turn();
       number_rows(first);
       const int64_t columns = score(first);
@@ -178,13 +198,13 @@ class Attention {
   // Gradients of queries, from what was saved and the gradient of their outputs; returns that of α. support points
   // to the weights of the head that are saved with their keys.
   template <bool need_alpha>
-  double backward(Heads<const T> q, Heads<const T> grad, Heads<T> grad_q, const T* grad_weights,
+  double backward(Heads<T> q, Heads<T> grad, Heads<T> grad_q, const T* grad_weights,
                   const Saved<T>& saved, const T* support, const int32_t* support_keys) {
     double grad_alpha = 0;
     for (int64_t first = 0; first < sizes_.queries; first += lanes) {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
-      queries_.read(q.at(b_, h_, first), q.row, rows_, scale());
-      grads_->read(grad.at(b_, h_, first), grad.row, rows_);
+      read_tile(q, first, scale(), queries_);
+      read_tile(grad, first, 1, *grads_);
       number_rows(first);
       const T* of_weights = grad_weights == nullptr ? nullptr : grad_weights + first * sizes_.keys;
       const int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
@@ -199,15 +219,15 @@ class Attention {
                                                : restore(first, saved.solutions + tile_number(first) * 3);
         grad_alpha += backward_dense<need_alpha>(kept, of_weights);
       }
-      for (int64_t i = 0; i < rows_; ++i) out_.write(i, grad_q.at(b_, h_, first + i), scale());
+      for (int64_t i = 0; i < rows_; ++i) grad_q.write(b_, h_, first + i, out_, i, scale());
     }
     return grad_alpha;
   }
 
   void write_gradients(Heads<T> grad_k, Heads<T> grad_v) const {
     for (int64_t j = 0; j < found_; ++j) {
-      grad_keys_->write(j, grad_k.at(b_, h_, place_[j]));
-      grad_values_->write(j, grad_v.at(b_, h_, place_[j]));
+      grad_k.write(b_, h_, place_[j], *grad_keys_, j);
+      grad_v.write(b_, h_, place_[j], *grad_values_, j);
     }
   }
 
@@ -215,6 +235,11 @@ class Attention {
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
   T scale() const { return 1 / std::sqrt(static_cast<T>(sizes_.head_dim)); }
+
+  void read_tile(Heads<T> from, int64_t first, T factor, Tile<T>& tile) const {
+    if (rows_ < lanes) tile.rows.clear();
+    for (int64_t i = 0; i < rows_; ++i) from.read(b_, h_, first + i, tile.rows, i, factor);
+  }
 
   int64_t tile_number(int64_t first) const {
     const int64_t tiles = (sizes_.queries + lanes - 1) / lanes;
@@ -305,7 +330,7 @@ class Attention {
     mark_rows(kept);
     const Vec<T>* p = lanes_.p.get();
     combine(dropped(kept), kept, values_, active_.get(), rows_, out_);
-    for (int64_t i = 0; i < rows_; ++i) out_.write(i, out.at(b_, h_, first + i));
+    for (int64_t i = 0; i < rows_; ++i) out.write(b_, h_, first + i, out_, i);
     if (weights != nullptr) {
       for (int64_t i = 0; i < rows_; ++i) {
         for (int64_t j = 0; j < kept; ++j) weights[i * sizes_.keys + place_[active_[j]]] = p[j][i];
@@ -483,7 +508,7 @@ class Attention {
         for (int64_t j = 0; j < count; ++j) weights_[j] *= factor(lane, places_[j]);
       }
       gather(weights_.get(), places_.get(), count, values_, out_.row(lane));
-      out_.write(lane, out.at(b_, h_, first + lane));
+      out.write(b_, h_, first + lane, out_, lane);
     }
   }
 
@@ -543,10 +568,17 @@ class Attention {
   int64_t packed_ = 0, found_ = 0, rows_ = 0, b_ = -1, h_ = -1;
 };
 
+// The tensors that a call is given, whose strides follow each other.
 template <typename T>
-Heads<T> heads(T* data, const int64_t* strides) {
-  return {data, strides[0], strides[1], strides[2]};
-}
+struct Tensors {
+  Storage storage;
+  const int64_t* strides;
+
+  Heads<T> operator()(const void* data, int number) const {
+    const int64_t* s = strides + 3 * number;
+    return {const_cast<void*>(data), storage, s[0], s[1], s[2]};
+  }
+};
 
 // About as many products as are worth waking a thread for.
 constexpr double grain = 1 << 18;
@@ -579,7 +611,7 @@ std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t a
 }
 
 template <typename T>
-void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out,
+void forward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const void* k, const void* v, void* out,
              const double* alpha, int64_t alphas, const Hidden<T>& hidden, const Dropout& dropout, bool may_be_sparse,
              T* weights, Saved<T>& saved) {
   const int64_t chunks = (sizes.queries + chunk - 1) / chunk;
@@ -591,16 +623,16 @@ void forward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k,
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item / chunks], part = item % chunks;
         const int64_t h = i % sizes.heads, first = part * chunk;
-        attention.set_head(i / sizes.heads, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);
-        attention.forward(first, std::min(first + chunk, sizes.queries), heads(q, strides), heads(out, strides + 9),
+        attention.set_head(i / sizes.heads, h, heads(k, 1), heads(v, 2), alpha[h % alphas]);
+        attention.forward(first, std::min(first + chunk, sizes.queries), heads(q, 0), heads(out, 3),
                           weights == nullptr ? nullptr : weights + i * sizes.queries * sizes.keys, may_be_sparse,
                           saved, saved.counts == nullptr ? nullptr : &saved.support[i * chunks + part]);
       });
 }
 
 template <typename T>
-void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,
-              T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
+void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const void* k, const void* v, const void* grad,
+              void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
               const Dropout& dropout, const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
               double* grad_alpha) {
   std::vector<int64_t> starts(sizes.batch * sizes.heads);
@@ -618,11 +650,11 @@ void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k
       [&] { return std::make_unique<Attention<T>>(sizes, hidden, dropout, true); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item], b = i / sizes.heads, h = i % sizes.heads;
-        attention.set_head(b, h, heads(k, strides + 3), heads(v, strides + 6), alpha[h % alphas]);
+        attention.set_head(b, h, heads(k, 1), heads(v, 2), alpha[h % alphas]);
         attention.clear_gradients();
         const auto head = [&](auto need_alpha) {
           return attention.template backward<decltype(need_alpha)::value>(
-              heads(q, strides), heads(grad, strides + 9), heads(grad_q, strides + 12),
+              heads(q, 0), heads(grad, 3), heads(grad_q, 4),
               grad_weights == nullptr ? nullptr : grad_weights + i * sizes.queries * sizes.keys, saved,
               support + starts[i], support_keys + starts[i]);
         };
@@ -631,7 +663,7 @@ void backward(const Sizes& sizes, const int64_t* strides, const T* q, const T* k
         } else {
           grad_alpha[i] = head(std::true_type{});
         }
-        attention.write_gradients(heads(grad_k, strides + 15), heads(grad_v, strides + 18));
+        attention.write_gradients(heads(grad_k, 5), heads(grad_v, 6));
       });
 }
 
@@ -651,36 +683,36 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 // forward puts into found: the number of weights saved with their keys, and where they are until collect is called.
 
-#define ATTENTION_FOR(T, SUFFIX)                                                                                                     \
-  extern "C" int64_t attention_forward_##SUFFIX(                                                                                     \
-      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, T* out, const double* alpha,                 \
-      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, double dropout, int64_t seed,                          \
-      int64_t may_be_sparse, T* weights, void* columns, void* solutions, int32_t* counts, int64_t* found) {                          \
-    const Alphas range = check(alpha, alphas);                                                                                       \
-    if (range == out_of_range) return range;                                                                                         \
-    Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                                      \
-    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, out, alpha, alphas,                             \
-               {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, may_be_sparse != 0, weights,                   \
-               saved);                                                                                                               \
-    if (counts == nullptr) return range;                                                                                             \
-    found[0] = 0;                                                                                                                    \
-    for (const auto& part : saved.support) found[0] += part.weights.size();                                                          \
-    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                                     \
-    return range;                                                                                                                    \
-  }                                                                                                                                  \
-  extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                                              \
-    std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));                              \
-    collect<T>(*support, weights, keys);                                                                                             \
-  }                                                                                                                                  \
-  extern "C" void attention_backward_##SUFFIX(                                                                                       \
-      const int64_t* sizes, const int64_t* strides, const T* q, const T* k, const T* v, const T* grad, T* grad_q,                    \
-      T* grad_k, T* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,                             \
+#define ATTENTION_FOR(T, SUFFIX)                                                                                       \
+  extern "C" int64_t attention_forward_##SUFFIX(                                                                       \
+      const int64_t* sizes, const int64_t* strides, const void* q, const void* k, const void* v, void* out, const double* alpha,\
+      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, double dropout, int64_t seed,            \
+      int64_t may_be_sparse, T* weights, void* columns, void* solutions, int32_t* counts, int64_t* found) {            \
+    const Alphas range = check(alpha, alphas);                                                                         \
+    if (range == out_of_range) return range;                                                                           \
+    Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                        \
+    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, {static_cast<Storage>(sizes[5]), strides}, q, k, v, out, alpha, alphas,\
+               {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, may_be_sparse != 0, weights,     \
+               saved);                                                                                                 \
+    if (counts == nullptr) return range;                                                                               \
+    found[0] = 0;                                                                                                      \
+    for (const auto& part : saved.support) found[0] += part.weights.size();                                            \
+    found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                       \
+    return range;                                                                                                      \
+  }                                                                                                                    \
+  extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                                \
+    std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));                \
+    collect<T>(*support, weights, keys);                                                                               \
+  }                                                                                                                    \
+  extern "C" void attention_backward_##SUFFIX(                                                                         \
+      const int64_t* sizes, const int64_t* strides, const void* q, const void* k, const void* v, const void* grad,     \
+      void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,\
       int64_t causal, double dropout, int64_t seed, const T* grad_weights, void* columns, void* solutions, int32_t* counts, const T* support,\
-      const int32_t* support_keys, double* grad_alpha) {                                                                             \
-    const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                                \
-    backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, strides, q, k, v, grad, grad_q, grad_k, grad_v,                  \
+      const int32_t* support_keys, double* grad_alpha) {                                                               \
+    const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                  \
+    backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, {static_cast<Storage>(sizes[5]), strides}, q, k, v, grad, grad_q, grad_k, grad_v,\
                 alpha, alphas, {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, grad_weights, saved, support, support_keys,\
-                grad_alpha);                                                                                                         \
+                grad_alpha);                                                                                           \
   }
 
 ATTENTION_FOR(float, float32)

@@ -15,6 +15,7 @@ from ..entmax import has_native
 from ..entmax.build import INTEGER, POINTER, address, load_kernel
 from ..entmax.checks import check_range
 from ..entmax.masks import as_numbers
+from ..entmax.reference import working_dtype
 from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
@@ -22,6 +23,8 @@ LEAST_QUERIES = 4
 # With more keys the kernel looks for queries with few keys in their support.
 MOST_DENSE_KEYS = 192
 _LANES = {torch.float32: 16, torch.float64: 8}
+# Storage format of tensors; half precision is computed in float32.
+_STORAGE = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _OUT_OF_RANGE = -1
 _DROPOUT = [ctypes.c_double, INTEGER]
 _FORWARD = [POINTER] * 7 + [INTEGER] + [POINTER] * 2 + [INTEGER] + _DROPOUT + [INTEGER] + [POINTER] * 5
@@ -48,9 +51,9 @@ def supports(
     need_weights: bool = False,
 ) -> Optional[str]:
     """None if the kernel supports the arguments of :func:`.op.attention`; else the reason why not."""
-    if query.dtype not in _LANES or not query.dtype == key.dtype == value.dtype:
+    if query.dtype not in _STORAGE or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        return f"on the CPU it supports queries, keys and values in float32 or float64, not {given}"
+        return f"on the CPU it supports queries, keys and values of the same floating dtype, not {given}"
     if query.size(-1) != value.size(-1):
         return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
     if not query.numel() or not key.numel():
@@ -90,7 +93,7 @@ def fused_attention(
     if not isinstance(alpha, Tensor):
         alpha = torch.tensor(alpha, dtype=torch.float64)
     if attn_mask is not None:
-        attn_mask = as_numbers(attn_mask, query.dtype)
+        attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.to(torch.bool).contiguous()
     # the kernel has its own generator, so that the backward pass can draw the same numbers again
@@ -143,9 +146,10 @@ class _Attention(torch.autograd.Function):
         empty = torch.empty_like if key_padding_mask is None else torch.zeros_like
         grad_key, grad_value = empty(key), empty(value)
         per_head = torch.empty(query.shape[:2], dtype=torch.float64) if ctx.needs_input_grad[3] else None
-        grad_weights = None if grad_weights is None else grad_weights.contiguous()
-        _compiled()["backward", query.dtype](
-            _integers(query.shape[:3], key.shape[2:]),
+        dtype = working_dtype(query.dtype)
+        grad_weights = None if grad_weights is None else grad_weights.to(dtype).contiguous()
+        _compiled()["backward", dtype](
+            _sizes(query, key),
             _strides(query, key, value, grad, grad_query, grad_key, grad_value),
             query.data_ptr(),
             key.data_ptr(),
@@ -187,20 +191,21 @@ def _forward(
 ) -> tuple[tuple[Tensor, Optional[Tensor]], _Saved]:
     """Output, weights and the backward's inputs: columns, solutions, counts, support and its keys."""
     query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-    batch, heads, queries, head_dim = query.shape
-    keys, lanes = key.size(2), _LANES[query.dtype]
+    batch, heads, queries, _ = query.shape
+    dtype = working_dtype(query.dtype)
+    keys, lanes = key.size(2), _LANES[dtype]
     tiles = -(-queries // lanes)
     vector = _vector(alpha)
     output = empty_output(query)
-    weights = query.new_empty(batch, heads, queries, keys) if need_weights else None
+    weights = torch.empty(batch, heads, queries, keys, dtype=dtype) if need_weights else None
     long = keys > MOST_DENSE_KEYS
-    columns = query.new_empty(batch, heads, tiles, keys, lanes) if save and not long else None
-    solutions = query.new_empty(batch, heads, tiles, 3, lanes) if save and long else None
+    columns = torch.empty(batch, heads, tiles, keys, lanes, dtype=dtype) if save and not long else None
+    solutions = torch.empty(batch, heads, tiles, 3, lanes, dtype=dtype) if save and long else None
     counts = torch.empty(batch, heads, tiles, lanes, dtype=torch.int32) if save and long else None
     support, places = None, None
     found = _integers((0, 0))
-    status = _compiled()["forward", query.dtype](
-        _integers(query.shape[:3], (keys, head_dim)),
+    status = _compiled()["forward", dtype](
+        _sizes(query, key),
         _strides(query, key, value, output),
         query.data_ptr(),
         key.data_ptr(),
@@ -223,8 +228,9 @@ def _forward(
     if status == _OUT_OF_RANGE:
         check_range(alpha.detach())
     if counts is not None:
-        support, places = query.new_empty(found[0]), torch.empty(found[0], dtype=torch.int32)
-        _compiled()["collect", query.dtype](found[1], support.data_ptr(), places.data_ptr())
+        support, places = torch.empty(found[0], dtype=dtype), torch.empty(found[0], dtype=torch.int32)
+        _compiled()["collect", dtype](found[1], support.data_ptr(), places.data_ptr())
+    weights = None if weights is None else weights.to(query.dtype)
     return (output, weights), (columns, solutions, counts, support, places)
 
 
@@ -235,6 +241,10 @@ def _vector(alpha: Tensor) -> Tensor:
 def _integers(*groups: Iterable[int]) -> ctypes.Array:
     values = [value for group in groups for value in group]
     return (INTEGER * len(values))(*values)
+
+
+def _sizes(query: Tensor, key: Tensor) -> ctypes.Array:
+    return _integers(query.shape[:3], key.shape[2:], (_STORAGE[query.dtype],))
 
 
 def _strides(*tensors: Tensor) -> ctypes.Array:

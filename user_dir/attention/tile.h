@@ -37,13 +37,15 @@ class Rows {
   int64_t width() const { return width_; }
   int64_t head_dim() const { return head_dim_; }
 
-  void read(int64_t i, const T* from, T factor = 1) {
+  template <typename Stored>
+  void read(int64_t i, const Stored* from, T factor) {
     T* to = row(i);
-    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(from[d]) * factor;
   }
-  void write(int64_t i, T* to, T factor = 1) const {
+  template <typename Stored>
+  void write(int64_t i, Stored* to, T factor) const {
     const T* from = row(i);
-    for (int64_t d = 0; d < head_dim_; ++d) to[d] = from[d] * factor;
+    for (int64_t d = 0; d < head_dim_; ++d) to[d] = static_cast<Stored>(from[d] * factor);
   }
 
  private:
@@ -58,12 +60,6 @@ class Tile {
   static constexpr int lanes = Simd<T>::lanes;
 
   explicit Tile(int64_t head_dim) : rows(lanes, head_dim), turned(new Vec<T>[head_dim]) {}
-
-  // From rows that are stride apart; rows beyond count are 0.
-  void read(const T* from, int64_t stride, int64_t count, T factor = 1) {
-    if (count < lanes) rows.clear();
-    for (int64_t i = 0; i < count; ++i) rows.read(i, from + i * stride, factor);
-  }
 
   // To be called before products.
   void turn() {

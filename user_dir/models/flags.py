@@ -48,9 +48,9 @@ def add_alpha_flags(parser) -> None:
         "--attention-backend",
         metavar="NAME",
         help="implementation of attention: fused, a kernel for the device that does not store the weights "
-        "(refuses to run if there is none, or if it does not support the training settings: on a CPU "
-        "half precision; dense is used where weights are requested, as for alignments); dense, which "
-        "stores the weights; auto (default), the faster one that is supported",
+        "(refuses to run if there is none, or if it does not support the training settings; dense is used "
+        "where weights are requested, as for alignments); dense, which stores the weights; auto (default), "
+        "the faster one that is supported",
     )
 
 
