@@ -64,7 +64,7 @@ def supports(
     if value.size(3) != head_dim:
         return f"keys have the head dimension {head_dim}, but values {value.size(3)}"
     if head_dim > _largest_head_dim(query.device):
-        return f"head dimension {head_dim} is above {_largest_head_dim(query.device)}, the maximum of this GPU"
+        return f"head dimension {head_dim} exceeds {_largest_head_dim(query.device)}, the maximum of this GPU"
     if not query.numel() or not key.numel():
         return "there are no queries or no keys"
     if isinstance(alpha, Tensor) and not is_per_head(alpha, heads):

@@ -36,6 +36,7 @@ class AttentionContender:
     alpha: float | str  # a number in every head, or PER_HEAD
     function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
     square: bool = False  # requires equal numbers of queries and keys
+    dtype: torch.dtype | None = None  # dtype of its inputs if it differs from the others'
 
 
 CONTENDERS = (
@@ -113,6 +114,8 @@ def _calls(
     contender: AttentionContender, whole: list[Tensor], step: list[Tensor]
 ) -> dict[str, Callable[[], object]]:
     alpha = alphas(contender.alpha, HEADS, whole[0].device)
+    if contender.dtype is not None:
+        whole, step = ([tensor.to(contender.dtype) for tensor in tensors] for tensors in (whole, step))
     leaves = [tensor.detach().requires_grad_() for tensor in whole[:3]]
     learned = alpha.clone().requires_grad_() if isinstance(alpha, Tensor) else alpha
     inputs = [*leaves, learned] if isinstance(alpha, Tensor) else leaves
