@@ -327,7 +327,7 @@ NOT_TAKEN = {
     "dropout leaves no weights": {"dropout": 1.0},
     "not torch.float64": {name: torch.zeros(2, 3, 6, 16).double() for name in ("query", "key", "value")},
     "head dimension 16, but values 8": {"value": torch.zeros(2, 3, 6, 8)},
-    "head dimension 136 is above": {name: torch.zeros(2, 3, 6, 136) for name in ("query", "key", "value")},
+    "head dimension 136 exceeds": {name: torch.zeros(2, 3, 6, 136) for name in ("query", "key", "value")},
     "no keys": {name: torch.zeros(2, 3, 0, 16) for name in ("key", "value")},
     "(2, 3, 1, 1), not one entry per head": {"alpha": torch.full((2, 3, 1, 1), 1.5)},
 }

@@ -31,7 +31,7 @@ def pytest_terminal_summary(terminalreporter):
         return
     terminalreporter.section(_HEADER)
     for file, (tests, count, seconds) in sorted(found.items()):
-        terminalreporter.write_line(f"{file:32} {count:7,} cases {len(tests):4} tests {seconds:7.0f} s")
+        terminalreporter.write_line(f"{file:36} {count:7,} cases {len(tests):4} tests {seconds:7.0f} s")
     total = [sum(line[i] for line in found.values()) for i in (1, 2)]
     kinds = sum(len(line[0]) for line in found.values())
-    terminalreporter.write_line(f"{'all':32} {total[0]:7,} cases {kinds:4} tests {total[1]:7.0f} s")
+    terminalreporter.write_line(f"{'all':36} {total[0]:7,} cases {kinds:4} tests {total[1]:7.0f} s")
