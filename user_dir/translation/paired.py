@@ -26,7 +26,7 @@ import numpy as np
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
-from ..tables import Column, markdown, plus_minus, significance, table
+from ..tables import Column, plus_minus, significance, table
 from .significance import LEVEL, difference, holm, resampled_scores
 from .systems import System
 
@@ -162,19 +162,13 @@ def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tupl
 
 
 def comparison_tables(report: dict) -> str:
-    """The report of :func:`compare` as Markdown: systems, seed by seed if there are several, and a legend."""
-    metrics, systems = list(report["signatures"]), report["systems"]
-    rows = [([metric, system["name"]], system[metric]) for metric in metrics for system in systems]
-    tables = [table(["metric", "system"], rows, _columns(report))]
-    if report["seeds"] > 1:
-        headers = ["Δ by seed", *(str(i + 1) for i in range(report["seeds"]))]
-        rows = [
-            [f"{metric}, {system['name']}", *(f"{seed['delta']:+.2f}" for seed in system[metric]["seeds"])]
-            for metric in metrics
-            for system in systems[1:]
-        ]
-        tables.append(markdown(rows, headers))
-    return "\n\n".join([*tables, _legend(report)])
+    """The report of :func:`compare` as Markdown: a table of the systems by each metric, and a legend."""
+    rows = [
+        ([metric, system["name"]], system[metric])
+        for metric in report["signatures"]
+        for system in report["systems"]
+    ]
+    return f"{table(['metric', 'system'], rows, _columns(report))}\n\n{_legend(report)}"
 
 
 def _columns(report: dict) -> list[Column]:
@@ -193,6 +187,10 @@ def _columns(report: dict) -> list[Column]:
         compared("95 % interval", interval),
     ]
     if report["seeds"] > 1:
+        columns.insert(
+            2,
+            compared("by seed", lambda found: ", ".join(f"{seed['delta']:+.2f}" for seed in found["seeds"])),
+        )
         columns.append(compared("p", lambda found: significance(found["p_seeds_holm"])))
         if report["margin"] is not None:
             columns.append(compared(f"margin {report['margin']:g}", lambda found: found["verdict"]))

@@ -1,0 +1,135 @@
+"""Pages whose tables are what their commands print; docs/results.md is one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import script_module
+
+from user_dir.errors import UserError
+from user_dir.experiments.page import outputs, rendered, sections, updated
+
+ROOT = Path(__file__).resolve().parents[2]
+PRINTED = """
+**First**
+
+| a   | b     |
+|-----|-------|
+| 1   | 2 ± 1 |
+
+A legend.
+
+**Second**
+
+| c   |
+|-----|
+| 3   |
+
+- A list of what columns mean.
+"""
+PAGE = """# Page
+
+```sh
+python scripts/some.py --flag
+```
+
+Words.
+
+<!-- output: Second -->
+| c |
+|---|
+| old |
+<!-- end -->
+
+More words.
+
+<!-- output: First -->
+<!-- end -->
+"""
+
+
+def test_sections_of_what_is_printed():
+    found = sections(PRINTED)
+    assert list(found) == ["First", "Second"]
+    assert found["First"].endswith("\n\nA legend.") and found["Second"].startswith("| c ")
+
+
+def test_every_output_is_written_anew_by_one_run_of_its_command():
+    commands = []
+
+    def run(command):
+        commands.append(command)
+        return PRINTED
+
+    new = updated(PAGE, run)
+    assert commands == ["python scripts/some.py --flag\n"]
+    assert (
+        "old" not in new
+        and "A list" not in new
+        and "| 3 |" in new
+        and "| 1 | 2 ± 1 |\n\nA legend.\n\n<!-- end -->" in new
+    )
+    assert new.index("| 3 |") < new.index("More words.") < new.index("| 1 |")
+    assert updated(new, run) == new, "it stays as it is"
+    whole = updated(PAGE.replace("output: Second", "output"), run)
+    assert whole.index("**First**") < whole.index("**Second**") < whole.index("More words.")
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (PAGE.replace("```sh", "```"), "line 9: <!-- output: Second --> has no command"),
+        (PAGE.replace("<!-- end -->", "", 1), "line 9: <!-- output: Second --> lacks <!-- end -->"),
+        (PAGE.replace("output: Second", "output: Third"), "no section 'Third'; there are First, Second"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_refused(page, said):
+    with pytest.raises(UserError, match=said):
+        updated(page, lambda _: PRINTED)
+
+
+def test_the_command_line_writes_and_checks(tmp_path, capsys):
+    main = script_module("update_tables").main
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```sh\nprintf '**T**\\n\\n| a |\\n|---|\\n| 1 |\\n'\n```\n<!-- output: T -->\n<!-- end -->\n"
+    )
+    with pytest.raises(UserError, match="differs from what its commands print"):
+        main([str(page), "--check"])
+    assert "+| 1 |" in capsys.readouterr().out and "| 1 |\n" not in page.read_text()
+    main([str(page)])
+    assert "| 1 |\n" in page.read_text()
+    main([str(page), "--check"])
+    page.write_text(page.read_text().replace("printf", "false"))
+    with pytest.raises(UserError, match="status 1"):
+        main([str(page)])
+
+
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+COMMANDS = list(dict.fromkeys(output.command for output in outputs(RESULTS)))
+
+
+def parameter(command: str):
+    """compare.py needs the corpora and minutes of randomisation: left to the nightly tests."""
+    marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare.py" in command else [])]
+    return pytest.param(command, marks=marks, id=str(COMMANDS.index(command)))
+
+
+@pytest.mark.parametrize("command", map(parameter, COMMANDS))
+def test_the_results_show_what_their_commands_print(command):
+    needed = "tanaka" if "ja-en" in command else "multi30k"
+    if "compare.py" in command and not (ROOT / "data" / needed / "text").is_dir():
+        pytest.skip(f"compare.py scores against the references of {needed}: scripts/prepare.py {needed}")
+    printed = script_module("update_tables").run(command)
+    for output in outputs(RESULTS):
+        if output.command == command:
+            assert RESULTS[output.start : output.end] == rendered(output, printed)
+
+
+def test_every_table_of_the_results_is_written_by_a_command():
+    def tables(text: str) -> int:
+        return sum(set(line) <= set("|- ") and line.count("|") > 1 for line in text.split("\n"))
+
+    shown = sum(tables(RESULTS[output.start : output.end]) for output in outputs(RESULTS))
+    assert tables(RESULTS) == shown >= 10
