@@ -21,8 +21,11 @@ from user_dir.checkpoints import load_checkpoint
 pytestmark = pytest.mark.slow
 
 # Without dropout, whose random numbers each worker draws for itself.
-FLAGS = ["--dropout", "0", "--disable-validation", "--alpha-freeze-updates", "1"]
-SAME = {"model": {"dropout": 0.0, "alpha_freeze_updates": 1}, "dataset": {"disable_validation": True}}
+FLAGS = ["--dropout", "0", "--disable-validation", "--alpha-freeze-updates", "1", "--max-tokens", "2000"]
+SAME = {
+    "model": {"dropout": 0.0, "alpha_freeze_updates": 1},
+    "dataset": {"disable_validation": True, "max_tokens": 2000},
+}
 PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers along
 
 
