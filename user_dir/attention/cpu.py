@@ -21,7 +21,7 @@ from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 # With fewer queries most of a vector would be empty, so dense attention is faster.
 LEAST_QUERIES = 4
 # With more keys the kernel looks for queries with few keys in their support.
-MOST_DENSE_KEYS = 192
+MOST_DENSE_KEYS = 160
 _LANES = {torch.float32: 16, torch.float64: 8}
 # Storage format of tensors; half precision is computed in float32.
 _STORAGE = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
