@@ -84,9 +84,6 @@ def chunks(args: argparse.Namespace):
     from user_dir.translation.line_stream import available_lines
 
     if args.sentences:
-        for number, sentence in enumerate(args.sentences, start=1):
-            if "\n" in sentence or "\r" in sentence:
-                raise UserError(f"argument {number} has a line break; give one argument per line")
         return [args.sentences], "arguments"
     if args.input:
         if not args.input.is_file():

@@ -134,7 +134,7 @@ def test_what_cannot_be_translated_is_told_in_a_sentence(command, data, tmp_path
     assert not output.exists() and os.listdir(tmp_path) == ["broken.de"]
     refused(refuse(stdin="Gut.\n" + "Hund " * 1100 + "\n"), "stdin, line 2")
     refused(refuse("--input", tmp_path / "none.de"), "none.de")
-    refused(refuse("Gut.\nSchlecht."), "line break")
+    refused(refuse("Gut.\nSchlecht."), "control character")
     refused(refuse("--beam", "0", "Gut."), "--beam")
     refused(refuse("--nbest", "3", "Gut."), "--nbest 3", "1 to 2")
     refused(refuse("--corpus", "none", "Gut."), "none")

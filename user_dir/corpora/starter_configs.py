@@ -188,7 +188,6 @@ lr_scheduler:
 
 dataset:
   max_tokens: {max_tokens}
-  required_batch_size_multiple: 1  # at its default of 8, fairseq leaves out what does not fill the last batch
 {validate_interval}
 optimization:
   max_update: {updates}  # at most: about {epochs} epochs of {per_epoch} updates
