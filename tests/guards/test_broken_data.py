@@ -138,7 +138,7 @@ CASES += [("valid.de-en.de.bin", how, *TOKENS[how]) for how in ("a pipe", "cut s
 CASES += [("dict.en.txt", how, *DICTIONARY[how]) for how in DICTIONARY]
 
 
-@pytest.mark.parametrize("name, how, change, message", CASES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("name, how, change, message", CASES, ids=[" ".join(case[:2]) for case in CASES])
 def test_broken_data_is_refused(folder, name, how, change, message):
     change(folder / name)
     with pytest.raises(UserError) as caught:
