@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-r"""Write the tables of a Markdown page anew from the commands shown above them.
+r"""Update the tables of a Markdown page from the commands shown above them.
 
     python scripts/update_tables.py docs/results.md
     python scripts/update_tables.py docs/results.md --check
 
-Every command in an sh fence whose output the page shows is run from the repository's root. With --check
-nothing is written; what differs is printed, and the exit status is 1.
+Runs every command in an sh fence whose output the page shows, from the repository's root: use it only on pages
+you trust. With --check nothing is written; differences are printed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from _split import new_parser
+
+from user_dir.command_line import file_path, run_command
+
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("page", type=Path, metavar="PAGE.md", help="the page")
+    parser = new_parser(__doc__)
+    parser.add_argument("page", type=file_path, metavar="PAGE.md", help="page to update; its commands are run")
     parser.add_argument("--check", action="store_true", help="only compare")
     return parser.parse_args(argv)
 
@@ -73,4 +75,4 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

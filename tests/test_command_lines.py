@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, forks
+from examples import write_alpha_log, write_statistics
 
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("[!_]*.py"))
 ADVERSE = ROOT / "tests" / "end_to_end" / "adverse.py"
@@ -123,6 +124,35 @@ def test_output_that_fails_without_a_buffer(unbuffered):
     done = subprocess.run(command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+REPORTS = {
+    "compare": "--system a a.en --system b b.en --ref ref.en --samples 5 --output tables.md",
+    "compare_heads": "--system a model.heads.json --output tables.md",
+    "dump_alphas": "--path alpha.jsonl",
+    "plot_heads": "model.heads.json --alpha-log alpha.jsonl --format png",
+    "report": "--statistics model.heads.json",
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_results_are_in_their_files_whatever_becomes_of_stdout(name, tmp_path):
+    written = {}
+    for situation in ("ascii", "full", "closed"):
+        folder = tmp_path / situation
+        folder.mkdir()
+        write_statistics(folder / "model.heads.json")
+        write_alpha_log(folder / "alpha.jsonl")
+        for text in ("a.en", "b.en", "ref.en"):
+            (folder / text).write_text("a man sees a car .\ntwo girls paint a wall .\n")
+        given = contents(folder)
+        done = adverse(situation, name, *REPORTS[name].split(), cwd=folder)
+        assert done.returncode == {"ascii": 0, "full": 1, "closed": 141}[situation], done.stderr
+        assert "Traceback" not in done.stderr
+        if situation == "full":
+            assert message(done).startswith("error: cannot write stdout")
+        written[situation] = {file.relative_to(folder) for file in contents(folder) - given if file.is_file()}
+    assert written["ascii"] and written["ascii"] == written["full"] == written["closed"]
 
 
 def test_install_needs_the_standard_library_alone():

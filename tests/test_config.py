@@ -163,6 +163,32 @@ def test_hydra_before_1_1_is_refused(monkeypatch, tmp_path):
         check_config(tmp_path / "any.yaml", [], tmp_path)
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize("key", ["checkpoint.save_dir", "common.log_file", "model.alpha_log"])
+@pytest.mark.parametrize("value", ["", LONG, f"{LONG}/a", "file/a", "/dev/null/a"])
+def test_outputs_that_cannot_be_written(root, key, value):
+    (root / "file").write_text("")
+    with pytest.raises(UserError, match=rf"alpha_entmax\.yaml: {key} is "):
+        check(root, f"{key}={value}")
+    check(root, f"{key}=new/a")
+    assert not (root / "new").exists()
+
+
+@pytest.mark.parametrize("value", ["", LONG, "/dev/null"])
+def test_data_that_is_no_folder(root, value):
+    with pytest.raises(UserError, match="no binarised data in"):
+        check(root, f"task.data={value}")
+
+
+def test_seeds_are_those_of_numpy(root):
+    check(root, f"common.seed={2**32 - 1}")
+    for seed in (-1, 2**32, 10**40):
+        with pytest.raises(UserError, match=r"common\.seed is .*numpy takes 0 to 4294967295"):
+            check(root, f"common.seed={seed}")
+
+
 @pytest.mark.parametrize("own", [{}, {"MALLOC_MMAP_MAX_": "7"}], ids=["by default", "as set"])
 def test_training_keeps_freed_memory(root, monkeypatch, own):
     script = script_module("train")

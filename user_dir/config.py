@@ -25,7 +25,7 @@ from . import models  # noqa: F401  registers the architectures
 from .corpora.binarised import check_split
 from .errors import UserError
 from .guards.workers import READ_BY_EACH, launched_workers
-from .io import read_yaml
+from .io import check_output, read_yaml
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -84,7 +84,8 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
         UserError: with the first error and its place.
     """
     config = check_settings(path, overrides)
-    _check_save_dir(path, config.get("checkpoint"), root)
+    _check_outputs(path, config, root)
+    _check_seed(path, config)
     _check_data(path, config["task"]["data"], root)
     _check_binarised(config, root)
     return config
@@ -277,19 +278,41 @@ def _check_model(path: Path, model) -> None:
     ARCH_CONFIG_REGISTRY[name](argparse.Namespace(**model))
 
 
-def _check_save_dir(path: Path, checkpoint, root: Path) -> None:
+# Files and folders that a training writes to.
+OUTPUTS = (
+    ("checkpoint", "save_dir"),
+    ("common", "log_file"),
+    ("common", "tensorboard_logdir"),
+    ("model", "alpha_log"),
+)
+_FOLDERS = ("save_dir", "tensorboard_logdir")
+
+
+def _check_outputs(path: Path, config: dict, root: Path) -> None:
     """Check early, because hydra writes its log there before fairseq checks the folder."""
-    save_dir = (checkpoint or {}).get("save_dir", "checkpoints")
-    folder = root / str(save_dir)
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UserError(f"{path}: checkpoint.save_dir is {save_dir}, but {folder} is not writable")
+    for section, key in OUTPUTS:
+        settings = config.get(section) or {}
+        value = settings.get(key, "checkpoints" if key == "save_dir" else None)
+        if value is None:
+            continue
+        if not str(value):
+            raise UserError(f"{path}: {section}.{key} is empty; give a name, or null for the default")
+        output = root / str(value)
+        try:
+            check_output(output / "file" if key in _FOLDERS else output)
+        except UserError as error:
+            raise UserError(f"{path}: {section}.{key} is {value}: {error}") from None
+
+
+def _check_seed(path: Path, config: dict) -> None:
+    seed = (config.get("common") or {}).get("seed", 1)
+    if not 0 <= seed < 2**32:
+        raise UserError(f"{path}: common.seed is {seed}; numpy takes 0 to {2**32 - 1}")
 
 
 def _check_data(path: Path, data: str, root: Path) -> None:
     for folder in data.split(":"):
-        if not (root / folder).is_dir():
+        if not folder or not os.path.isdir(root / folder):  # also where the name is too long
             raise UserError(
                 f"{path}: no binarised data in {root / folder}; "
                 "prepare the corpus first: python scripts/prepare.py --help"
