@@ -4,8 +4,8 @@ r"""Update the tables of a Markdown page from the commands shown above them.
     python scripts/update_tables.py docs/results.md
     python scripts/update_tables.py docs/results.md --check
 
-Runs every command in an sh fence whose output the page shows, from the repository's root: use it only on pages
-you trust. With --check nothing is written; differences are printed, and the exit status is 1.
+Runs every command in an sh fence whose output the page shows, from the repository's root: use it only on
+pages you trust. With --check nothing is written; differences are printed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import new_parser
 
 from user_dir.command_line import file_path, run_command
 
+ROOT = Path(__file__).resolve().parents[1]
+
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    parser.add_argument("page", type=file_path, metavar="PAGE.md", help="page to update; its commands are run")
+    parser.add_argument("page", type=file_path, metavar="PAGE.md", help="page whose commands are run")
     parser.add_argument("--check", action="store_true", help="only compare")
     return parser.parse_args(argv)
 
