@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,9 @@
 #endif
 
 namespace entmax {
+
+// A vector that a call passes goes through memory where it is wider than a register.
+#define ENTMAX_INLINE inline __attribute__((always_inline))
 
 // ---------------------------------------------------------------------------------------------- vectors
 
@@ -62,7 +66,7 @@ template <typename T>
 using IntVec = typename Simd<T>::IntVec;
 
 template <typename T>
-inline Vec<T> load(const T* from) {
+ENTMAX_INLINE Vec<T> load(const T* from) {
   Vec<T> v;
   std::memcpy(&v, from, sizeof v);
   return v;
@@ -70,7 +74,7 @@ inline Vec<T> load(const T* from) {
 
 // Load `count` entries and fill the others with `rest`; all entries if `count` is large enough.
 template <typename T>
-inline Vec<T> load(const T* from, int64_t count, T rest = 0) {
+ENTMAX_INLINE Vec<T> load(const T* from, int64_t count, T rest = 0) {
   if (count >= Simd<T>::lanes) return load(from);
   Vec<T> v = rest + Vec<T>{};
 #ifdef __AVX512F__
@@ -81,7 +85,7 @@ inline Vec<T> load(const T* from, int64_t count, T rest = 0) {
 }
 
 template <typename T>
-inline void store(Vec<T> v, T* to, int64_t count) {
+ENTMAX_INLINE void store(Vec<T> v, T* to, int64_t count) {
   if (count >= Simd<T>::lanes) {
     std::memcpy(to, &v, sizeof v);
     return;
@@ -93,12 +97,12 @@ inline void store(Vec<T> v, T* to, int64_t count) {
 }
 
 template <typename V>
-inline V maximum(V a, V b) {
+ENTMAX_INLINE V maximum(V a, V b) {
   return a > b ? a : b;
 }
 
 template <typename T>
-inline T sum(Vec<T> v) {
+ENTMAX_INLINE T sum(Vec<T> v) {
   T parts[Simd<T>::lanes];
   std::memcpy(parts, &v, sizeof v);
   for (int width = Simd<T>::lanes / 2; width > 0; width /= 2) {
@@ -108,7 +112,7 @@ inline T sum(Vec<T> v) {
 }
 
 template <typename T>
-inline bool any(IntVec<T> mask) {
+ENTMAX_INLINE bool any(IntVec<T> mask) {
 #ifdef __AVX512F__
   return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
 #else
@@ -121,7 +125,7 @@ inline bool any(IntVec<T> mask) {
 
 // A bit for each lane of a mask, the first lane's the lowest.
 template <typename T>
-inline uint32_t bits(IntVec<T> mask) {
+ENTMAX_INLINE uint32_t bits(IntVec<T> mask) {
 #if defined(__AVX512F__)
   if (std::is_same<T, float>::value) return _mm512_movepi32_mask((__m512i)mask);
   return _mm512_movepi64_mask((__m512i)mask);
@@ -146,7 +150,7 @@ inline uint32_t bits(IntVec<T> mask) {
 
 // For normal u > 0 with u = 2^k m and m in [√½, √2): k and 2^−k.
 template <typename T>
-inline void split(Vec<T> u, Vec<T>& k, Vec<T>& scale) {
+ENTMAX_INLINE void split(Vec<T> u, Vec<T>& k, Vec<T>& scale) {
   constexpr int bits = Simd<T>::mantissa_bits;
   constexpr typename Simd<T>::Int bias = std::numeric_limits<T>::max_exponent - 1;
   const Vec<T> root_half = static_cast<T>(M_SQRT1_2) + Vec<T>{};
@@ -157,7 +161,7 @@ inline void split(Vec<T> u, Vec<T>& k, Vec<T>& scale) {
 
 // log2((1 + f) 2^k) from s = f / (2 + f), by log(1 + f) = 2 atanh(s) = 2 (s + s³/3 + s⁵/5 + …).
 template <typename T>
-inline Vec<T> log2_from(Vec<T> s, Vec<T> k) {
+ENTMAX_INLINE Vec<T> log2_from(Vec<T> s, Vec<T> k) {
   const Vec<T> square = s * s;
   Vec<T> series = static_cast<T>(2 * M_LOG2E / (2 * Simd<T>::log_terms + 1)) + Vec<T>{};
   for (int i = Simd<T>::log_terms - 1; i >= 0; --i) {
@@ -167,7 +171,7 @@ inline Vec<T> log2_from(Vec<T> s, Vec<T> k) {
 }
 
 template <typename T>
-inline Vec<T> log2(Vec<T> u) {
+ENTMAX_INLINE Vec<T> log2(Vec<T> u) {
   Vec<T> k, scale;
   split<T>(u, k, scale);
   const Vec<T> f = u * scale - 1;
@@ -176,7 +180,7 @@ inline Vec<T> log2(Vec<T> u) {
 
 // log2(1 + x), accurate for small x, and 1 / (1 + x), with a single division.
 template <typename T>
-inline Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
+ENTMAX_INLINE Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
   const Vec<T> u = x + 1;
   Vec<T> k, scale;
   split<T>(u, k, scale);
@@ -188,24 +192,28 @@ inline Vec<T> log2_1p(Vec<T> x, Vec<T>& reciprocal) {
 }
 
 // ln(2)^n / n!, the coefficients of 2^x.
-constexpr double exp2_coefficient(int n) { return n == 0 ? 1.0 : exp2_coefficient(n - 1) * M_LN2 / n; }
+constexpr auto exp2_coefficients = [] {
+  std::array<double, 14> found{1.0};
+  for (int n = 1; n < 14; ++n) found[n] = found[n - 1] * M_LN2 / n;
+  return found;
+}();
 
 // 2^x for x ≥ Simd<T>::least_log2; unspecified below, where the result would be subnormal.
 template <typename T>
-inline Vec<T> exp2(Vec<T> x) {
+ENTMAX_INLINE Vec<T> exp2(Vec<T> x) {
   constexpr int bits = Simd<T>::mantissa_bits;
   // adding 1.5 · 2^bits rounds to an integer, which is then in the low bits
   constexpr T rounding = static_cast<T>(3) * (typename Simd<T>::Int(1) << (bits - 1));
   const Vec<T> shifted = x + rounding;
   const Vec<T> r = x - (shifted - rounding);
-  Vec<T> series = static_cast<T>(exp2_coefficient(Simd<T>::exp_terms)) + Vec<T>{};
-  for (int i = Simd<T>::exp_terms - 1; i >= 0; --i) series = series * r + static_cast<T>(exp2_coefficient(i));
+  Vec<T> series = static_cast<T>(exp2_coefficients[Simd<T>::exp_terms]) + Vec<T>{};
+  for (int i = Simd<T>::exp_terms - 1; i >= 0; --i) series = series * r + static_cast<T>(exp2_coefficients[i]);
   return (Vec<T>)((IntVec<T>)series + ((IntVec<T>)shifted << bits));
 }
 
 // 1 − e^−t, accurate for small t.
 template <typename T>
-inline Vec<T> one_minus_exp(Vec<T> t) {
+ENTMAX_INLINE Vec<T> one_minus_exp(Vec<T> t) {
   const Vec<T> near = t * (1 - t * (T(0.5) - t * (T(1.0 / 6) - t * T(1.0 / 24))));
   const Vec<T> power = maximum(t * static_cast<T>(-M_LOG2E), Simd<T>::least_log2 + Vec<T>{});
   return maximum(t, -t) < T(0.01) ? near : 1 - exp2<T>(power);
@@ -234,7 +242,7 @@ inline T never_zero(double eps) {
 // p and w at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any.
 template <typename T>
 struct Sparsemax {
-  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
     p = maximum(x + 1, Vec<T>{});
     w = p > 0 ? 1 + Vec<T>{} : Vec<T>{};
   }
@@ -242,7 +250,7 @@ struct Sparsemax {
 
 template <typename T>
 struct Entmax15 {
-  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
     w = maximum(x + 1, Vec<T>{});
     p = w * w;
   }
@@ -256,7 +264,7 @@ struct AnyAlpha {
   explicit AnyAlpha(Vec<T> eps)
       : reciprocal_eps(1 / eps), least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
 
-  void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
     Vec<T> reciprocal;
     const Vec<T> value = exp2<T>(log2_1p<T>(x, reciprocal) * reciprocal_eps);
     p = x > least ? value : Vec<T>{};
@@ -378,20 +386,24 @@ class Lanes {
 
 // -------------------------------------------------------------------------------------------------- backward
 
-constexpr double inverse_factorial(int n) { return n < 2 ? 1.0 : inverse_factorial(n - 1) / n; }
+constexpr auto inverse_factorials = [] {
+  std::array<double, 21> found{1.0, 1.0};
+  for (int n = 2; n < 21; ++n) found[n] = found[n - 1] / n;
+  return found;
+}();
 
 // (e^s − 1 − s) / s² for 0 ≤ s ≤ 1 by its power series, all of whose terms are positive.
 template <typename T>
-inline Vec<T> phi2(Vec<T> s) {
-  Vec<T> series = static_cast<T>(inverse_factorial(Simd<T>::phi_terms + 2)) + Vec<T>{};
-  for (int i = Simd<T>::phi_terms - 1; i >= 0; --i) series = series * s + static_cast<T>(inverse_factorial(i + 2));
+ENTMAX_INLINE Vec<T> phi2(Vec<T> s) {
+  Vec<T> series = static_cast<T>(inverse_factorials[Simd<T>::phi_terms + 2]) + Vec<T>{};
+  for (int i = Simd<T>::phi_terms - 1; i >= 0; --i) series = series * s + static_cast<T>(inverse_factorials[i + 2]);
   return series;
 }
 
 // Terms of the gradients for weights p: w and, if need_alpha, −p r of entmax_backward in reference.py. Where p is
 // not positive (0 or NaN), both are p itself, so that NaN propagates.
 template <typename T, bool need_alpha>
-inline void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>& term) {
+ENTMAX_INLINE void terms(Vec<T> p, Vec<T> eps, Vec<T> reciprocal_eps, Vec<T>& w, Vec<T>& term) {
   const Vec<T> tiny = std::numeric_limits<T>::min() + Vec<T>{};
   const IntVec<T> support = p > 0;
   const Vec<T> log2_p = log2<T>(maximum(p, tiny));
