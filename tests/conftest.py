@@ -9,6 +9,7 @@ from pathlib import Path
 logging.basicConfig(level=logging.INFO)
 
 import fairseq.utils  # noqa: E402
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from once import Once  # noqa: E402
@@ -25,6 +26,10 @@ import user_dir.models  # noqa: E402, F401  registers the model and its architec
 
 # Tensors are small, so more threads would cost more than they gain.
 torch.set_num_threads(1)
+
+# Wall-clock time says nothing on a busy machine.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +49,9 @@ def _loggers_at_work():
     logging.disable(logging.NOTSET)
     logging.root.setLevel(logging.INFO)
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.split(".")[0] == "user_dir" and isinstance(logger, logging.Logger):
+        if name.split(".")[0] in ("user_dir", "fairseq", "fairseq_cli") and isinstance(logger, logging.Logger):
             logger.disabled = False
+    logging.getLogger("fairseq").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -94,8 +94,8 @@ def _outcome(main: Callable[[], object], interrupted: str, failures: list[OSErro
             return None
         if error.filename is not None:
             return UserError(f"{os.fspath(error.filename)}: {error.strerror}").code
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"error: {error.strerror}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # of writing, which names no file
+            return f"error: cannot write: {error.strerror}"
         raise
     return None
 

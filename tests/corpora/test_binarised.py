@@ -60,7 +60,7 @@ BROKEN = {
             lambda all: struct.pack("<H", 24) + all[2:],
             "has the symbol 24, but its dictionary has 24",
         ),
-        "gone": (None, "no file"),
+        "gone": (None, "there is no"),
     },
     "test.de-en.de.idx": {
         "cut short": (lambda all: all[:-3], "is corrupt or truncated"),
@@ -104,7 +104,7 @@ def test_sides_of_unequal_length(folder):
 
 
 def test_a_missing_split(folder):
-    with pytest.raises(UserError, match=r"no file .*valid\.de-en\.de\.idx"):
+    with pytest.raises(UserError, match=r"there is no .*valid\.de-en\.de\.idx"):
         check_split(folder, "valid", PAIR)
     with pytest.raises(UserError, match="no dictionary"):
         read_dictionary(folder, "fr")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
+from user_dir.corpora import corpus as corpora
 from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as module
 from user_dir.corpora import text as text_module
@@ -349,7 +350,7 @@ def test_a_percent_sign_in_the_name_of_a_corpus(monkeypatch, capsys):
     found = importlib.util.spec_from_file_location("prepare_script", ROOT / "scripts" / "prepare.py")
     script = importlib.util.module_from_spec(found)
     found.loader.exec_module(script)
-    monkeypatch.setattr(script, "known_corpora", lambda: ["50%", "100%s", "%(prog)s"])
+    monkeypatch.setattr(corpora, "known_corpora", lambda: ["50%", "100%s", "%(prog)s"])
     monkeypatch.setattr(sys, "argv", ["prepare.py", "--help"])
     with pytest.raises(SystemExit) as caught:
         script.main()

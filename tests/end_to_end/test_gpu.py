@@ -22,4 +22,4 @@ def test_rehearsal(tmp_path):
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["tests_passed"] and report["alpha_error"] < 1e-4
     assert [row["system"] for row in report["training"]] == list(SYSTEMS)
-    assert "peak in training" in done.stdout and "| aim" in done.stdout
+    assert "peak in training" in done.stdout and "| target" in done.stdout

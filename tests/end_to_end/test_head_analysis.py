@@ -219,7 +219,7 @@ def test_mistakes_end_with_an_error_message(data, six_heads, tmp_path, capsys, m
 
     refuse("head_stats", "--subset", "dev", words=["'dev'", "valid"])
     refuse("head_stats", "--output", "heads.csv", words=["heads.csv", ".json"])
-    refuse("head_stats", "--max-tokens", "0", words=["--max-tokens", "positive"])
+    refuse("head_stats", "--max-tokens", "0", words=["--max-tokens", "not a whole number from 1"])
     refuse("head_stats", "--max-tokens", "5", words=["--max-tokens 5", "line"])
     refuse("head_stats", "--bpe", "bert", words=["'bert'", "sentencepiece"])
     refuse("head_stats", "--threshold", "sink=1", words=["sink=1", "'</s> sink'"])

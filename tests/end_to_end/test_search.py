@@ -157,9 +157,11 @@ PLAIN = {
     "no repeats": ["--beam", 3, "--no-repeat-ngram-size", 1, "--min-len", 3, "--unnormalized"],
     "reference": ["--score-reference"],
 }
+# Diverse beam search fails on a second batch of another size.
+ONE_BATCH = ["--batch-size", SENTENCES, "--required-batch-size-multiple", 1]
 OTHER = {
     "sampling": SAMPLING,
-    "diverse": ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2, "--batch-size", SENTENCES],
+    "diverse": ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2, *ONE_BATCH],
     "siblings": ["--beam", 4, "--nbest", 4, "--diversity-rate", 0.5],
     "length of the source": ["--beam", 3, "--match-source-len"],
     "dropout": ["--beam", 3, "--retain-dropout", "--seed", 5],

@@ -51,7 +51,7 @@ runs:
         ("average: 0\n" + RUN, "average is 0"),
         ("overrides: [dropout]\n" + RUN, "the override 'dropout' is not of the form"),
         ("overrides: x=1\n" + RUN, "overrides is 'x=1', but must be a list"),
-        ("overrides: [common.seed=2]\n" + RUN, "common.seed=2 cannot be an override; give seeds"),
+        ("overrides: [common.seed=2]\n" + RUN, "common.seed=2 cannot be an override; use seeds"),
         (RUN + "  - softmax", "line 3: a run is 'softmax'"),
         (RUN + "  - {name: b}", "line 3: the key 'config' is missing"),
         (RUN + "  - {name: b, config: c.yaml, seed: 1}", "line 3: unknown key 'seed'"),

@@ -51,7 +51,7 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
             path.write_bytes(pack.compress(content))
             refused(path.name, "MiB", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
         path.write_bytes(pack.compress(b"a b\n")[:-5])
-        refused(path.name, "cut short", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
+        refused(path.name, "truncated", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
         path.write_bytes(b"no archive")
         refused(path.name, "is not a", "file", named=[("a", [path]), ("b", [tmp_path / "b.en"])])
 

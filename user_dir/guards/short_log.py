@@ -48,7 +48,7 @@ def install() -> None:
     @functools.wraps(build)
     def short_progress_bar(iterator, log_format=None, *rest, **more):
         whole = build(iterator, log_format or "simple", *rest, **more)
-        return ShortLog(whole, run, more.get("epoch"), training=more.get("prefix") is None)
+        return ShortLog(whole, len(iterator), run, more.get("epoch"), training=more.get("prefix") is None)
 
     checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
     checkpoint_utils.load_checkpoint = load_checkpoint
@@ -158,17 +158,18 @@ class _Console(logging.Handler):
 class ShortLog(progress_bar.BaseProgressBar):
     """fairseq's progress bar, which logs to files, with additional short lines for the terminal."""
 
-    def __init__(self, whole, run: Run, epoch: int | None, training: bool):
+    def __init__(self, whole, length: int, run: Run, epoch: int | None, training: bool):
         self.whole, self.run, self.epoch, self.training = whole, run, epoch or 0, training
+        self.length = length  # fairseq's wrappers for TensorBoard and the like have none
 
     def __len__(self) -> int:
-        return len(self.whole)
+        return self.length
 
     def __iter__(self):
         if not self.training:
             yield from self.whole
             return
-        self.run.show_bar(len(self.whole))
+        self.run.show_bar(self.length)
         for batch in self.whole:
             yield batch
             self.run.advance()
