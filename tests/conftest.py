@@ -49,7 +49,8 @@ def _loggers_at_work():
     logging.disable(logging.NOTSET)
     logging.root.setLevel(logging.INFO)
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.split(".")[0] in ("user_dir", "fairseq", "fairseq_cli") and isinstance(logger, logging.Logger):
+        ours = name.split(".")[0] in ("user_dir", "fairseq", "fairseq_cli")
+        if ours and isinstance(logger, logging.Logger):
             logger.disabled = False
     logging.getLogger("fairseq").setLevel(logging.NOTSET)
 
