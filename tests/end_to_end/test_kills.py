@@ -131,7 +131,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     assert ((killed / "checkpoint_last.pt").read_bytes(), log.read_bytes()) == before
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small, tmp_path, workers):
     """Begun and resumed by fairseq-train and scripts/train.py in turn."""
     program, recorder = forks(), ROOT / "tests" / "end_to_end" / "recorded.py"
