@@ -64,7 +64,6 @@ def main(argv=None) -> None:
     """Check all runs, make them, print and write the tables."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
     from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select

@@ -51,3 +51,32 @@ def test_reading_files_imports_no_model(script, tmp_path):
     if script in ("compare", "compare_heads", "report"):
         assert "matplotlib" not in imported
     print(f"{script}: {float(done.stderr.splitlines()[-1]):.2f} s of one core")  # `pytest -s` shows it
+
+
+@pytest.mark.parametrize("experiment", ["ablations", "comparison"])
+def test_listing_finished_runs_imports_no_model(experiment, tmp_path):
+    plan = SCRIPTS.parent / "experiments" / f"{experiment}.yaml"
+    words = [str(SCRIPTS / "experiment.py"), str(plan), "--list", "--folder", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    *shown, imported = done.stdout.splitlines()
+    states = [line.split()[1] for line in shown if "-seed" in line]
+    assert states and set(states) == {"done"}
+    assert not set(json.loads(imported)) & {"fairseq", "torch"}
+    print(f"experiment --list: {float(done.stderr.splitlines()[-1]):.2f} s of one core")
+
+
+def test_a_run_with_other_settings_than_its_record_is_listed_as_changed(tmp_path):
+    """Then fairseq is imported, which says whether settings mean the same."""
+    experiments = SCRIPTS.parent / "experiments"
+    plan = tmp_path / "comparison.yaml"
+    text = (experiments / "comparison.yaml").read_text()
+    plan.write_text(text.replace("  - checkpoint.patience=-1\n", "  - checkpoint.patience=3\n"))
+    assert plan.read_text() != text
+    words = [str(SCRIPTS / "experiment.py"), str(plan), "--list", "--only", "de-en-softmax-seed1"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "checkpoint.patience was None and is 3" in done.stdout
+    assert "fairseq" in json.loads(done.stdout.splitlines()[-1])

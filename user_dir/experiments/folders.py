@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config import check_config, check_settings, hydra_override, significant_settings
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError
 from ..io import Busy, locked, parse_json, within, write_json
 from .plan import Run
+from .settings import plain_settings, surely_equal
 
 ASKED, RESULT = "asked.json", "result.json"
 
@@ -58,21 +58,51 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
     """
     folder = within(place, place / run.experiment / run.label)
     record = within(records, records / run.experiment / run.label)
-    overrides = [hydra_override(each) for each in (*run.overrides, f"common.seed={run.seed}")]
-    settings = run.config.resolve()
+    overrides = (*run.overrides, f"common.seed={run.seed}")
+    corpus, asked = _recorded(run, overrides, root, record) or _checked(run, overrides, root, record)
+    return Job(run, folder, record, corpus, stamps.as_json(asked))
+
+
+def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> tuple[Corpus, dict] | None:
+    """Corpus and settings of a run whose record certainly has the same ones; None if that is not certain.
+
+    These settings were validated when the run was made.
+    """
+    if not ((record / RESULT).is_file() and (record / ASKED).is_file()):
+        return None
+    try:
+        config, before = plain_settings(run.config.resolve(), overrides), read_json(record / ASKED)
+        if config is None:
+            return None
+        asked = {"config": config, "data": before.get("data"), "average": run.average}
+        corpus = _corpus(run, config, root)
+    except UserError:  # reported by the complete check
+        return None
+    stamp = corpus.bin / "stamp.json"
+    if stamp.is_file() and not (stamps.read_stamp(stamp) and stamps.fingerprint(stamp) == before.get("data")):
+        return None
+    if not surely_equal(before, stamps.as_json(asked)):
+        return None
+    return corpus, asked
+
+
+def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> tuple[Corpus, dict]:
+    """Corpus and settings of a run, validated with fairseq."""
+    from ..config import check_config, check_settings, hydra_override  # imports fairseq, which takes seconds
+
+    settings, words = run.config.resolve(), list(map(hydra_override, overrides))
     try:
         # Use the config's save_dir, not the run's folder, so that the folder can be moved.
-        config = check_config(settings, overrides, root)
+        config = check_config(settings, words, root)
         corpus = _corpus(run, config, root).require_prepared()
         data = stamps.fingerprint(corpus.bin / "stamp.json")
     except UserError:
         if not (record / RESULT).is_file():
             raise
-        config = check_settings(settings, overrides)  # a record can be read without the data
+        config = check_settings(settings, words)  # a record can be read without the data
         corpus = _corpus(run, config, root)
         data = read_json(record / ASKED).get("data")
-    asked = {"config": config, "data": data, "average": run.average}
-    return Job(run, folder, record, corpus, stamps.as_json(asked))
+    return corpus, {"config": config, "data": data, "average": run.average}
 
 
 def _corpus(run: Run, config: dict, root: Path) -> Corpus:
@@ -118,7 +148,10 @@ def differences(job: Job, folder: Path) -> str:
     path = folder / ASKED
     if not path.is_file():
         return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
-    before, now = (_flat(_significant(each)) for each in (read_json(path), job.asked))
+    asked = read_json(path)
+    if surely_equal(asked, job.asked):
+        return ""
+    before, now = (_flat(_significant(each)) for each in (asked, job.asked))
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     told = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:3]]
     more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
@@ -126,6 +159,8 @@ def differences(job: Job, folder: Path) -> str:
 
 
 def _significant(asked: dict) -> dict:
+    from ..config import significant_settings  # imports fairseq, which takes seconds
+
     config = asked.get("config")
     return {**asked, "config": significant_settings(config)} if isinstance(config, dict) else asked
 
