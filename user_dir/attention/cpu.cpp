@@ -700,6 +700,7 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
     found[1] = reinterpret_cast<int64_t>(new std::vector<Support<T>>(std::move(saved.support)));                       \
     return range;                                                                                                      \
   }                                                                                                                    \
+  extern "C" int64_t attention_lanes_##SUFFIX() { return Simd<T>::lanes; }                                             \
   extern "C" void attention_collect_##SUFFIX(int64_t from, T* weights, int32_t* keys) {                                \
     std::unique_ptr<std::vector<Support<T>>> support(reinterpret_cast<std::vector<Support<T>>*>(from));                \
     collect<T>(*support, weights, keys);                                                                               \

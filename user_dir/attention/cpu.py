@@ -22,7 +22,6 @@ from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 LEAST_QUERIES = 4
 # With more keys the kernel looks for queries with few keys in their support.
 MOST_DENSE_KEYS = 160
-_LANES = {torch.float32: 16, torch.float64: 8}
 # Storage format of tensors; half precision is computed in float32.
 _STORAGE = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _OUT_OF_RANGE = -1
@@ -74,7 +73,11 @@ def kernel() -> Optional[dict]:
     """The compiled functions by (name, dtype); None if they cannot be compiled."""
     source = Path(__file__).with_suffix(".cpp")
     return load_kernel(
-        source, forward=(INTEGER, _FORWARD), collect=(None, _COLLECT), backward=(None, _BACKWARD)
+        source,
+        lanes=(INTEGER, []),
+        forward=(INTEGER, _FORWARD),
+        collect=(None, _COLLECT),
+        backward=(None, _BACKWARD),
     )
 
 
@@ -193,7 +196,8 @@ def _forward(
     query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
     batch, heads, queries, _ = query.shape
     dtype = working_dtype(query.dtype)
-    keys, lanes = key.size(2), _LANES[dtype]
+    keys = key.size(2)
+    lanes = _compiled()["lanes", dtype]()  # queries of a tile, by instruction set
     tiles = -(-queries // lanes)
     vector = _vector(alpha)
     output = empty_output(query)

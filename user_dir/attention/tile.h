@@ -9,14 +9,12 @@
 
 namespace entmax {
 
-#if defined(__AVX512F__)
-constexpr int key_group = 8, query_group = 8, wide = 4, pair = 2;
-#elif defined(__AVX2__)
-constexpr int key_group = 6, query_group = 4, wide = 1, pair = 1;
+#ifdef __AVX512F__
+constexpr int most_queries = 8, spread_group = 4;
 #else
-constexpr int key_group = 3, query_group = 2, wide = 1, pair = 1;
+constexpr int most_queries = 4, spread_group = 2;
 #endif
-constexpr int spread_group = 4;
+constexpr int key_group = 8, wide = 4, pair = 2;
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -105,7 +103,7 @@ inline void products(const Tile<T>& tile, const Rows<T>& matrix, int64_t count, 
 template <int vectors, typename T>
 inline void combine_at(int64_t d, const Vec<T>* columns, int64_t count, const Rows<T>& matrix, const int64_t* place,
                        int64_t queries, Rows<T>& out) {
-  constexpr int lanes = Simd<T>::lanes;
+  constexpr int lanes = Simd<T>::lanes, query_group = std::min(lanes, most_queries);
   for (int64_t lane = 0; lane < queries; lane += query_group) {
     Vec<T> sums[query_group][vectors] = {};
     for (int64_t j = 0; j < count; ++j) {

@@ -3,7 +3,8 @@
 //
 // Notation as in reference.py: ε = α − 1, u = 1 + ε (z − λ), p = u^(1/ε) where u > 0, w = p^(1−ε) = p / u.
 //
-// The vector types are the vector extension of GCC and Clang, which compiles to the target's instructions.
+// The vector types are the vector extension of GCC and Clang, which compiles to the target's instructions. A vector
+// fills exactly one register: GCC keeps a wider one in memory and compares and selects its entries one by one.
 
 #pragma once
 
@@ -22,32 +23,41 @@
 
 namespace entmax {
 
-// A vector that a call passes goes through memory where it is wider than a register.
 #define ENTMAX_INLINE inline __attribute__((always_inline))
 
 // ---------------------------------------------------------------------------------------------- vectors
+
+#if defined(__AVX512F__)
+constexpr int register_bytes = 64;
+#elif defined(__AVX2__)
+constexpr int register_bytes = 32;
+#else
+constexpr int register_bytes = 16;
+#endif
 
 template <typename T>
 struct Simd;
 
 template <>
 struct Simd<float> {
-  static constexpr int lanes = 16;
+  static constexpr int lanes = register_bytes / sizeof(float);
   static constexpr int mantissa_bits = 23;
   static constexpr int log_terms = 4;        // of the atanh series; the error is 2e-9 for |s| ≤ 0.172
   static constexpr int exp_terms = 7;        // of the exp series; the error is 5e-9 for |r| ≤ 0.347
   static constexpr int phi_terms = 10;       // of the phi2 series; the error is 2e-9 for s ≤ 1
   static constexpr float least_log2 = -126;  // of a normal number
-  static constexpr float close = 1e-4;       // error of λ that the last correction can remove, for ε ≤ ½
+  // Error of λ that the last correction can remove, for ε ≤ ½. With sixteen lanes most rows are closer than this when
+  // the slowest of them stops; with fewer, more rows would be as far off as allowed.
+  static constexpr float close = lanes == 16 ? 1e-4 : 2e-5;
   static constexpr float close_beyond = 3e-7;  // the same for ε > ½
   typedef int32_t Int;
-  typedef float Vec __attribute__((vector_size(64)));
-  typedef int32_t IntVec __attribute__((vector_size(64)));
+  typedef float Vec __attribute__((vector_size(register_bytes)));
+  typedef int32_t IntVec __attribute__((vector_size(register_bytes)));
 };
 
 template <>
 struct Simd<double> {
-  static constexpr int lanes = 8;
+  static constexpr int lanes = register_bytes / sizeof(double);
   static constexpr int mantissa_bits = 52;
   static constexpr int log_terms = 10;
   static constexpr int exp_terms = 13;
@@ -56,8 +66,8 @@ struct Simd<double> {
   static constexpr double close = 1e-13;
   static constexpr double close_beyond = 1e-13;
   typedef int64_t Int;
-  typedef double Vec __attribute__((vector_size(64)));
-  typedef int64_t IntVec __attribute__((vector_size(64)));
+  typedef double Vec __attribute__((vector_size(register_bytes)));
+  typedef int64_t IntVec __attribute__((vector_size(register_bytes)));
 };
 
 template <typename T>
@@ -115,11 +125,12 @@ template <typename T>
 ENTMAX_INLINE bool any(IntVec<T> mask) {
 #ifdef __AVX512F__
   return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
 #else
-  uint64_t parts[8], some = 0;
+  uint64_t parts[2];
   std::memcpy(parts, &mask, sizeof mask);
-  for (uint64_t part : parts) some |= part;
-  return some != 0;
+  return (parts[0] | parts[1]) != 0;
 #endif
 }
 
@@ -129,19 +140,12 @@ ENTMAX_INLINE uint32_t bits(IntVec<T> mask) {
 #if defined(__AVX512F__)
   if (std::is_same<T, float>::value) return _mm512_movepi32_mask((__m512i)mask);
   return _mm512_movepi64_mask((__m512i)mask);
+#elif defined(__AVX2__)
+  if (std::is_same<T, float>::value) return _mm256_movemask_ps((__m256)mask);
+  return _mm256_movemask_pd((__m256d)mask);
 #else
   uint32_t found = 0;
-#ifdef __AVX2__
-  __m256 halves[2];
-  std::memcpy(halves, &mask, sizeof mask);
-  if (std::is_same<T, float>::value) {
-    found = _mm256_movemask_ps(halves[0]) | _mm256_movemask_ps(halves[1]) << 8;
-  } else {
-    found = _mm256_movemask_pd((__m256d)halves[0]) | _mm256_movemask_pd((__m256d)halves[1]) << 4;
-  }
-#else
   for (int lane = 0; lane < Simd<T>::lanes; ++lane) found |= static_cast<uint32_t>(mask[lane] != 0) << lane;
-#endif
   return found;
 #endif
 }
