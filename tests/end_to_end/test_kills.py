@@ -239,6 +239,7 @@ def test_a_disk_that_fills_up_and_one_that_is_read_only(corpus, tmpfs, tmp_path)
     refused(fairseq("train", *flags, check=False), "--save-dir", str(tmpfs / "run"), "Read-only")
 
 
+@pytest.mark.nightly
 def test_a_process_ends_well_while_batches_are_prepared():
     """With fairseq alone it aborts, and so, at times, does a training that ends in the midst of an epoch."""
     assert run(sys.executable, ROOT / "tests" / "end_to_end" / "endless_batches.py").stdout == "8000.0\n"

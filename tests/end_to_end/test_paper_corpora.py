@@ -172,7 +172,7 @@ def test_lower_cased_corpora_are_scored_in_lower_case(data, trained, tmp_path):
     assert result["sentences"] == 5 * releases.TEST
 
 
-@pytest.mark.parametrize("name", ["kftt-ja-en", "iwslt14-de-en"])
+@pytest.mark.parametrize("name", ["kftt-ja-en", pytest.param("iwslt14-de-en", marks=pytest.mark.nightly)])
 def test_bleu_of_head_importance_equals_evaluate(data, trained, name, tmp_path):
     result = evaluated(data, trained, name, tmp_path)
     checkpoint = trained / name / "alpha_entmax" / "checkpoint_last.pt"

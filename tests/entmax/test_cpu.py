@@ -147,7 +147,8 @@ def kept(cache):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [pytest.param(b"", marks=pytest.mark.nightly), b"not a library"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("content", [b"", b"not a library"])
 def test_concurrent_first_uses_then_a_corrupt_file_and_another_processor(content, tmp_path):
     def used():
         return use(tmp_path, ATEN_CPU_CAPABILITY="avx2")

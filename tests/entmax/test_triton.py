@@ -95,16 +95,17 @@ def test_against_bisection(n):
     check_against_bisection(n, torch.float32)
 
 
-@pytest.mark.parametrize("n", (100, 257))
+@pytest.mark.parametrize("n", (100, pytest.param(257, marks=pytest.mark.nightly)))
 def test_single_rows_against_bisection(n):
     check_against_bisection(n, torch.float32, (1.0, 30.0))
 
 
-@pytest.mark.parametrize("n", (2, 17))
+@pytest.mark.parametrize("n", (2, pytest.param(17, marks=pytest.mark.nightly)))
 def test_float64_against_bisection(n):
     check_against_bisection(n, torch.float64)
 
 
+@pytest.mark.nightly
 def test_tiles_against_bisection(small_tiles):
     check_against_bisection(40, torch.float32, (1.0,))
 

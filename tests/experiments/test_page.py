@@ -111,8 +111,8 @@ COMMANDS = list(dict.fromkeys(output.command for output in outputs(RESULTS)))
 
 
 def parameter(command: str):
-    """compare.py needs the corpora and minutes of randomisation: left to the nightly tests."""
-    marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare.py" in command else [])]
+    """Comparisons take long, those of translations minutes and the corpora: left to the nightly tests."""
+    marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare" in command else [])]
     return pytest.param(command, marks=marks, id=str(COMMANDS.index(command)))
 
 
