@@ -9,6 +9,7 @@ import argparse
 import codecs
 import contextlib
 import errno
+import logging
 import os
 import sys
 import unicodedata
@@ -38,6 +39,7 @@ def run_command(main: Callable[[], object], interrupted: str = "interrupted") ->
     Any other exception is a bug and keeps its traceback. Characters that the terminal's encoding lacks are
     replaced instead of raising an error.
     """
+    logging.basicConfig(level=logging.INFO)  # otherwise fairseq makes all libraries log at DEBUG
     codecs.register_error("readable", _readable)
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="readable")
