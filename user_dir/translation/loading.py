@@ -14,7 +14,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from .. import models  # noqa: F401  registers our model
 from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
-from ..corpora.binarised import check_split, read_dictionary
+from ..corpora.binarised import read_dictionary
 from ..corpora.corpus import ROOT
 from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
@@ -99,13 +99,12 @@ def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, 
 
 
 def load_split(task, subset: str):
-    """Check and load fairseq's dataset of a subset, once.
+    """Load fairseq's dataset of a subset, once.
 
     Raises:
-        UserError: its files are missing or corrupt.
+        UserError: its files are missing or corrupt (``guards/broken_data.py``).
     """
     if subset not in task.datasets:
-        check_split(Path(task.cfg.data), subset, (task.cfg.source_lang, task.cfg.target_lang))
         task.load_dataset(subset)
     return task.dataset(subset)
 
