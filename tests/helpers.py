@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -190,6 +192,14 @@ def dictionary() -> Dictionary:
     for i in range(NUM_WORDS):
         words.add_symbol(f"word{i}")
     return words
+
+
+def binarise(prefix: Path, sentences, dtype: type = np.uint16) -> None:
+    """Write ``prefix.bin`` and ``prefix.idx`` as fairseq-preprocess does; sentences are lists of symbols."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+    for sentence in sentences:
+        builder.add_item(torch.tensor(sentence))
+    builder.finalize(f"{prefix}.idx")
 
 
 def translation_task() -> SimpleNamespace:

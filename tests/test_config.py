@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import hydra
+import numpy as np
 import pytest
-import torch
 import yaml
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_cli import hydra_train
-from helpers import dictionary, script_module, whole_config
+from helpers import binarise, dictionary, script_module, whole_config
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
@@ -31,10 +30,7 @@ def root(tmp_path):
     for language in ("de", "en"):
         dictionary().save(str(folder / f"dict.{language}.txt"))
         for subset in ("train", "valid"):
-            prefix = folder / f"{subset}.de-en.{language}"
-            builder = MMapIndexedDatasetBuilder(f"{prefix}.bin")
-            builder.add_item(torch.tensor([5, 6, 2]))
-            builder.finalize(f"{prefix}.idx")
+            binarise(folder / f"{subset}.de-en.{language}", [[5, 6, 2]], np.int64)
     return tmp_path
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
 import pytest
-import torch
-from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from helpers import dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from helpers import binarise, dictionary
 
 from user_dir.corpora.binarised import check_split, read_dictionary
 from user_dir.errors import UserError
@@ -28,10 +26,7 @@ def folder(tmp_path):
 def write(folder, language, sentences, subset="test"):
     """Write data as fairseq-preprocess does."""
     prefix = folder / f"{subset}.de-en.{language}"
-    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-    for sentence in sentences:
-        builder.add_item(torch.tensor(sentence))
-    builder.finalize(f"{prefix}.idx")
+    binarise(prefix, sentences)
     return prefix
 
 

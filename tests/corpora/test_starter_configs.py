@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-import torch
 import yaml
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from helpers import binarise
 
 from user_dir.config import check_config
 from user_dir.corpora import load_corpus
@@ -31,10 +29,7 @@ def prepared(root, pairs: int = 30, length: int = 9, name="talks", languages=("s
         words.save(str(folder / "bin" / f"dict.{language}.txt"))
         for subset in ("train", "valid"):
             prefix = folder / "bin" / f"{subset}.{'-'.join(languages)}.{language}"
-            builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-            for _ in range(pairs):
-                builder.add_item(torch.full([length - 3 * side], 5))
-            builder.finalize(f"{prefix}.idx")
+            binarise(prefix, pairs * [(length - 3 * side) * [5]])
     return load_corpus(name, root / "data")
 
 

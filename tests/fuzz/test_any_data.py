@@ -11,10 +11,8 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 import pytest
-import torch
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from helpers import dictionary
+from helpers import binarise, dictionary
 from hypothesis import strategies as st
 from mutations import broken
 from search import search, sentence
@@ -30,11 +28,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     for language in ("de", "en"):
         dictionary().save(str(folder / f"dict.{language}.txt"))
-        prefix = folder / f"test.de-en.{language}"
-        builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16)
-        for each in SENTENCES:
-            builder.add_item(torch.tensor(each))
-        builder.finalize(f"{prefix}.idx")
+        binarise(folder / f"test.de-en.{language}", SENTENCES)
     return folder
 
 
@@ -99,9 +93,6 @@ def test_whatever_is_well_formed_is_read(whole, tmp_path_factory, sentences):
     folder = tmp_path_factory.mktemp("data")
     for language in ("de", "en"):
         shutil.copy(whole / f"dict.{language}.txt", folder)
-        builder = MMapIndexedDatasetBuilder(str(folder / f"test.de-en.{language}.bin"))
-        for each in sentences:
-            builder.add_item(torch.tensor(each))
-        builder.finalize(str(folder / f"test.de-en.{language}.idx"))
+        binarise(folder / f"test.de-en.{language}", sentences, np.int64)
     message = sentence(use, folder)
     assert message is None if sentences else "is of no sentence" in message

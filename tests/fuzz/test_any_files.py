@@ -13,9 +13,8 @@ import pytest
 import torch
 import yaml
 from fairseq import checkpoint_utils
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import SMALL, dictionary, parse, translation_task, whole_config
+from helpers import SMALL, binarise, dictionary, parse, translation_task, whole_config
 from hypothesis import strategies as st
 from mutations import JUNK, TENSORS, broken, changed
 from search import budgets, search, sentence
@@ -297,10 +296,7 @@ def root(folder):
     for language in ("de", "en"):
         dictionary().save(str(data / f"dict.{language}.txt"))
         for subset in ("train", "valid"):
-            prefix = data / f"{subset}.de-en.{language}"
-            builder = MMapIndexedDatasetBuilder(f"{prefix}.bin")
-            builder.add_item(torch.tensor([5, 6, 2]))
-            builder.finalize(f"{prefix}.idx")
+            binarise(data / f"{subset}.de-en.{language}", [[5, 6, 2]], np.int64)
     return folder
 
 
