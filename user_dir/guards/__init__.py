@@ -16,6 +16,7 @@ def install() -> None:
     fairseq.guarded_by = __name__
 
     from . import (
+        beam_search,
         broken_data,
         debug_logging,
         finished_runs,
@@ -39,7 +40,8 @@ def install() -> None:
     hostile_checkpoints.install()
     torn_checkpoints.install()  # wraps the reading function of hostile_checkpoints
     broken_data.install()
-    no_translation_models.install()
+    beam_search.install()
+    no_translation_models.install()  # checks what the building of generators is given
     oversized_models.install()
     workers.install()
     finished_runs.install()

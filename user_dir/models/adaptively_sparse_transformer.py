@@ -83,6 +83,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         self.alpha_log: AlphaLog | None = None
         self.reported: int | None = None  # the last update reported
         self.trains_alignment = False
+        self.int8 = False  # see --int8
 
     @classmethod
     def hub_models(cls):
@@ -94,6 +95,12 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         """Add fairseq's Transformer flags and ours."""
         super().add_args(parser)
         add_alpha_flags(parser)
+        parser.add_argument(
+            "--int8",
+            action="store_true",
+            help="translate on a CPU with linear layers in 8-bit integers; training is not affected. When "
+            "translating with a trained model: --model-overrides \"{'int8': True}\"",
+        )
 
     @classmethod
     def build_model(cls, args, task):
@@ -102,6 +109,7 @@ class AdaptivelySparseTransformerModel(TransformerModel):
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
         model.set_alphas(configs)
+        model.int8 = bool(getattr(args, "int8", False))
         for attentions in model.attentions().values():
             for attention in attentions:
                 attention.backend = backend

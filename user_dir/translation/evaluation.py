@@ -45,6 +45,7 @@ def evaluate(
     skip_long: bool = False,
     truncate_source: bool = False,
     cpu: bool = False,
+    int8: bool = False,
 ) -> Iterator[Evaluation]:
     """Translate test sets one by one, and score each on detokenised text.
 
@@ -65,6 +66,7 @@ def evaluate(
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
         truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.
         cpu: do not use a GPU.
+        int8: translate on the CPU with linear layers in 8-bit integers.
 
     Yields:
         The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of its
@@ -84,7 +86,7 @@ def evaluate(
     del state
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-    model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
+    model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
     # Load all first, so that an error in one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
     make_folder(output)
@@ -111,6 +113,7 @@ def evaluate(
         command += ["--target-lang", direction[1], "--remove-bpe", "sentencepiece", "--beam", str(beam)]
         command += ["--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
         command += _length_flags(model, left_out, truncated)
+        command += ["--cpu", "--model-overrides", "{'int8': True}"] if int8 else []
         asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
         scores = {
             "checkpoint": str(checkpoint),
@@ -122,6 +125,7 @@ def evaluate(
             **{key: [number + 1 for number in numbers] for key, (given, numbers) in asked.items() if given},
             "beam": beam,
             "length_penalty": length_penalty,
+            **({"int8": True} if int8 else {}),
             "command": shlex.join(command),
             "references": split.references_name,
             **scores,

@@ -16,6 +16,7 @@ from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.corpus import ROOT
+from ..decoding import unsupported_model
 from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
 from ..guards.long_sentences import first_few
@@ -74,7 +75,9 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
     return load_corpus(name, data).require_prepared()
 
 
-def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False):
+def load_model(
+    checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False, int8: bool = False
+):
     """Load the model of a checkpoint, in evaluation mode, and fairseq's translation task over ``corpus``.
 
     The model is on a GPU if there is one, unless ``cpu``. The task has fairseq-generate's defaults, not the
@@ -85,6 +88,10 @@ def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, 
         corpus: prepared corpus.
         direction: from :func:`translation_direction`.
         cpu: use the CPU even if there is a GPU.
+        int8: translate with linear layers in 8-bit integers, on the CPU.
+
+    Raises:
+        UserError: the model cannot translate with 8-bit integers.
     """
     settings = TranslationConfig(data=str(corpus.bin), source_lang=direction[0], target_lang=direction[1])
     # By default these refer to other sections of a config.
@@ -92,10 +99,12 @@ def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, 
     task = TranslationTask.setup_task(settings)
     with blaming(checkpoint):
         models, _ = checkpoint_utils.load_model_ensemble(
-            [str(checkpoint)], arg_overrides={"alpha_log": None}, task=task
+            [str(checkpoint)], arg_overrides={"alpha_log": None, "int8": int8}, task=task
         )
     model = models[0].eval()
-    return model.cuda() if torch.cuda.is_available() and not cpu else model, task
+    if int8 and (reason := unsupported_model(model)) is not None:
+        raise UserError(f"--int8 is not possible with {checkpoint}: {reason}")
+    return model.cuda() if torch.cuda.is_available() and not cpu and not int8 else model, task
 
 
 def load_split(task, subset: str):
