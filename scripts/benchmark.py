@@ -27,6 +27,7 @@ from user_dir.command_line import at_most, file_path, plain_name, run_command, s
 ROOT = Path(__file__).resolve().parents[1]
 
 
+BEAMS = (5, 1)  # of translation
 # Larger numbers are mistakes.
 ROUNDS, UPDATES, SENTENCES, TOKENS, LENGTH = 10_000, 100_000, 1_000_000, 10_000_000, 65_536
 
@@ -229,10 +230,11 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
         report["training"] += [{**where, "updates": updates, **row} for row in rows]
         title = f"training, {where['size']}, {where['precision']}, {updates} updates a round"
         finish_part(args, report, title + "\n\n" + speed_table(rows, "tokens_per_second"))
-        rows = time_translation(runners, where["subset"], sentences, rounds, args.seed)
-        report["translation"] += [{**where, "sentences": sentences, **row} for row in rows]
-        title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam 5"
-        finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
+        for beam in BEAMS:
+            rows = time_translation(runners, where["subset"], sentences, beam, rounds, args.seed)
+            report["translation"] += [{**where, "sentences": sentences, "beam": beam, **row} for row in rows]
+            title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam {beam}"
+            finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
 
 
 def profile(args: argparse.Namespace, device, report: dict) -> None:
