@@ -140,10 +140,10 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
 
     def by_fairseq(folder) -> list:
         flags = ["--max-epoch", "4", "--save-interval-updates", "2", "--keep-interval-updates", "1"]
-        return ["fairseq_cli.train", *same_flags(small, folder, "--max-tokens", "300", *flags)]
+        return ["fairseq_cli.train", *same_flags(small, folder, "--max-tokens", "600", *flags)]
 
     saving = {"max_epoch": 4}, {"save_interval_updates": 2, "keep_interval_updates": 1}
-    settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": 300})
+    settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": 600})
     by_hydra = ["scripts/train.py", same_config(small, killed, tmp_path / "same.yaml", **settings)]
 
     done = program.run(recorder, logs[through], workers, *by_fairseq(through))
