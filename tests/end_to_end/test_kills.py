@@ -139,11 +139,11 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
     logs = {folder: tmp_path / f"{folder.name}.jsonl" for folder in (through, killed)}
 
     def by_fairseq(folder) -> list:
-        flags = ["--max-epoch", "4", "--save-interval-updates", "2", "--keep-interval-updates", "1"]
-        return ["fairseq_cli.train", *same_flags(small, folder, "--max-tokens", "600", *flags)]
+        flags = ["--max-epoch", "4", "--save-interval-updates", "3", "--keep-interval-updates", "1"]
+        return ["fairseq_cli.train", *same_flags(small, folder, "--max-tokens", "1000", *flags)]
 
-    saving = {"max_epoch": 4}, {"save_interval_updates": 2, "keep_interval_updates": 1}
-    settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": 600})
+    saving = {"max_epoch": 4}, {"save_interval_updates": 3, "keep_interval_updates": 1}
+    settings = dict(zip(("optimization", "checkpoint"), saving), dataset={"max_tokens": 1000})
     by_hydra = ["scripts/train.py", same_config(small, killed, tmp_path / "same.yaml", **settings)]
 
     done = program.run(recorder, logs[through], workers, *by_fairseq(through))
