@@ -125,9 +125,13 @@ def test_short_rows(case):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 5, "keys": 35, "head_dim": 16, "pad": "left", "dropout": 0.25},
-        {"queries": 20, "keys": 20, "head_dim": 16, "pad": "right", "causal": True},
-        {"queries": 17, "keys": 18, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
+        {"queries": 5, "keys": 33, "head_dim": 16, "pad": "left", "dropout": 0.25},
+        {"queries": 17, "keys": 17, "head_dim": 16, "pad": "right", "causal": True, "dtype": torch.bfloat16},
+        pytest.param({"queries": 20, "keys": 20, "head_dim": 16, "causal": True}, marks=pytest.mark.nightly),
+        pytest.param(
+            {"queries": 17, "keys": 18, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=str,
 )
@@ -456,8 +460,7 @@ def test_short_rows_compile_once_per_bucket(tmp_path):
         ["bfloat16", 2, 3, 20, 20, 64, {"padded": True}],
         ["bfloat16", 1, 2, 31, 17, 64, {"padded": True}],
     ]
-    calls += [["bfloat16", 2, 3, 1, keys, 64, {"step": True}] for keys in (20, 32)]
-    assert compiled_apart(__file__, 90, calls, tmp_path) == [SHORT, [], ["forward_step"], []]
+    assert compiled_apart(__file__, 90, calls, tmp_path) == [SHORT, []]
 
 
 @pytest.mark.nightly
