@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from no_gpu import compiled_apart
 
 from user_dir.entmax import loss, loss_reference, loss_triton
 from user_dir.entmax.self_check import loss_check
@@ -16,7 +17,7 @@ def backend():
 
 
 def both(scores, target, alpha, smoothing, grad):
-    """Losses, support and gradient, by the kernel in the dtype of the scores and by plain torch in float64."""
+    """Losses, support and gradient, by the kernel in the scores' dtype and by plain torch in float64."""
     given = (target, alpha, smoothing, -1)
     expected = loss_reference.loss_forward(scores.double(), *given)
     expected_grad = loss_reference.loss_backward(scores.double(), *given, expected[2], grad.double())
@@ -75,3 +76,24 @@ def test_is_not_used_if_it_fails_its_self_check(monkeypatch, caplog):
     monkeypatch.setattr(loss_triton, "loss_forward", half)
     assert loss._implementation(scores) is loss_reference
     assert "the Triton kernel of the α-entmax loss fails its self-check" in caplog.text
+
+
+def compile_calls(device, calls):
+    """For each call (dtype, n, α), the kernels that had to be compiled."""
+    compiled = []
+    for dtype, n, alpha in calls:
+        device.loaded.clear()
+        scores = torch.zeros(2, n, dtype=getattr(torch, dtype))
+        target = torch.tensor([0, 1])
+        *_, solutions = loss_triton.loss_forward(scores, target, alpha, 0.1, -1)
+        loss_triton.loss_backward(scores, target, alpha, 0.1, -1, solutions, scores[:, 0])
+        compiled.append(list(device.loaded))
+    return compiled
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("capability", (80, 90))
+def test_compiles_once_per_dtype(tmp_path, capability):
+    calls = [["float32", 100, 1.5], ["float32", 32000, 1.25], ["float64", 5000, 1.5]]
+    both = ["_forward", "_backward"]
+    assert compiled_apart(__file__, capability, calls, tmp_path) == [both, [], both]

@@ -28,8 +28,8 @@ def entmax_loss(
 ) -> Tensor:
     """The α-entmax loss of each target: cross-entropy at α = 1, the sparsemax loss at α = 2.
 
-    It is to :func:`~user_dir.entmax.entmax` what cross-entropy is to softmax: its gradient is p − e_y, and it is 0
-    where all weight is on the target. Unlike −log p it is finite where the target has no weight.
+    It is to :func:`~user_dir.entmax.entmax` what cross-entropy is to softmax: its gradient is p − e_y, and it
+    is 0 where all weight is on the target. Unlike −log p it is finite where the target has no weight.
 
     Args:
         scores: (…, n), of any floating dtype; half precision is computed in float32.
@@ -41,12 +41,12 @@ def entmax_loss(
 
     Returns:
         The losses, not reduced, in the shape of ``target``; float64 for float64 scores, else float32.
-        Differentiable once in ``scores``. The loss is ∞ if the score of the target is −∞, and NaN if a score is
-        NaN or +∞. At α = 1 it is exactly torch's cross-entropy, which is also NaN for a row that is all −∞.
+        Differentiable once in ``scores``. The loss is ∞ if the score of the target is −∞, and NaN if a score
+        is NaN or +∞. At α = 1 it is torch's cross-entropy, which is also NaN for a row that is all −∞.
 
     Raises:
-        ValueError: α or ``label_smoothing`` is out of range, shapes do not match, or the dtype of ``scores`` or
-            ``target`` is wrong; on a CPU also if a target is out of range (the message names the value).
+        ValueError: α or ``label_smoothing`` is out of range, shapes do not match, or the dtype of ``scores``
+            or ``target`` is wrong; on a CPU also if a target is out of range (the message names the value).
 
     Implementations are selected as for :func:`~user_dir.entmax.entmax`, by ENTMAX_BACKEND.
 
@@ -97,7 +97,9 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float,
         wrong = ((target < 0) | (target >= scores.size(-1))) & (target != ignore_index)
         if bool(wrong.any()):
             value = target[wrong].flatten()[0].item()
-            raise ValueError(f"a target must be from 0 to {scores.size(-1) - 1} or {ignore_index}, not {value}")
+            raise ValueError(
+                f"a target must be from 0 to {scores.size(-1) - 1} or {ignore_index}, not {value}"
+            )
 
 
 def _cross_entropy(
@@ -118,7 +120,9 @@ def _implementation(scores: Tensor) -> ModuleType:
         return loss_reference
     if native is loss_cpu or os.environ.get("ENTMAX_BACKEND") == "native":
         return native
-    return loss_reference if loss_check.passes(scores.device, working_dtype(scores.dtype)) is False else native
+    return (
+        loss_reference if loss_check.passes(scores.device, working_dtype(scores.dtype)) is False else native
+    )
 
 
 @functools.cache

@@ -5,9 +5,9 @@ With p = α-entmax(z), the loss of the scores z of a token y is the Fenchel-Youn
     L(z, y) = (p − e_y)ᵀ z + H(p),  H(p) = (1 − Σ p^α) / (α (α − 1)),  ∂L/∂z = p − e_y
 
 (Peters et al. 2019, https://arxiv.org/abs/1905.05702, equations 8 and 11; Blondel et al. 2020,
-https://arxiv.org/abs/1901.02324). For α → 1 it is cross-entropy. Label smoothing s adds s (z_y − mean z), as for
-the smoothed target (1 − s) e_y + s/n without its constant entropy (Peters and Martins 2021,
-https://arxiv.org/abs/2103.10291, section 3.2).
+https://arxiv.org/abs/1901.02324). For α → 1 it is cross-entropy. Label smoothing s adds s (z_y − mean z), as
+for the smoothed target (1 − s) e_y + s/n without its constant entropy (Peters and Martins 2021,
+https://arxiv.org/abs/2103.10291).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def loss_backward(
     weights: Tensor,
     grad: Tensor,
 ) -> Tensor:
-    """Compute the gradient of the scores, grad · (p − (1 − s) e_y − s/n), from that of the losses, (rows,)."""
+    """The gradient of the scores, grad · (p − (1 − s) e_y − s/n), from that of the losses, (rows,)."""
     ignored = target == ignore_index
     empty = (weights == 0).all(-1)
     smoothed = weights - label_smoothing / weights.size(-1)

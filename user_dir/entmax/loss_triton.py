@@ -1,7 +1,7 @@
 """The α-entmax loss as Triton kernels: one program per row, which it reads tile by tile at each step.
 
-The forward pass keeps λ and Σ p of a row; the backward pass computes p from them again. Notation and interface as in
-``loss_reference``, the value of the loss as in ``loss_cpu.cpp``.
+The forward pass keeps λ and Σ p of a row; the backward pass computes p from them again. Notation and
+interface as in ``loss_reference``, the value of the loss as in ``loss_cpu.cpp``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,14 @@ def _launch(kernel, tensors: tuple[Tensor, ...], alpha: float, label_smoothing: 
     dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
     with torch.cuda.device_of(scores):
         kernel[(scores.size(0),)](
-            *tensors, settings, scores.size(1), ignored, TILE=TILE, DTYPE=dtype, num_warps=8, enable_fp_fusion=True
+            *tensors,
+            settings,
+            scores.size(1),
+            ignored,
+            TILE=TILE,
+            DTYPE=dtype,
+            num_warps=8,
+            enable_fp_fusion=True,
         )
 
 
@@ -132,7 +139,16 @@ def _forward(
 
 @_kernel
 def _backward(
-    scores, target, solutions, grad, grad_scores, settings, n, ignored, TILE: tl.constexpr, DTYPE: tl.constexpr
+    scores,
+    target,
+    solutions,
+    grad,
+    grad_scores,
+    settings,
+    n,
+    ignored,
+    TILE: tl.constexpr,
+    DTYPE: tl.constexpr,
 ):
     """grad · (p − (1 − s) e_y − s/n) of one row."""
     row = tl.program_id(0).to(tl.int64)

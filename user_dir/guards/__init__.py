@@ -19,6 +19,7 @@ def install() -> None:
         beam_search,
         broken_data,
         debug_logging,
+        exhausted_beams,
         finished_runs,
         hostile_checkpoints,
         interrupts,
@@ -44,6 +45,7 @@ def install() -> None:
     no_translation_models.install()  # checks what the building of generators is given
     oversized_models.install()
     workers.install()
+    exhausted_beams.install()
     finished_runs.install()
     patience.install()
     interrupts.install()

@@ -1,4 +1,4 @@
-"""The registered model and its architectures. Importing this package installs the guards.
+"""The registered models, their architectures and the criterion. Importing this package installs the guards.
 
 fairseq imports every module of this folder to find what it registers.
 """
@@ -22,6 +22,7 @@ if "adaptively_sparse_transformer" in MODEL_REGISTRY:
 else:
     install()
 
+    from .. import criterions  # noqa: F401  registers the criterion
     from . import architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 

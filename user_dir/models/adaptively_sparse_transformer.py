@@ -26,10 +26,13 @@ from ..modules import (
     AdaptivelySparseDecoderLayer,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
+    OutputNormalizer,
+    SparseOutput,
     causal_mask,
 )
 from .alpha_log import AlphaLog
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
+from .output import add_output_flags, output_normalizer
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +57,12 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
 
 
-class AdaptivelySparseDecoder(TransformerDecoderBase):
-    """fairseq's Transformer decoder with α-entmax layers."""
+class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
+    """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.output_normalizer = OutputNormalizer()
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
@@ -101,15 +108,17 @@ class AdaptivelySparseTransformerModel(TransformerModel):
             help="translate on a CPU with linear layers in 8-bit integers; training is not affected. When "
             "translating with a trained model: --model-overrides \"{'int8': True}\"",
         )
+        add_output_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid combinations of flags."""
-        configs, backend = alpha_configs(args), attention_backend(args)
+        configs, backend, output = alpha_configs(args), attention_backend(args), output_normalizer(args)
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
         model.set_alphas(configs)
         model.int8 = bool(getattr(args, "int8", False))
+        model.decoder.output_normalizer = output
         for attentions in model.attentions().values():
             for attention in attentions:
                 attention.backend = backend

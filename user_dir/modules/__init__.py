@@ -1,11 +1,14 @@
 """fairseq's attention and Transformer layers with α-entmax."""
 
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
+from .output_normalizer import OutputNormalizer, SparseOutput
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 
 __all__ = [
     "AdaptivelySparseDecoderLayer",
     "AdaptivelySparseEncoderLayer",
     "EntmaxMultiheadAttention",
+    "OutputNormalizer",
+    "SparseOutput",
     "causal_mask",
 ]
