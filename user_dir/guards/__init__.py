@@ -26,6 +26,7 @@ def install() -> None:
         last_batches,
         long_sentences,
         no_translation_models,
+        numpy_long,
         oversized_models,
         patience,
         prefetching,
@@ -43,6 +44,7 @@ def install() -> None:
     broken_data.install()
     beam_search.install()
     no_translation_models.install()  # checks what the building of generators is given
+    numpy_long.install()
     oversized_models.install()
     workers.install()
     exhausted_beams.install()

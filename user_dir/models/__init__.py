@@ -25,5 +25,6 @@ else:
     from .. import criterions  # noqa: F401  registers the criterion
     from . import architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+    from .language_model import AdaptivelySparseLanguageModel
 
-    __all__ = ["AdaptivelySparseTransformerModel", "architectures"]
+    __all__ = ["AdaptivelySparseLanguageModel", "AdaptivelySparseTransformerModel", "architectures"]
