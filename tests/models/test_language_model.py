@@ -1,30 +1,19 @@
 """The language model: compared with fairseq's at α = 1, causal, with adaptive input and sparse outputs."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.transformer_lm import base_lm_architecture
-from helpers import MODEL_TOLERANCE, dictionary, entmax_oracle, parse
+from helpers import (
+    MODEL_TOLERANCE,
+    SMALL_LM,
+    build_language_model,
+    dictionary,
+    entmax_oracle,
+    parse,
+)
 
 from user_dir.models import AdaptivelySparseLanguageModel
 
 OURS = "adaptively_sparse_transformer_lm"
-SIZES = (
-    "--task language_modeling --tokens-per-sample 32 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 "
-    "--decoder-layers 2 --decoder-attention-heads 4 --dropout 0"
-)
-
-
-def build(flags="", arch=OURS, seed=1):
-    args = parse(f"{SIZES} {flags}", arch)
-    if arch != OURS:  # fairseq fills its dataclass in later
-        base_lm_architecture(args)
-    words = dictionary()
-    task = SimpleNamespace(source_dictionary=words, target_dictionary=words, args=args)
-    torch.manual_seed(seed)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task).double().eval()
 
 
 def tokens(seed=3):
@@ -42,8 +31,8 @@ ADAPTIVE = (
     "flags", ("", "--share-decoder-input-output-embed --decoder-output-dim 16", ADAPTIVE)
 )
 def test_at_alpha_one_it_is_the_model_of_fairseq(flags):
-    stock = build(flags, "transformer_lm")
-    ours = build(f"{flags} --attention-normalizer softmax")
+    stock = build_language_model(flags, "transformer_lm")
+    ours = build_language_model(f"{flags} --attention-normalizer softmax")
     ours.load_state_dict(stock.state_dict())
     expected, actual = (model(tokens()) for model in (stock, ours))
     torch.testing.assert_close(actual[0], expected[0], **MODEL_TOLERANCE)
@@ -55,7 +44,7 @@ def test_at_alpha_one_it_is_the_model_of_fairseq(flags):
 
 
 def test_learns_an_alpha_per_head_and_is_causal():
-    model = build()
+    model = build_language_model()
     assert isinstance(model, AdaptivelySparseLanguageModel)
     values = model.alpha_values()
     assert list(values) == ["decoder_self"]
@@ -72,7 +61,7 @@ def test_learns_an_alpha_per_head_and_is_causal():
 
 
 def test_step_by_step_equals_the_whole_text():
-    model, given = build(), tokens()
+    model, given = build_language_model(), tokens()
     whole = model(given)[0]
     state: dict = {}
     steps = [model.decoder(given[:, : i + 1], incremental_state=state)[0] for i in range(given.size(1))]
@@ -80,7 +69,7 @@ def test_step_by_step_equals_the_whole_text():
 
 
 def test_sparse_outputs():
-    model = build("--output-alpha 1.5")
+    model = build_language_model("--output-alpha 1.5")
     output = model(tokens())
     p = model.get_normalized_probs((8 * output[0], None), log_probs=False)
     torch.testing.assert_close(p, entmax_oracle(8 * output[0], 1.5), rtol=0, atol=1e-12)
@@ -111,4 +100,4 @@ def test_sizes(arch, width, layers):
 )
 def test_invalid_flags(flags, words):
     with pytest.raises(SystemExit, match=words):
-        parse(f"{SIZES} {flags}", OURS)
+        parse(f"{SMALL_LM} {flags}", OURS)

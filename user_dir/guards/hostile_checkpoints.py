@@ -243,7 +243,7 @@ def _forget_files(settings) -> None:
 def require_finite(parameters: dict, what: str) -> None:
     """Raise UserError unless all ``parameters`` are floating-point tensors of finite numbers.
 
-    A single integer is a counter, or the version of a module such as fairseq's adaptive softmax, and accepted.
+    A single integer is accepted: it is a counter, or the version of a module such as adaptive softmax.
 
     Args:
         parameters: by name.

@@ -29,6 +29,7 @@ from ..modules import (
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 from .output import add_output_flags, output_normalizer
 from .sparse_heads import SparseHeads
+from .variants import add_variant_flags
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
             "translating with a trained model: --model-overrides \"{'int8': True}\"",
         )
         add_output_flags(parser)
+        add_variant_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):

@@ -21,6 +21,7 @@ from .adaptively_sparse_transformer import AdaptivelySparseDecoder
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 from .output import add_output_flags, output_normalizer
 from .sparse_heads import SparseHeads
+from .variants import add_variant_flags
 
 MODEL = "adaptively_sparse_transformer_lm"
 
@@ -45,6 +46,7 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
         add_alpha_flags(parser)
         add_output_flags(parser)
+        add_variant_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):

@@ -13,6 +13,7 @@ from ..errors import ending_the_run
 from ..guards.hostile_checkpoints import require_finite
 from ..modules import EntmaxMultiheadAttention
 from .alpha_log import AlphaLog
+from .variants import set_variants
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class SparseHeads:
     def set_up_heads(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
         """Set α and backend of every attention, and open the α log."""
         self.set_alphas(configs)
+        set_variants(self, args, configs, backend)
         for attentions in self.attentions().values():
             for attention in attentions:
                 attention.backend = backend
