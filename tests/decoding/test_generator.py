@@ -151,6 +151,10 @@ def test_what_is_not_supported_is_left_to_fairseq():
         ("--cross-self-attention --no-cross-attention", "cross-self-attention"),
         ("--no-cross-attention", "lacks context attention"),
         ("--decoder-embed-dim 8 --decoder-output-dim 12", "another size"),
+        ("--output-alpha 1.5", "not softmax"),
+        ("--attention-normalizer rela", "not α-entmax"),
+        ("--attention-normalizer fixed", "not α-entmax"),
+        ("--length-scaling", "not α-entmax"),
         ("--scale-heads", "additional scales"),
     ),
 )

@@ -120,16 +120,18 @@ def unsupported_model(model: nn.Module) -> str | None:
         return "a layer is not the usual one"
     if decoder.adaptive_softmax is not None or decoder.project_in_dim is not None:
         return "adaptive softmax, or embeddings of another size"
+    if decoder.output_normalizer.alpha() != 1:
+        return "the output is not softmax"
     if decoder.project_out_dim is not None or decoder.cross_self_attention:
         return "outputs of another size, or cross-self-attention"
     for module in model.modules():
         if module._forward_hooks or module._forward_pre_hooks:
             return "a module has a hook"
-        own_keys = isinstance(module, EntmaxMultiheadAttention) and (
-            module.bias_k is not None or module.add_zero_attn
-        )
-        if own_keys:
-            return "an attention has keys of its own"
+        if isinstance(module, EntmaxMultiheadAttention):
+            if module.bias_k is not None or module.add_zero_attn:
+                return "an attention has keys of its own"
+            if module.gated_norm is not None or module.length_scaling is not None or module.fixed_heads:
+                return "attention is not α-entmax of products alone"
         if getattr(module, "apply_during_inference", False):
             return "dropout is kept"
     for layer in decoder.layers:
