@@ -3,6 +3,7 @@
 
     attention    our attention against PyTorch's scaled_dot_product_attention, by length, on the CPU
     kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
+    loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
     end-to-end   training and translation: ours against fairseq's own transformer
     profile      where the time of a training update of α-entmax goes
 
@@ -83,6 +84,16 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)",
     )
 
+    losses = kinds.add_parser("loss", parents=[common], help="losses of an output layer")
+    losses.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
+    losses.add_argument(
+        "--symbols",
+        type=at_most(1_000_000),
+        nargs="+",
+        metavar="N",
+        help="sizes of the vocabulary (default: 8000 32000)",
+    )
+
     models = argparse.ArgumentParser(add_help=False)
     add = models.add_argument
     add(
@@ -156,8 +167,8 @@ def main(argv=None) -> None:
     report = record(args.kind, device, args.seed)
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
-    kinds = {"attention": attention, "kernels": kernels, "end-to-end": end_to_end, "profile": profile}
-    kinds[args.kind](args, device, report)
+    parts = (attention, kernels, loss, end_to_end, profile)
+    {part.__name__.replace("_", "-"): part for part in parts}[args.kind](args, device, report)
     print(args.output)
 
 
@@ -213,6 +224,20 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
             rows = time_kernels(found, size, variance, rounds, args.seed, device)
             report["timings"] += rows
             finish_part(args, report, kernel_tables(rows))
+
+
+def loss(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of losses of an output layer."""
+    from user_dir.benchmarks.loss import SYMBOLS, VARIANCES, loss_contenders, loss_tables, time_losses
+
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, timings=[])
+    print("forward and backward, without reduction; ×: time as a multiple of the other's\n")
+    for symbols in args.symbols or (SYMBOLS[:1] if args.quick else SYMBOLS):
+        for variance in VARIANCES:
+            rows = time_losses(loss_contenders(), symbols, variance, rounds, args.seed, device)
+            report["timings"] += rows
+            finish_part(args, report, loss_tables(rows))
 
 
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:

@@ -64,9 +64,16 @@ SYSTEMS = (
     SOFTMAX,
     Variant("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
     Variant("ours, sparsemax", ("--attention-normalizer", "sparsemax")),
+    Variant("ours, ReLA", ("--attention-normalizer", "rela")),
+    Variant("ours, fixed patterns", ("--attention-normalizer", "fixed")),
+    Variant("ours, α-entmax, queries scaled by length", ("--length-scaling",)),
     ALPHA_ENTMAX,
     Variant("α-entmax by entmax_bisect", bisection=True),
 )
+
+# Ends of the names of parameters that fairseq's model does not have.
+OWN_PARAMETERS = (".alpha.a", ".gated_norm.scale", ".gated_norm.gate")
+OWN_PARAMETERS += (".length_scaling.beta.weight", ".length_scaling.gamma.weight")
 
 
 @contextmanager
@@ -157,10 +164,10 @@ class Workshop:
         if self.parameters is None:
             self.parameters = {name: value.clone() for name, value in model.state_dict().items()}
         own = model.state_dict()
-        alphas = {name: value for name, value in own.items() if name.endswith(".alpha.a")}
-        rest = {n: v for n, v in self.parameters.items() if n in own or not n.endswith(".alpha.a")}
+        added = {name: value for name, value in own.items() if name.endswith(OWN_PARAMETERS)}
+        rest = {n: v for n, v in self.parameters.items() if n in own or not n.endswith(OWN_PARAMETERS)}
         try:
-            model.load_state_dict({**alphas, **rest})
+            model.load_state_dict({**added, **rest})
         except (RuntimeError, SystemExit):
             raise UserError(
                 f"{self.checkpoint} does not fit the size {self.size} with the settings of "

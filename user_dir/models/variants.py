@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ..attention import AlphaConfig
 from ..attention.fixed_patterns import PATTERNS
 from ..attention.length_scaling import LengthScaling
@@ -14,7 +16,7 @@ def add_variant_flags(parser) -> None:
     parser.add_argument(
         "--length-scaling",
         action="store_true",
-        default=None,
+        default=argparse.SUPPRESS,  # as fairseq does for every flag of a model
         help="scale every query by a learned power of the logarithm of the number of keys that it sees "
         "(ASEntmax), for any --attention-normalizer",
     )
