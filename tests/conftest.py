@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
@@ -23,6 +24,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import user_dir.models  # noqa: E402, F401  registers the model and its architectures
+from user_dir.attention import cpu as attention_kernel  # noqa: E402
+from user_dir.entmax import cpu as entmax_kernel  # noqa: E402
 
 # Tensors are small, so more threads would cost more than they gain.
 torch.set_num_threads(1)
@@ -36,6 +39,17 @@ hypothesis.settings.load_profile("without deadline")
 def once(tmp_path_factory):
     """``once(name, fill)``: a folder that ``fill(folder)`` fills once per run, for all workers."""
     return Once(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels(once):
+    """Native kernels that are not in the user's cache are compiled by one worker, and both at once."""
+
+    def load(_):
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda module: module.kernel(), (attention_kernel, entmax_kernel)))
+
+    once("kernels", load)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from commands import ROOT, checked, forks, read_alpha_log, script
+from commands import ROOT, read_alpha_log, script, train_with
 from helpers import whole_config
 
 sys.path.insert(0, str(ROOT / "tests" / "corpora"))
@@ -16,7 +16,6 @@ sys.path.insert(0, str(ROOT / "tests" / "corpora"))
 import releases
 
 from user_dir.checkpoints import load_checkpoint
-from user_dir.config import training_command
 from user_dir.corpora import load_corpus
 
 pytestmark = pytest.mark.slow
@@ -67,9 +66,7 @@ def trained(prepared, once):
     def train(name, variant):
         def fill(folder):
             settings = [f"task.data={prepared(name) / name / 'bin'}", f"checkpoint.save_dir={folder}"]
-            config = ROOT / "configs" / name / f"{variant}.yaml"
-            command, _ = training_command(config, [*settings, *SMALL, *BRIEF], ROOT)
-            checked(forks().run(*command[command.index("-m") :]), True)
+            train_with(ROOT / "configs" / name / f"{variant}.yaml", *settings, *SMALL, *BRIEF)
 
         return once(f"paper-{name}-{variant}", fill)
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 import pytest
-from commands import forks
+from commands import train_with
 from forks import ROOT
 from notebooks import execute
 
@@ -31,7 +31,8 @@ def without_what_training_decides(text: str) -> str:
 @pytest.mark.parametrize("updates", ["max_update=10", pytest.param(UPDATES, marks=pytest.mark.nightly)])
 def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, monkeypatch, updates):
     monkeypatch.chdir(NOTEBOOK.parent)
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: forks().run(*command[1:]))
+    # of scripts/train.py; that it ends in a checkpoint is seen by the next cells
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: train_with(*command[2:]))
     shutil.copytree(corpus, tmp_path / "data" / "toy")  # which then need not be prepared again
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
