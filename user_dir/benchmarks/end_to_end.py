@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from fairseq.trainer import Trainer
@@ -38,6 +38,7 @@ class Runner:
     system: Variant
     trainer: Trainer
     failure: str | None = None
+    searches: dict[tuple[int, bool], BeamSearch] = field(default_factory=dict)
 
     def updates(self, batches: list[dict]) -> None:
         """One update per batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
@@ -49,7 +50,9 @@ class Runner:
         """Translate by beam search, with each batch's mean reference length as output length."""
         self.trainer.model.eval()
         self.trainer.model.int8 = int8
-        search = BeamSearch([self.trainer.model], self.trainer.task, beam)
+        if (beam, int8) not in self.searches:
+            self.searches[beam, int8] = BeamSearch([self.trainer.model], self.trainer.task, beam)
+        search = self.searches[beam, int8]
         search.generator.max_len_a = 0
         with self.system.inside():
             for batch in batches:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 
 import torch
 from torch import Tensor, nn
+
+from ..modules.linear import has_onednn, multiply, packed
 
 
 class Product:
@@ -25,13 +26,12 @@ class Product:
         biases = [_bias(layer) for layer in layers]
         self._bias = torch.cat(biases) if any(layer.bias is not None for layer in layers) else None
         self._relu = relu
-        self._packed = _packed(self._weight) if _has_onednn(self._weight.dtype) else None
+        self._packed = packed(self._weight) if self._weight.dtype == torch.float32 and has_onednn() else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R, inputs) → (R, outputs)."""
         if self._packed is not None and x.size(0):
-            activation = "relu" if self._relu else "none"
-            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, activation, [], "")
+            return multiply(x, self._packed, self._bias, "relu" if self._relu else "none")
         y = nn.functional.linear(x, self._weight, self._bias)
         return y.relu_() if self._relu else y
 
@@ -69,25 +69,3 @@ def int8_unavailable() -> str | None:
 def _bias(layer: nn.Linear) -> Tensor:
     weight = layer.weight.detach()
     return weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
-
-
-def _packed(weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 256)
-
-
-@functools.cache
-def _has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN's operators exist, which are not public, and multiply as PyTorch does."""
-    if (
-        dtype != torch.float32
-        or not torch.backends.mkldnn.is_available()
-        or not torch.backends.mkldnn.enabled
-    ):
-        return False
-    x = torch.arange(6.0).reshape(2, 3)
-    weight = torch.arange(12.0).reshape(4, 3) - 5
-    try:
-        y = torch.ops.mkldnn._linear_pointwise(x, _packed(weight), torch.ones(4), "relu", [], "")
-    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
-        return False
-    return torch.equal(y, (x @ weight.T + 1).relu())

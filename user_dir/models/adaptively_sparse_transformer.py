@@ -26,6 +26,7 @@ from ..modules import (
     SparseOutput,
     causal_mask,
 )
+from ..modules.linear import Linear
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 from .output import add_output_flags, output_normalizer
 from .sparse_heads import SparseHeads
@@ -64,6 +65,12 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        """See fairseq."""
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        if type(self.output_projection) is nn.Linear:  # not with adaptive softmax
+            self.output_projection = Linear.sharing(self.output_projection)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
