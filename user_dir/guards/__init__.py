@@ -25,6 +25,7 @@ def install() -> None:
         interrupts,
         last_batches,
         long_sentences,
+        model_overrides,
         no_translation_models,
         numpy_long,
         oversized_models,
@@ -48,6 +49,7 @@ def install() -> None:
     oversized_models.install()
     workers.install()
     exhausted_beams.install()
+    model_overrides.install()
     finished_runs.install()
     patience.install()
     interrupts.install()
