@@ -71,6 +71,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="N",
         help="queries and keys (default: 32 128 512 1024 2048 4096)",
     )
+    whole.add_argument("--figure", type=file_path, metavar="FILE", help="also draw it: .svg, .pdf or .png")
     whole.set_defaults(cpu=True)
     kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
     kernels.add_argument(
@@ -143,6 +144,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
     args = parser.parse_args(argv)
     args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
+    if getattr(args, "figure", None) and args.figure.suffix not in (".svg", ".pdf", ".png"):
+        parser.error(f"--figure {args.figure} must end in .svg, .pdf or .png")
     if args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json")
     return args
@@ -198,6 +201,12 @@ def attention(args: argparse.Namespace, device, report: dict) -> None:
         report["rows"] += compare(length, sentences, rounds, args.seed, torch.float32)
     report["aims"] = aims(report["rows"])
     finish_part(args, report, sdpa_table(report["rows"]) + "\n\n" + verdict_table(report["aims"]))
+    if args.figure:
+        from user_dir.analysis.plots import save
+        from user_dir.benchmarks.figure import time_by_length
+
+        save(time_by_length(report["rows"]), args.figure)
+        print(args.figure)
 
 
 def kernels(args: argparse.Namespace, device, report: dict) -> None:
