@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -34,6 +35,7 @@ NO_NETWORK = Path(__file__).with_name("no_network")
 # The imports that make importing fairseq slow.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
 LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
+LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
 # The rest, including imports of our scripts.
 LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
 
@@ -158,6 +160,9 @@ def load() -> None:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+    # Each time, hydra reads the source of every caller to find that fairseq calls it.
+    found, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
+    setattr(found, name, functools.cache(getattr(found, name)))
     # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
     logging.disable(logging.CRITICAL)
