@@ -25,7 +25,9 @@ if not torch.cuda.is_available():
 
 import user_dir.models  # noqa: E402, F401  registers the model and its architectures
 from user_dir.attention import cpu as attention_kernel  # noqa: E402
+from user_dir.decoding import cpu as decoding_kernel  # noqa: E402
 from user_dir.entmax import cpu as entmax_kernel  # noqa: E402
+from user_dir.entmax import loss_cpu as loss_kernel  # noqa: E402
 
 # Tensors are small, so more threads would cost more than they gain.
 torch.set_num_threads(1)
@@ -43,11 +45,12 @@ def once(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernels(once):
-    """Native kernels that are not in the user's cache are compiled by one worker, and both at once."""
+    """Native kernels that are not in the user's cache are compiled by one worker, and all at once."""
 
     def load(_):
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda module: module.kernel(), (attention_kernel, entmax_kernel)))
+            modules = (attention_kernel, decoding_kernel, entmax_kernel, loss_kernel)
+            list(pool.map(lambda module: module.kernel(), modules))
 
     once("kernels", load)
 
