@@ -31,14 +31,14 @@ def with_libraries(folder: Path, program: str) -> None:
     checked(forks().run(path, anew=True), True)
 
 
-def test_entmax_and_attention_import_torch_only():
+def test_the_mathematics_imports_torch_only():
     """fairseq and its dependencies are not loaded; logging and warnings are unchanged."""
     program = f"""
 import logging, sys, time, warnings
 import torch
 before = logging.root.level, list(logging.root.handlers), list(warnings.filters), set(sys.modules)
 begin = time.process_time()
-import user_dir.entmax, user_dir.attention
+import user_dir.entmax, user_dir.attention, user_dir.latent
 print(time.process_time() - begin)
 assert (logging.root.level, logging.root.handlers, warnings.filters) == before[:3]
 found = {{name.split(".")[0] for name in set(sys.modules) - before[3]}} & set({HEAVY})
