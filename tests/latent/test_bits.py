@@ -7,7 +7,7 @@ from scipy.optimize import nnls
 
 from user_dir.latent import expected_bits, sparsemap_bits, topk_sparsemax_bits
 
-METHODS = ("decomposition", "active_set")
+SOLVERS = ("decomposition", "active_set")
 
 
 def all_vectors(size):
@@ -37,8 +37,8 @@ def test_the_mean_is_that_of_a_qp_over_all_vectors(size, budget):
     scores = 1.5 * torch.randn(4, size, dtype=torch.float64) + 0.3
     expected = torch.stack([projected(row, budget) for row in scores])
     torch.testing.assert_close(expected_bits(scores, budget), expected, rtol=0, atol=1e-6)
-    for method in METHODS:
-        support = sparsemap_bits(scores, budget, method)
+    for solver in SOLVERS:
+        support = sparsemap_bits(scores, budget, solver)
         torch.testing.assert_close(mean(support), expected_bits(scores, budget), rtol=0, atol=1e-8)
         torch.testing.assert_close(
             support.expectation(torch.ones_like(support.weights)), torch.ones(4).double()
@@ -58,11 +58,11 @@ def test_many_bits_in_single_precision(budget):
 
 
 @pytest.mark.parametrize("budget", (None, 2))
-@pytest.mark.parametrize("method", METHODS)
-def test_gradients_of_the_mean(method, budget):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_gradients_of_the_mean(solver, budget):
     scores = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: expected_bits(x, budget), scores)
-    assert torch.autograd.gradcheck(lambda x: mean(sparsemap_bits(x, budget, method)), scores)
+    assert torch.autograd.gradcheck(lambda x: mean(sparsemap_bits(x, budget, solver)), scores)
 
 
 @pytest.mark.parametrize("budget", (None, 2))
@@ -111,18 +111,18 @@ def test_top_k_of_many_bits():
 
 
 @pytest.mark.parametrize("budget", (-1, 4))
-@pytest.mark.parametrize("method", METHODS)
-def test_a_budget_out_of_range_is_named(budget, method):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_budget_out_of_range_is_named(budget, solver):
     with pytest.raises(ValueError, match=f"between 0 and the 3 bits, not {budget}"):
-        sparsemap_bits(torch.zeros(1, 3), budget, method)
+        sparsemap_bits(torch.zeros(1, 3), budget, solver)
 
 
 def test_other_bad_arguments_are_named():
     scores = torch.zeros(1, 3)
     with pytest.raises(ValueError, match="k must be at least 1, not -2"):
         topk_sparsemax_bits(scores, -2)
-    with pytest.raises(ValueError, match="unknown method 'x'"):
-        sparsemap_bits(scores, method="x")
+    with pytest.raises(ValueError, match="unknown solver 'x'"):
+        sparsemap_bits(scores, solver="x")
     scores[0, 1] = float("nan")
     for function in (expected_bits, sparsemap_bits, lambda x: topk_sparsemax_bits(x, 2)):
         with pytest.raises(ValueError, match=r"scores\[0, 1\] is nan"):

@@ -104,32 +104,32 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
     return (free - shift).clamp(0, 1)
 
 
-def sparsemap_bits(scores: Tensor, budget: int | None = None, method: str = "decomposition") -> Support:
+def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "decomposition") -> Support:
     """SparseMAP over bit vectors, optionally with at most ``budget`` bits that are 1.
 
-    The mean μ of the distribution is unique, but not the distribution: the methods return different ones.
+    The mean μ of the distribution is unique, but not the distribution: the solvers return different ones.
 
     Args:
         scores: (B, D), finite.
         budget: the largest number of bits that are 1 in a vector; None for no limit.
-        method: ``decomposition`` splits :func:`expected_bits` into at most D + 1 vectors in fixed order, for
+        solver: ``decomposition`` splits :func:`expected_bits` into at most D + 1 vectors in fixed order, for
             the whole batch at once; ``active_set`` is :func:`.sparsemap.sparsemap`, one example at a time.
 
     Returns:
         A support whose choices are (N, D) of 0 and 1, in the dtype of the scores.
 
     Raises:
-        ValueError: a score is not finite, the budget is outside 0 … D, or the method is unknown.
+        ValueError: a score is not finite, the budget is outside 0 … D, or the solver is unknown.
     """
-    if method == "decomposition":
+    if solver == "decomposition":
         mean = expected_bits(scores, budget)
         vectors, weights = level_sets(mean) if budget is None else systematic(mean, budget)
         certified = torch.ones_like(mean[:, 0], dtype=torch.bool)
         # What is lighter than this is rounding of sums of D numbers.
         least = scores.size(1) * torch.finfo(scores.dtype).eps
         return Support.of(vectors, weights, certified, least)
-    if method != "active_set":
-        raise ValueError(f"unknown method {method!r}: choose decomposition or active_set")
+    if solver != "active_set":
+        raise ValueError(f"unknown solver {solver!r}: choose decomposition or active_set")
     check_scores(scores, finite=True)
     size = scores.size(1)
     if budget is not None:

@@ -34,7 +34,9 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
                 f"input {number} has shape {tuple(each.shape)}, but the distribution has {len(support)} "
                 "examples"
             )
-    losses = loss_function(support.choices, *(each[support.batch] for each in inputs))
+    # Unlike indexing, index_select has a fast backward on a CPU.
+    gathered = [each.index_select(0, support.batch) for each in inputs]
+    losses = loss_function(support.choices, *gathered)
     if losses.shape != support.weights.shape:
         raise ValueError(
             f"the loss function must return one loss for each of the {support.weights.numel()} pairs, "

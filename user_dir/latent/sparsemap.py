@@ -62,13 +62,16 @@ def sparsemap(
 
 
 class _ActiveSet:
-    """Structures S and their weights p, changed one structure at a time until p is optimal."""
+    """Structures S and their weights p, changed one structure at a time until p is optimal.
+
+    ``inverse`` is that of [[0, 1ᵀ], [1, K]], with K the inner products of S: the system of the optimality
+    conditions. It exists because S is kept affinely independent.
+    """
 
     def __init__(self, scores: Tensor, oracle: Oracle, regularised: int):
         self.scores, self.oracle, self.regularised = scores, oracle, regularised
         self.tolerance = _TOLERANCE * (1 + float(scores.abs().max()))
-        self.structures = self._best(scores).unsqueeze(0)
-        self.weights = scores.new_ones(1)
+        self._hold(self._best(scores).unsqueeze(0), scores.new_ones(1))
 
     def run(self, max_iterations: int) -> bool:
         """Move to the optimum; false if the iterations did not suffice."""
@@ -88,54 +91,55 @@ class _ActiveSet:
             self._add(best)
         return False
 
-    def _optimise_weights(self) -> float:
-        """The best weights for S, dropping structures that would get a negative one; returns τ."""
-        while True:
-            values = self.structures @ self.scores
-            solution = torch.linalg.solve(self._system(), torch.cat((values.new_ones(1), values)))
-            wanted = solution[1:]
-            if bool((wanted > 0).all()):
-                self.weights = wanted
-                return float(solution[0])
-            falling = wanted <= 0
-            share = torch.where(
-                falling, self.weights / (self.weights - wanted).clamp_min(1e-300), float("inf")
-            )
-            step, drop = share.min(0)
-            self.weights = self.weights + step.clamp(0, 1) * (wanted - self.weights)
-            self._drop(int(drop))
+    def curvature(self) -> Tensor:
+        """Q (|S|, |S|), the derivative of the weights by the structures' scores."""
+        return self.inverse[1:, 1:]
 
-    def _system(self) -> Tensor:
-        """[[0, 1ᵀ], [1, K]] with K the inner products of the structures: the optimality conditions."""
-        shared = self.structures[:, : self.regularised]
+    def _hold(self, structures: Tensor, weights: Tensor) -> None:
+        """Set S and p."""
+        self.structures, self.weights = structures, weights
+        shared = structures[:, : self.regularised]
         system = self.scores.new_ones(len(shared) + 1, len(shared) + 1)
         system[0, 0] = 0
         system[1:, 1:] = shared @ shared.T
-        return system
+        self.inverse = torch.linalg.inv(system)
 
-    def curvature(self) -> Tensor:
-        """Q (|S|, |S|), the derivative of the weights by the structures' scores."""
-        return torch.linalg.inv(self._system())[1:, 1:]
+    def _optimise_weights(self) -> float:
+        """The best weights for S, dropping structures that would get a negative one; returns τ."""
+        while True:
+            solution = self.inverse @ _after_one(self.structures @ self.scores)
+            wanted = solution[1:]
+            falling = wanted <= 0
+            if not bool(falling.any()):
+                self.weights = wanted
+                return float(solution[0])
+            share = self.weights / (self.weights - wanted).clamp_min(1e-300)
+            step, drop = torch.where(falling, share, float("inf")).min(0)
+            self.weights = self.weights + step.clamp(0, 1) * (wanted - self.weights)
+            self._drop(int(drop))
 
     def _add(self, structure: Tensor) -> None:
         """Take up a structure with weight 0; if S would become affinely dependent, replace one of S by it."""
-        lifted = torch.nn.functional.pad(self.structures[:, : self.regularised], (1, 0), value=1.0).T
-        target = torch.nn.functional.pad(structure[: self.regularised], (1, 0), value=1.0)
-        combination = torch.linalg.lstsq(lifted, target.unsqueeze(1), driver="gelsd").solution.squeeze(1)
-        dependent = float((lifted @ combination - target).abs().max()) < 1e-8
+        shared, new = self.structures[:, : self.regularised], structure[: self.regularised]
+        products = _after_one(shared @ new)
+        combination = self.inverse @ products
         weight = 0.0
-        if dependent:
-            limits = torch.where(combination > 1e-12, self.weights / combination, float("inf"))
-            drop = int(limits.argmin())
-            weight = float(limits[drop])
-            self.weights = self.weights - weight * combination
-            self._drop(drop)
-        self.structures = torch.cat((self.structures, structure.unsqueeze(0)))
-        self.weights = torch.cat((self.weights, self.weights.new_tensor([weight])))
+        if (
+            float(new @ new - products @ combination) < 1e-9 * self.regularised
+        ):  # its distance from S, squared
+            # Weight moves from the affine combination of S that equals the new structure to that structure.
+            limits = torch.where(combination[1:] > 1e-9, self.weights / combination[1:], float("inf"))
+            weight, drop = (each.item() for each in limits.min(0))
+            self.weights = self.weights - weight * combination[1:]
+            self._drop(int(drop))
+        self._hold(
+            torch.cat((self.structures, structure.unsqueeze(0))),
+            torch.cat((self.weights, self.weights.new_tensor([weight]))),
+        )
 
     def _drop(self, index: int) -> None:
         kept = torch.arange(len(self.weights)) != index
-        self.structures, self.weights = self.structures[kept], self.weights[kept]
+        self._hold(self.structures[kept], self.weights[kept])
 
     def _best(self, scores: Tensor) -> Tensor:
         """The oracle's answer; raises ValueError if it is no vector of 0 and 1."""
@@ -153,3 +157,7 @@ class _ActiveSet:
                 f"{float(answer[wrong][0]):g}, not 0 or 1"
             )
         return answer
+
+
+def _after_one(values: Tensor) -> Tensor:
+    return torch.nn.functional.pad(values, (1, 0), value=1.0)
