@@ -69,6 +69,17 @@ def run_system(plan: dict, name: str, system: dict, folder: Path, train: Train) 
     return [tried[best], *(run(plan, name, system, best, seed, folder, train) for seed in others)]
 
 
+def recorded(plan: dict, name: str, folder: Path) -> list[dict]:
+    """The records that :func:`run_system` would return; raises UserError if one is missing."""
+
+    def missing(_settings: dict, _system: dict, rate: float, seed: int) -> dict:
+        raise UserError(
+            f"{folder} has no record of {name} with learning rate {rate:g} and seed {seed}; run it first"
+        )
+
+    return run_system(plan, name, plan["systems"][name], folder, missing)
+
+
 def run(plan: dict, name: str, system: dict, rate: float, seed: int, folder: Path, train: Train) -> dict:
     """The record of a run, which is trained if there is none."""
     path = folder / f"{name}-lr{rate:g}-seed{seed}.json"
