@@ -22,12 +22,14 @@ from ..modules import (
     AdaptivelySparseDecoderLayer,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
+    LatentAlignment,
     OutputNormalizer,
     SparseOutput,
     causal_mask,
 )
 from ..modules.linear import Linear
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
+from .latent_flags import add_latent_flags, latent_alignment
 from .output import add_output_flags, output_normalizer
 from .sparse_heads import SparseHeads
 from .variants import add_variant_flags
@@ -109,6 +111,7 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
         )
         add_output_flags(parser)
         add_variant_flags(parser)
+        add_latent_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
@@ -132,6 +135,11 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
         cfg = TransformerConfig.from_namespace(args)
+        latent = latent_alignment(args)
+        if latent is not None:
+            from .latent_alignment import LatentAlignmentDecoder  # which extends the decoder of this file
+
+            return LatentAlignmentDecoder(cfg, tgt_dict, embed_tokens, latent)
         return AdaptivelySparseDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
@@ -146,3 +154,14 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
                 layer.encoder_attn for layer in decoder_layers if layer.encoder_attn is not None
             ],
         }
+
+    @property
+    def alignment(self) -> LatentAlignment | None:
+        """The decoder's latent alignment, if it has one."""
+        return getattr(self.decoder, "alignment", None)
+
+    def posterior_alignment(self, sample: dict) -> Tensor:
+        """The latent alignment of a batch's target words with the source (B, T, S), given the words."""
+        given = sample["net_input"]
+        encoder_out = self.encoder(given["src_tokens"], src_lengths=given["src_lengths"])
+        return self.decoder.posterior(encoder_out, given["prev_output_tokens"], sample["target"])

@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 from ..attention import Alpha, AlphaConfig
 from ..errors import ending_the_run
 from ..guards.hostile_checkpoints import require_finite
-from ..modules import EntmaxMultiheadAttention
+from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
 from .variants import set_variants
 
@@ -25,6 +25,7 @@ class SparseHeads:
     alpha_log = None
     reported = None  # the last update reported
     trains_alignment = False
+    alignment = None  # a LatentAlignment, whose α is set like those of context attention
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
         """The attention modules of each type, by layer."""
@@ -51,6 +52,8 @@ class SparseHeads:
         for attention_type, attentions in self.attentions().items():
             config = configs[attention_type]
             group = {"model": "model", "type": attention_type}.get(config.alpha_tying)
+            if attention_type == "decoder_context" and self.alignment is not None:
+                attentions = [*attentions, self.alignment]
             for attention in attentions:
                 alpha = shared.get(group) or Alpha(attention.num_heads, config)
                 if group is not None:
@@ -106,6 +109,8 @@ class SparseHeads:
             return
         self.reported = num_updates
         self.set_num_updates(num_updates)
+        if self.alignment is not None:
+            log_alignment(self.alignment)
         by_type = self.attentions()
         for attention in by_type["decoder_context"]:
             attention.discards_weights = not self.trains_alignment
@@ -133,3 +138,11 @@ def log_summary(attention_type: str, layers: list[list[float]]) -> None:
     for name, value in summary.items():
         # Weight 0: the latest value, not a mean over the log interval.
         metrics.log_scalar(f"alpha_{attention_type}_{name}", value, weight=0, priority=400, round=3)
+
+
+def log_alignment(alignment: LatentAlignment) -> None:
+    """Log α of a latent alignment, positions per target word, and the share of words that are certified."""
+    found = {"alpha": alignment.alpha(), "positions": alignment.support, "certified": alignment.certified}
+    for name, value in found.items():
+        if value is not None:  # before the first update
+            metrics.log_scalar(f"alignment_{name}", value.item(), weight=0, priority=410, round=3)

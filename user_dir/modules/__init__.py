@@ -1,5 +1,6 @@
 """fairseq's attention and Transformer layers with α-entmax."""
 
+from .latent_alignment import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .output_normalizer import OutputNormalizer, SparseOutput
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
@@ -8,6 +9,7 @@ __all__ = [
     "AdaptivelySparseDecoderLayer",
     "AdaptivelySparseEncoderLayer",
     "EntmaxMultiheadAttention",
+    "LatentAlignment",
     "OutputNormalizer",
     "SparseOutput",
     "causal_mask",
