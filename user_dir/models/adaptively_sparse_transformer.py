@@ -91,6 +91,7 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
     its checkpoints load; each attention additionally has an ``alpha``.
     """
 
+    __jit_unused_properties__ = ("alignment",)
     int8 = False  # see --int8
 
     @classmethod

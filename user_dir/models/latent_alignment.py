@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -63,6 +63,20 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         attn: List[Optional[Tensor]] = [attention]
         extra["attn"] = attn
         return x, extra
+
+    def get_normalized_probs(
+        self,
+        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        log_probs: bool,
+        sample: Optional[Dict[str, Tensor]] = None,
+    ):
+        """See fairseq; in training, without a second log_softmax.
+
+        In search it is needed, because a temperature or an ensemble may have changed the log-probabilities.
+        """
+        if self.training and log_probs and not self.alignment.soft:
+            return net_output[0]
+        return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     def _source(self, encoder_out: Dict[str, List[Tensor]]):
         """The encoder's output (S, B, C), and where it is padding (B, S) or None."""

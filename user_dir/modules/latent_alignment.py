@@ -1,6 +1,6 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
@@ -187,7 +187,43 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     """
     if logits.dtype != torch.float64:
         logits = logits.float()
-    weighted = logits.softmax(1) * weights.to(logits.dtype).unsqueeze(1)
-    total = torch.zeros(rows, logits.size(1), dtype=logits.dtype, device=logits.device)
-    total = total.index_add(0, row, weighted)
-    return total.clamp_min(1e-37 if logits.dtype == torch.float32 else 1e-300).log()
+    if torch.jit.is_scripting():  # TorchScript has no autograd functions
+        return torch.log(_mixture(_weighted(logits, weights), row, rows))
+    return LogMixture.apply(logits, weights, row, rows)
+
+
+def _weighted(logits: Tensor, weights: Tensor) -> Tensor:
+    """π_n softmax(logits_n), (N, V)."""
+    return torch.softmax(logits, 1).mul_(weights.to(logits.dtype).unsqueeze(1))
+
+
+def _mixture(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
+    """The sum of each row's pairs (R, V), at least the smallest normal number."""
+    total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
+    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if weighted.dtype == torch.float32 else 1e-300)
+
+
+class LogMixture(torch.autograd.Function):
+    """:func:`log_mixture` with a backward of few passes over (N, V), which is most of its cost.
+
+    With g the gradient of the result, q_n = π_n softmax(logits_n), m the mixture and c_n = q_n g/m:
+    the gradient of logits_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
+        """See :func:`log_mixture`."""
+        weighted = _weighted(logits, weights)
+        total = _mixture(weighted, row, rows)
+        ctx.save_for_backward(weighted, total, weights, row)
+        return total.log()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None, None]:
+        """Gradients of the logits and the weights."""
+        weighted, total, weights, row = ctx.saved_tensors
+        grad_logits = (grad / total).index_select(0, row).mul_(weighted)
+        grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
+        grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
+        return grad_logits, grad_weights.to(weights.dtype), None, None
