@@ -69,13 +69,15 @@ def run_system(plan: dict, name: str, system: dict, folder: Path, train: Train) 
     return [tried[best], *(run(plan, name, system, best, seed, folder, train) for seed in others)]
 
 
+class Missing(UserError):
+    """A run has no record yet."""
+
+
 def recorded(plan: dict, name: str, folder: Path) -> list[dict]:
-    """The records that :func:`run_system` would return; raises UserError if one is missing."""
+    """The records that :func:`run_system` would return; raises Missing if there is none of some run."""
 
     def missing(_settings: dict, _system: dict, rate: float, seed: int) -> dict:
-        raise UserError(
-            f"{folder} has no record of {name} with learning rate {rate:g} and seed {seed}; run it first"
-        )
+        raise Missing(f"{folder} has no record of {name} with learning rate {rate:g} and seed {seed}")
 
     return run_system(plan, name, plan["systems"][name], folder, missing)
 

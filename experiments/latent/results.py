@@ -7,13 +7,14 @@ python experiments/latent/results.py --figure docs/figures/latent-curves.svg
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from _runs import RECORDS, new_parser, read_plan, recorded
+from _runs import RECORDS, Missing, new_parser, read_plan, recorded
 
 from user_dir.command_line import file_path, path_of, run_command
 from user_dir.errors import UserError
@@ -55,8 +56,17 @@ def results(name: str, records: Path) -> str:
         Column("calls, mean of training", lambda runs: f"{statistics.mean(map(mean_calls, runs)):.2f}"),
         Column("learning rate", lambda runs: f"{runs[0]['learning_rate']:g}"),
     ]
-    rows = [((system,), recorded(plan, system, records / name)) for system in plan["systems"]]
+    rows = [((system,), runs) for system, runs in finished(plan, records / name).items()]
     return f"**{title}**\n\n{table(('system',), rows, columns)}"
+
+
+def finished(plan: dict, records: Path) -> dict[str, list[dict]]:
+    """The runs of each system, without systems of which a run has no record."""
+    found = {}
+    for system in plan["systems"]:
+        with contextlib.suppress(Missing):
+            found[system] = recorded(plan, system, records)
+    return found
 
 
 def mean_calls(record: dict) -> float:
@@ -84,6 +94,18 @@ def costs(records: Path) -> str:
     return f"**Cost of an update**\n\n{table(('symbols',), cells, [*columns, ratio])}"
 
 
+def alignment_costs(records: Path) -> str:
+    """The table of what an update costs with a latent alignment."""
+    rows = parse_json(read_text(records / "alignment_cost.json", "the record"))["rows"]
+    columns = [
+        Column("positions per word", lambda row: f"{row['positions']:.1f}" if "positions" in row else "-"),
+        Column("ms", lambda row: f"{row['milliseconds']:.0f}"),
+        Column("to plain", lambda row: f"{row['to_plain']:.2f}"),
+    ]
+    cells = [((row["model"],), row) for row in rows]
+    return f"**Cost of a latent alignment**\n\n{table(('model',), cells, columns)}"
+
+
 def draw(records: Path):
     """The curves of loss and calls of each experiment, means over seeds; returns the figure."""
     import matplotlib
@@ -94,8 +116,7 @@ def draw(records: Path):
     figure, axes = pyplot.subplots(2, len(EXPERIMENTS), figsize=(13, 7), layout="constrained")
     for column, (name, (title, *_)) in enumerate(EXPERIMENTS.items()):
         plan = read_plan(HERE / f"{name}.yaml")
-        for system in plan["systems"]:
-            runs = recorded(plan, system, records / name)
+        for system, runs in finished(plan, records / name).items():
             steps = [next(iter(point.values())) for point in runs[0]["curve"]]
             for row, key in enumerate(("loss", "calls")):
                 points = zip(*([point[key] for point in run["curve"]] for run in runs))
@@ -119,7 +140,15 @@ def main(argv=None) -> None:
         except ValueError as error:
             raise UserError(f"--figure {args.figure}: {error}") from None
         return
-    print("\n\n".join([*(results(name, args.records) for name in EXPERIMENTS), costs(args.records)]))
+    print(
+        "\n\n".join(
+            [
+                *(results(name, args.records) for name in EXPERIMENTS),
+                costs(args.records),
+                alignment_costs(args.records),
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

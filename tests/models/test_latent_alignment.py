@@ -1,6 +1,7 @@
 """The model with ``--latent-alignment``: decoding, TorchScript, training and its flags."""
 
 import io
+import re
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from helpers import MODEL_TOLERANCE, batch, build, dictionary, loss, parse
 
 from user_dir.errors import UserError
+from user_dir.guards.short_log import training_line
 
 FLAGS = "--latent-alignment --latent-alignment-top-k 3"
 
@@ -118,6 +120,8 @@ def test_the_log_line_has_the_certificate():
     assert 1 <= values["alignment_positions"] <= 3
     assert 0 <= values["alignment_certified"] <= 1
     assert 1 < values["alignment_alpha"] < 2
+    line = training_line({**values, "loss": 3}, 1, 2, 1)
+    assert re.search(r"loss 3  α \S+ \S+ \S+  [123]\.\d positions, \d+% certified", line), line
 
 
 def test_alpha_is_that_of_context_attention():
