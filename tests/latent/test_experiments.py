@@ -35,8 +35,10 @@ def modules():
         import game
         import results
         import semi_supervised
+        import toy_gold
 
-        yield {each.__name__: each for each in (_runs, bit_vectors, game, results, semi_supervised)}
+        loaded = (_runs, bit_vectors, game, results, semi_supervised, toy_gold)
+        yield {each.__name__: each for each in loaded}
     finally:
         sys.path.remove(str(FOLDER))
 
@@ -100,6 +102,19 @@ def test_mistakes_are_named(modules, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             main("", train, [str(word) for word in words])
+
+
+def test_gold_links_of_nouns_and_adjectives(modules, tmp_path, capsys):
+    text = tmp_path / "toy" / "text"
+    text.mkdir(parents=True)
+    (text / "test.de").write_text("Das kleine Pferd sieht den Apfelbaum.\nDer Hund sieht den Hund.\n")
+    (text / "test.en").write_text("The small horse sees the apple tree.\nThe dog sees the dog.\n")
+    modules["toy_gold"].main(["--data", str(tmp_path), "--output", str(tmp_path / "gold")])
+    first, second = (tmp_path / "gold").read_text().splitlines()
+    assert [link for link in first.split() if "-" in link] == ["1-1", "2-2", "5-5", "5-6"]
+    assert {link.split("?")[1] for link in first.split() if "?" in link} == {"0", "3", "4"}
+    assert set(second.split()) == {f"{i}?{j}" for i in range(5) for j in range(5)}  # two dogs
+    assert "4 of 12 target words" in capsys.readouterr().out
 
 
 def test_tables_of_the_records(modules, capsys):
