@@ -5,8 +5,8 @@
     python experiments/latent/toy_gold.py --subset test --output gold.pharaoh
     python scripts/align.py --path CHECKPOINT --corpus toy --subset test --gold gold.pharaoh
 
-A link is sure if its noun or adjective occurs once on either side. All links of other target words are possible:
-whatever an alignment says of them is counted as right.
+A link is sure if its noun or adjective occurs once on either side. All links of other target words are
+possible: whatever an alignment says of them is counted as right.
 """
 
 from __future__ import annotations
