@@ -138,7 +138,9 @@ BAD = {
     "--latent-alignment --adaptive-softmax-cutoff 5": "omit --adaptive-softmax-cutoff",
     "--latent-alignment --no-cross-attention": "omit --no-cross-attention",
     "--latent-alignment --attention-normalizer softmax": "give --decoder-context-fixed-alpha 1.5",
-    "--latent-alignment --fixed-alpha 1": "its alpha is 1, which is softmax",
+    "--latent-alignment --fixed-alpha 1": "with an alpha above 1",
+    "--latent-alignment --attention-normalizer rela": "with an alpha above 1",
+    "--latent-alignment --output-alpha 1.5": "omit --output-alpha",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 
 from ..errors import UserError
@@ -23,6 +24,7 @@ def add_latent_flags(parser) -> None:
     parser.add_argument(
         "--latent-alignment",
         action="store_true",
+        default=argparse.SUPPRESS,  # as fairseq does for every flag of a model
         help="the top context attention, of one head, is a distribution over source positions that is summed "
         "out exactly; its alpha is set like that of decoder context attention",
     )
@@ -35,6 +37,7 @@ def add_latent_flags(parser) -> None:
     parser.add_argument(
         "--latent-alignment-soft",
         action="store_true",
+        default=argparse.SUPPRESS,
         help="attend to the expected source position instead of summing: a baseline of equal size",
     )
 
@@ -56,11 +59,13 @@ def latent_alignment(args) -> LatentSettings | None:
         raise UserError(f"--latent-alignment-top-k must be a positive integer, not {top_k!r}")
     if getattr(args, "adaptive_softmax_cutoff", None) is not None:
         raise UserError("--latent-alignment needs the whole softmax; omit --adaptive-softmax-cutoff")
+    if getattr(args, "output_alpha", None) not in (None, 1):
+        raise UserError("--latent-alignment sums probabilities of a softmax; omit --output-alpha")
     if getattr(args, "no_cross_attention", False):
         raise UserError("--latent-alignment replaces the top context attention; omit --no-cross-attention")
     if alpha_configs(args)["decoder_context"].constant == 1 and not soft:
         raise UserError(
-            "--latent-alignment needs sparse context attention, but its alpha is 1, which is softmax; "
+            "--latent-alignment needs α-entmax in context attention with an alpha above 1; "
             "give --decoder-context-fixed-alpha 1.5, for instance"
         )
     return LatentSettings(top_k, bool(soft))
