@@ -86,6 +86,7 @@ BAD = {
     "infinite": (torch.tensor([[float("inf"), 1.0]]), "scores[0, 0] is inf"),
     "no choice": (torch.full((1, 2), float("-inf")), "scores[0] are all -inf"),
     "no dimension": (torch.zeros(3), r"(B, n) with n at least 1, not (3,)"),
+    "a number": (torch.zeros(()), "not ()"),
     "empty": (torch.zeros(3, 0), r"not (3, 0)"),
     "integers": (torch.zeros(3, 2, dtype=torch.long), "not torch.int64"),
 }

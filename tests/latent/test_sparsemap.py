@@ -93,7 +93,10 @@ def test_affinely_dependent_structures_are_replaced():
 def test_an_early_stop_is_not_certified():
     scores = torch.zeros(1, 12, dtype=torch.float64)
     scores[:, :6] = 0.1 * torch.arange(6)
-    assert not sparsemap(scores, bits_oracle, max_iterations=1).certified.any()
+    for iterations in (1, 2, 3):
+        early = sparsemap(scores, bits_oracle, max_iterations=iterations)
+        assert not early.certified.any()
+        assert (early.weights > 0).all() and abs(early.weights.sum() - 1) < 1e-12
     assert sparsemap(scores, bits_oracle).certified.all()
 
 

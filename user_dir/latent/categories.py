@@ -20,7 +20,8 @@ def entmax(scores: Tensor, alpha: float | Tensor) -> Support:
     Raises:
         ValueError: scores are NaN, +∞ or all −∞ for an example; α is below 1 or NaN.
     """
-    return topk_entmax(scores, max(scores.size(-1), 1), alpha)
+    check_scores(scores)
+    return topk_entmax(scores, scores.size(1), alpha)
 
 
 def sparsemax(scores: Tensor) -> Support:

@@ -89,6 +89,7 @@ class _ActiveSet:
             if gain <= self.tolerance or bool((self.structures == best).all(1).any()):
                 return True
             self._add(best)
+        self._optimise_weights()
         return False
 
     def curvature(self) -> Tensor:
