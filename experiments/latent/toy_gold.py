@@ -56,9 +56,8 @@ def gold_links(german: str, english: str, words: dict[tuple[str, ...], set[str]]
     longest = max(map(len, words))
     matches, position = [], 0
     while position < len(target):
-        length = next(
-            (n for n in range(longest, 0, -1) if tuple(target[position : position + n]) in words), 0
-        )
+        here = range(min(longest, len(target) - position), 0, -1)
+        length = next((n for n in here if tuple(target[position : position + n]) in words), 0)
         if length:
             forms = words[tuple(target[position : position + length])]
             matches.append(
