@@ -155,6 +155,7 @@ def test_what_is_not_supported_is_left_to_fairseq():
         ("--attention-normalizer rela", "not α-entmax"),
         ("--attention-normalizer fixed", "not α-entmax"),
         ("--length-scaling", "not α-entmax"),
+        ("--latent-alignment", "not the usual ones"),
         ("--scale-heads", "additional scales"),
     ),
 )
