@@ -39,6 +39,13 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="length penalty of the beams (default: 1, none)",
     )
     parser.add_argument(
+        "--min-words",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="only sentences whose source has at least so many words (default: 1)",
+    )
+    parser.add_argument(
         "--most-expansions",
         type=positive,
         default=5000,
@@ -73,6 +80,7 @@ def main(argv=None) -> None:
         load_corpus(args.corpus, args.data).require_prepared(),
         args.subset,
         sentences=args.sentences,
+        min_words=args.min_words,
         max_tokens=args.max_tokens,
         length_penalty=args.lenpen,
         cpu=args.cpu,

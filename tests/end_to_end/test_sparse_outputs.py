@@ -149,3 +149,9 @@ def test_the_study_of_search(corpus, peaked):
     assert exact["sentences"] == len(exact["modes"]) == 12 and exact["completed"] > 0
     assert all(mode["log_p"] is None or mode["log_p"] <= 0 for mode in exact["modes"])
     refused(script("search", *flags, "--beams", 100000, check=False), "--beam 100000")
+    few = ["--min-words", 6, "--no-exact", "--output", peaked / "long.json"]
+    script("search", *flags, *few)
+    lines = (corpus / "text" / "valid.de").read_text().split("\n")[:12]
+    long = json.loads((peaked / "long.json").read_text())
+    assert long["sentences"] == sum(len(line.split()) >= 6 for line in lines) > 0 and "exact" not in long
+    refused(script("search", *flags, "--min-words", 999, check=False), "--min-words 999")

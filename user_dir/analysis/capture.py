@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
+from ..entmax import entmax_loss
 from ..errors import UserError
 from ..models.from_settings import from_stock
 from ..translation import loading
@@ -203,8 +204,15 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:
-    """The summed −log p of a batch's target tokens, including ``</s>``, in nats, and their number."""
+    """The summed −log p of a batch's target tokens, including ``</s>``, in nats, and their number.
+
+    For a model with ``--output-alpha``, where p may be 0, the α-entmax loss instead.
+    """
     output = run(model, sample)
+    normalizer = getattr(model.decoder, "output_normalizer", None)
+    if normalizer is not None and not normalizer.is_softmax:
+        losses = entmax_loss(output[0], sample["target"], normalizer.alpha(), ignore_index=padding)
+        return losses.double().sum().item(), int(sample["target"].ne(padding).sum())
     log_p = model.get_normalized_probs(output, log_probs=True, sample=sample)  # (B, T, V)
     target = sample["target"]
     chosen = log_p.gather(-1, target[..., None])[..., 0]

@@ -14,6 +14,8 @@ from tqdm import tqdm
 from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
+from ..corpora.readers import read_lines
+from ..errors import UserError
 from .calibration import Calibration, calibration
 from .exact_search import Mode, most_probable
 from .loading import check_lengths, load_model, load_split, translation_direction
@@ -51,6 +53,7 @@ class SearchStudy:
         corpus: a prepared corpus.
         subset: name of the split, public or fairseq's.
         sentences: only the first N sentences; None for all.
+        min_words: only sentences whose source has at least so many words, separated by spaces.
         max_tokens: batch size in tokens of one side for beam 5; batches for wider beams are smaller.
         length_penalty: fairseq's ``--lenpen`` for the beams; the most probable translation has none.
         cpu: use the CPU even if there is a GPU.
@@ -66,6 +69,7 @@ class SearchStudy:
         subset: str,
         *,
         sentences: int | None = None,
+        min_words: int = 0,
         max_tokens: int = 4096,
         length_penalty: float = 1.0,
         cpu: bool = False,
@@ -83,12 +87,18 @@ class SearchStudy:
         self._symbols = len(read_dictionary(corpus.bin, direction[1]))
         self._scored = ScoredSplit(corpus, subset, direction)
         self.model, self.task = load_model(checkpoint, corpus, direction, cpu=cpu)
-        self._subset, self._sentences = corpus.subset(subset), sentences
+        self._subset = corpus.subset(subset)
         self._max_tokens, self._length_penalty = max_tokens, length_penalty
         self._dataset = load_split(self.task, self._subset)
-        lengths = check_lengths(self._dataset, self._subset, max_tokens, self.model, sentences)
-        self._numbers, self._longest = np.arange(len(lengths)), int(lengths.max())
-        self.facts["sentences"] = len(lengths)
+        words = [len(line.split()) for line in read_lines(corpus.text(self._subset, direction[0]))]
+        kept = [number for number, count in enumerate(words[:sentences]) if count >= min_words]
+        if not kept:
+            raise UserError(f"no sentence of {subset} has at least --min-words {min_words}")
+        self._numbers = np.array(kept)
+        self._left_out = sorted({*range(len(words))} - {*kept})
+        lengths = check_lengths(self._dataset, self._subset, max_tokens, self.model, left_out=self._left_out)
+        self._longest = int(lengths.max())
+        self.facts.update(sentences=len(kept), min_words=min_words)
 
     def check_beams(self, beams: Sequence[int]) -> None:
         """Raise UserError unless fairseq can search with all of these beams."""
@@ -104,14 +114,14 @@ class SearchStudy:
             beam=beam,
             length_penalty=self._length_penalty,
             max_tokens=max(self._longest, self._max_tokens * _KNOWN_BEAM // max(beam, _KNOWN_BEAM)),
-            sentences=self._sentences,
+            left_out=self._left_out,
             description=f"beam {beam}",
         )
         references = [each.reference for each in found.translations]
         words = sum(len(each.text.split()) for each in found.translations)
         return BeamResult(
             beam,
-            self._scored.bleu_of(found.texts),
+            self._scored.scores(self._scored.lines(found.texts), self._left_out)["bleu"],
             words / max(1, sum(len(reference.split()) for reference in references)),
             sum(not each.text.strip() for each in found.translations) / len(references),
             found.seconds,
