@@ -35,7 +35,7 @@ def test_rows_and_tables():
     assert len(text.split("\n")) == 4 + len(rows)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command(tmp_path):
     output = tmp_path / "loss.json"
     flags = ["--symbols", "60", "--rounds", "1", "--threads", "1", "--cpu", "--output", output]

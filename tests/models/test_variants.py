@@ -85,8 +85,15 @@ def test_folded_beams_equal_repeated_sentences(flags):
     torch.testing.assert_close(actual, expected, **MODEL_TOLERANCE)
 
 
-def test_scripted_gives_the_same(flags):
-    model, sample = build(flags).eval(), batch()
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("scaled rela", "fixed") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in VARIANTS
+    ],
+)
+def test_scripted_gives_the_same(name):
+    model, sample = build(VARIANTS[name]).eval(), batch()
     file = io.BytesIO()
     torch.jit.save(torch.jit.script(model), file)
     file.seek(0)
