@@ -63,7 +63,7 @@ class EntmaxLossCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs) -> None:
         """Aggregate what the workers logged."""
         total = {key: sum(log.get(key, 0) for log in logging_outputs) for key in _LOGGED}
-        if not total["batches"]:
+        if not total["targets"]:
             return
         size, tokens = total["sample_size"], total["targets"]
         metrics.log_scalar("loss", total["loss"] / size, size, round=4)
