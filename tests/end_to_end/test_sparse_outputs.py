@@ -70,7 +70,12 @@ def scores(output, letter="H"):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--beam", "5", "--nbest", "5"], ["--beam", "1"], ["--sampling", "--beam", "2", "--nbest", "2"]]
+    "flags",
+    [
+        ["--beam", "5", "--nbest", "5"],
+        pytest.param(["--beam", "1"], marks=pytest.mark.nightly),
+        ["--sampling", "--beam", "2", "--nbest", "2"],
+    ],
 )
 def test_generate_translates_every_sentence(corpus, peaked, flags, monkeypatch):
     output = generate(corpus, peaked / "first.pt", *flags)
@@ -120,6 +125,7 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
             assert (chosen[:-1] > 0).all() and ((p > 0).sum(-1) < p.size(1)).any()
 
 
+@pytest.mark.nightly
 def test_cross_entropy_is_refused_for_a_sparse_output(corpus, tmp_path):
     flags = ["--output-alpha", "1.5", "--max-update", "1"]
     refused(train(corpus, tmp_path, *flags, check=False), "--criterion entmax_loss")
