@@ -106,6 +106,26 @@ def alignment_costs(records: Path) -> str:
     return f"**Cost of a latent alignment**\n\n{table(('model',), cells, columns)}"
 
 
+def translations(records: Path) -> str:
+    """The table of the translation of the toy corpus: a row per system."""
+    runs: dict[str, list[dict]] = {}
+    for path in sorted((records / "toy_alignment").glob("*-seed*.json")):
+        runs.setdefault(path.stem.split("-seed")[0], []).append(parse_json(read_text(path, "the record")))
+    scales = {
+        "bleu": ("BLEU", 1, 1),
+        "chrf": ("chrF", 1, 1),
+        "bits": ("bits per token", 1, 3),
+        "aer": ("AER %", 100, 1),
+    }
+    columns = [Column("seeds", lambda found: str(len(found)))]
+    for key, (title, scale, digits) in scales.items():
+        columns.append(
+            Column(title, lambda found, k=key, s=scale, d=digits: spread([s * each[k] for each in found], d))
+        )
+    cells = [((system,), runs[system]) for system in runs]
+    return f"**Translation of the toy corpus**\n\n{table(('system',), cells, columns)}"
+
+
 def draw(records: Path):
     """The curves of loss and calls of each experiment, means over seeds; returns the figure."""
     import matplotlib
@@ -140,15 +160,9 @@ def main(argv=None) -> None:
         except ValueError as error:
             raise UserError(f"--figure {args.figure}: {error}") from None
         return
-    print(
-        "\n\n".join(
-            [
-                *(results(name, args.records) for name in EXPERIMENTS),
-                costs(args.records),
-                alignment_costs(args.records),
-            ]
-        )
-    )
+    tables = [results(name, args.records) for name in EXPERIMENTS]
+    tables += [costs(args.records), alignment_costs(args.records), translations(args.records)]
+    print("\n\n".join(tables))
 
 
 if __name__ == "__main__":
