@@ -3,8 +3,8 @@
 
     python experiments/latent/toy_alignment.py experiments/latent/toy_alignment.yaml --work DIR
 
-Trains each system with each seed, translates the test split, and scores BLEU, chrF, likelihood and alignments;
-the gold links are those of toy_gold.py. Runs with a record are skipped; models in --work are used again.
+Trains each system with each seed, translates the test split, and scores BLEU, chrF, likelihood and alignments
+by the gold links of toy_gold.py. Runs with a record are skipped; models in --work are used again.
 """
 
 from __future__ import annotations
