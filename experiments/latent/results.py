@@ -40,9 +40,9 @@ def parse_args(argv=None):
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Mean and standard deviation."""
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+    """Mean and, of several values, standard deviation."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def results(name: str, records: Path) -> str:
