@@ -22,7 +22,7 @@ if "adaptively_sparse_transformer" in MODEL_REGISTRY:
 else:
     install()
 
-    from . import architectures
+    from . import architectures, post_editor_architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 
-    __all__ = ["AdaptivelySparseTransformerModel", "architectures"]
+    __all__ = ["AdaptivelySparseTransformerModel", "architectures", "post_editor_architectures"]

@@ -1,0 +1,132 @@
+"""What every model with α-entmax attention does with its α's, whatever its encoder and decoder."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from fairseq.logging import metrics
+from torch import Tensor, distributed
+
+from ..attention import Alpha, AlphaConfig
+from ..errors import ending_the_run
+from ..guards.hostile_checkpoints import require_finite
+from ..modules import EntmaxMultiheadAttention
+from .alpha_log import AlphaLog
+
+logger = logging.getLogger(__name__)
+
+
+class LearnedAlphas:
+    """To be inherited beside a fairseq model: sets, schedules, reports and logs the α's of its attentions."""
+
+    alpha_log: AlphaLog | None = None
+    reported: int | None = None  # the last update reported
+    trains_alignment = False
+
+    def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
+        """The attention modules of each type, by layer."""
+        raise NotImplementedError
+
+    def configure_attention(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
+        """Set the α's and the backend of every attention, and open the α log that ``args`` names."""
+        self.set_alphas(configs)
+        for attentions in self.attentions().values():
+            for attention in attentions:
+                attention.backend = backend
+        if getattr(args, "alpha_log", None):
+            interval = getattr(args, "alpha_log_interval", None)
+            self.alpha_log = AlphaLog(args.alpha_log, 100 if interval is None else interval)
+
+    def set_alphas(self, configs: dict[str, AlphaConfig]) -> None:
+        """Set the α of every attention.
+
+        This happens after everything else is initialised, so that models that differ only in α start from
+        the same weights given the same seed.
+        """
+        shared: dict[str, Alpha] = {}
+        for attention_type, attentions in self.attentions().items():
+            config = configs[attention_type]
+            group = {"model": "model", "type": attention_type}.get(config.alpha_tying)
+            for attention in attentions:
+                alpha = shared.get(group) or Alpha(attention.num_heads, config)
+                if group is not None:
+                    shared[group] = alpha
+                attention.alpha = alpha
+
+    def alphas(self) -> dict[str, list[Tensor]]:
+        """The α's of each attention type and layer, detached tensors (H,)."""
+        return {
+            attention_type: [
+                attention.alpha().detach().flatten().expand(attention.num_heads) for attention in attentions
+            ]
+            for attention_type, attentions in self.attentions().items()
+        }
+
+    def alpha_values(self) -> dict[str, list[list[float]]]:
+        """:meth:`alphas` as numbers, without attention types that this model does not have."""
+        alphas = self.alphas()
+        device = next(self.parameters()).device
+        tensors = [alpha.to(device) for layers in alphas.values() for alpha in layers]
+        numbers = iter(torch.cat(tensors).tolist())  # a single synchronisation
+        values = {
+            attention_type: [[next(numbers) for _ in alpha] for alpha in layers]
+            for attention_type, layers in alphas.items()
+        }
+        return {attention_type: layers for attention_type, layers in values.items() if layers}
+
+    def load_state_dict(self, state_dict, strict=True, model_cfg=None, args=None):
+        """See fairseq; a checkpoint of another model ends the command with an error message."""
+        learns = any(name.endswith(".alpha.a") for name in self.state_dict())
+        if learns and not any(name.endswith(".alpha.a") for name in state_dict):
+            logger.warning(
+                "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
+                "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
+            )
+        with ending_the_run():
+            require_finite(state_dict, "the checkpoint")
+        try:
+            return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split(":", 1)[-1].split())
+            raise SystemExit(
+                "error: the checkpoint does not fit this model: it was trained with different settings; "
+                f"give them here too. {reason[:300]}"
+            ) from None
+
+    def after_update(self, num_updates: int) -> None:
+        """Advance schedules and record α; called before the first update and after each update.
+
+        See :mod:`..guards.update_reports`.
+        """
+        if num_updates == self.reported:
+            return
+        self.reported = num_updates
+        self.set_num_updates(num_updates)
+        by_type = self.attentions()
+        for attention in by_type["decoder_context"]:
+            attention.discards_weights = not self.trains_alignment
+        moving = [
+            name
+            for name, attentions in by_type.items()
+            if any(attention.alpha.constant is None for attention in attentions)
+        ]
+        first_worker = not distributed.is_initialized() or distributed.get_rank() == 0
+        recording = self.alpha_log is not None and first_worker
+        if not moving and not recording:
+            return
+        values = self.alpha_values()
+        for name in moving:
+            log_summary(name, values[name])
+        if recording:
+            with ending_the_run():
+                self.alpha_log.record(num_updates, values)
+
+
+def log_summary(attention_type: str, layers: list[list[float]]) -> None:
+    """Log mean, minimum and maximum α of an attention type to fairseq's log line and TensorBoard."""
+    values = [alpha for layer in layers for alpha in layer]
+    summary = {"mean": sum(values) / len(values), "min": min(values), "max": max(values)}
+    for name, value in summary.items():
+        # Weight 0: the latest value, not a mean over the log interval.
+        metrics.log_scalar(f"alpha_{attention_type}_{name}", value, weight=0, priority=400, round=3)
