@@ -44,8 +44,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
             return loading.load_model(converted, corpus, direction, cpu=cpu)
     if family not in OURS:
         raise UserError(
-            f"{checkpoint} is of a {name}, neither of an adaptively_sparse_transformer or _post_editor nor of "
-            "fairseq's stock transformer"
+            f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
         )
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
 

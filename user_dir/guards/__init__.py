@@ -23,7 +23,9 @@ def install() -> None:
         interrupts,
         last_batches,
         long_sentences,
+        moving_average,
         no_translation_models,
+        numpy_long,
         oversized_models,
         patience,
         prefetching,
@@ -48,6 +50,8 @@ def install() -> None:
     tensorboard.install()
     prefetching.install()
     update_reports.install()
+    moving_average.install()
+    numpy_long.install()
     last_batches.install()
     resumed_epochs.install()
     long_sentences.install()

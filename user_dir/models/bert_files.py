@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
 from ..corpora.binarised import reading_dictionary
+from ..corpora.corpus import ROOT
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError, one_line
 from ..io import parse_json, read_text, shown
@@ -140,7 +141,7 @@ def _read_checkpoint(path: Path) -> Bert:
     }
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
-        dictionary = Path(str(task_settings(state).get("data"))) / "dict.txt"
+        dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
     with reading_dictionary(dictionary):
         from fairseq.data import Dictionary
 

@@ -44,6 +44,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         decoder.embed_positions.share(encoder.input_positions)
         set_eps(model, args.layer_norm_eps)
         encoder.drops_separator = args.drop_sep
+        model.ema_warmup = args.ema_warmup  # read by guards/moving_average.py
         decoder.new_piece_penalty = float(args.new_piece_penalty)
         if bert is not None:
             bert.load_embeddings(encoder, task.source_dictionary)

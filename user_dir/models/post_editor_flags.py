@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import UserError
 
 INITS = {"decoder_init": ("random", "bert"), "context_init": ("random", "self")}
-SWITCHES = ("share_self_attention", "tie_context_attention", "share_feed_forward", "drop_sep")
+SWITCHES = ("share_self_attention", "tie_context_attention", "share_feed_forward", "drop_sep", "ema_warmup")
 # fairseq's flags that would change BERT's layers or embeddings.
 REFUSED = (
     "encoder_normalize_before",
@@ -76,6 +76,11 @@ def add_post_editor_flags(parser) -> None:
         "--drop-sep",
         action="store_true",
         help="remove [SEP] from the input once segments and positions are known",
+    )
+    add(
+        "--ema-warmup",
+        action="store_true",
+        help="let the decay of --store-ema grow from 0: at most (t + 1) / (t + 10) at update t",
     )
     add(
         "--new-piece-penalty",
