@@ -43,6 +43,7 @@ def _post_editor(args, sizes: dict[str, int]) -> None:
 
 def _masked_lm(args, sizes: dict[str, int]) -> None:
     _bert(args, sizes)
+    args.max_target_positions = args.max_source_positions  # there is no target
     check_bert_flags(args)
     if args.bert:
         raise UserError(f"--bert {args.bert}: train on from a checkpoint with --finetune-from-model instead")
