@@ -17,36 +17,11 @@ from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.models.from_settings import checkpoint_alphas
 
 pytestmark = pytest.mark.slow
-SIZES = [
-    "--encoder-embed-dim",
-    "16",
-    "--encoder-ffn-embed-dim",
-    "32",
-    "--encoder-layers",
-    "2",
-    "--encoder-attention-heads",
-    "4",
-    "--max-source-positions",
-    "60",
-]
-TRAINING = [
-    "--optimizer",
-    "adam",
-    "--lr",
-    "0.01",
-    "--max-update",
-    "3",
-    "--max-tokens",
-    "400",
-    "--no-progress-bar",
-    "--num-workers",
-    "0",
-    "--no-epoch-checkpoints",
-    "--seed",
-    "3",
-    "--log-interval",
-    "1",
-]
+SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
+SIZES += ["--encoder-attention-heads", "4", "--max-source-positions", "60"]
+TRAINING = ["--optimizer", "adam", "--lr", "0.01", "--max-update", "3", "--max-tokens", "400"]
+TRAINING += ["--no-progress-bar", "--num-workers", "0", "--no-epoch-checkpoints", "--seed", "3"]
+TRAINING += ["--log-interval", "1"]
 
 
 @pytest.fixture(scope="module")
