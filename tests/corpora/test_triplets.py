@@ -189,6 +189,30 @@ def test_other_vocabularies_are_refused(tmp_path, change, message):
         prepare(corpus, tmp_path / "raw", workers=1)
 
 
+def test_pieces_and_dictionary_of_another_corpus(tmp_path):
+    """Also in another order of frequency: a model trained on one can then be trained on with the other."""
+    first = described(tmp_path)
+    folder = tmp_path / "data" / "second"
+    folder.mkdir()
+    (folder / "corpus.yaml").write_text(
+        DESCRIPTION.replace("train.{side}", "exam.{side}") + "pieces_of: mine\n"
+    )
+    second = load_corpus("second", tmp_path / "data")
+    with pytest.raises(UserError, match="pieces_of: mine is not prepared; prepare it first"):
+        prepare(second, tmp_path / "raw", workers=1)
+    prepare(first, tmp_path / "raw", workers=1)
+    prepare(second, tmp_path / "raw", workers=1)
+    assert second.spm_model.read_bytes() == first.spm_model.read_bytes()
+    dictionaries = [corpus.bin / "dict.de.txt" for corpus in (first, second)]
+    assert dictionaries[0].read_bytes() == dictionaries[1].read_bytes()
+    assert summary(second).count(f"{len(lines(dictionaries[0])) + 4} symbols") == 1
+    with pytest.raises(UserError, match="--vocab-size 50: second has the pieces of mine"):
+        prepare(second, tmp_path / "raw", 50, workers=1)
+    prepare(first, tmp_path / "raw", 80, workers=1)
+    prepare(second, tmp_path / "raw", workers=1)
+    assert second.spm_model.read_bytes() == first.spm_model.read_bytes()
+
+
 def test_pretraining_text(tmp_path):
     corpus = described(tmp_path, "pretraining: [mono.de, {src: train.src, mt: train.pe, lines: 3-30}]")
     (tmp_path / "raw" / "mono.de").write_text("Ein Satz .\n\n" * 100)

@@ -14,7 +14,9 @@ from commands import PLUGIN, fairseq, refused, script
 from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.corpora import load_corpus
 from user_dir.models.from_settings import checkpoint_alphas
+from user_dir.translation.triplets import write_triplets
 
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
@@ -145,6 +147,27 @@ def test_heads_are_analysed(triplets, editor, tmp_path):
     script("head_stats", *where, "--output", tmp_path / "heads.json")
     heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
     assert len(heads) == 3 * 2 * 4
+    for head in heads:
+        parts = [head[f"on_{part}"] for part in ("source", "separator", "translation")]
+        assert parts == [None] * 3 if head["attention"] == "decoder_self" else 0 < sum(parts) <= 1.000001
+
+
+def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
+    """Whatever it translates: here the source lines of triplets."""
+    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent]
+    script("evaluate", *where, "--beam", "2", "--output", tmp_path / "evaluated")
+    corpus, output = load_corpus("mine", triplets.parent), tmp_path / "made"
+    write_triplets(editor, corpus, output, beam=2)
+    assert {path.name for path in output.iterdir()} == {
+        "stamp.json",
+        *(f"{split}.{side}" for split in ("valid", "exam") for side in ("src", "mt", "pe", "none")),
+    }
+    assert lines(output / "exam.mt") == [line or "-" for line in lines(tmp_path / "evaluated" / "exam.de")]
+    assert lines(output / "exam.src") == lines(triplets / "text" / "test.en")
+    assert lines(output / "exam.pe") == PE and lines(output / "valid.none") == ["-"] * 4
+    before = (output / "exam.mt").stat().st_mtime_ns
+    write_triplets(editor, corpus, output, beam=2)
+    assert (output / "exam.mt").stat().st_mtime_ns == before
 
 
 def test_other_models_have_no_penalty(trained, triplets, stock, data):

@@ -30,6 +30,13 @@ def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path
     return len(entries) + SPECIAL
 
 
+def copy_dictionary(source: Path, path: Path) -> int:
+    """Copy a ``dict.txt`` and return its size, including fairseq's special symbols."""
+    text = source.read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    return text.count("\n") + SPECIAL
+
+
 def preprocess(
     languages: tuple[str, str], subsets: list[str], folder: Path, dictionary: Path, target: Path, workers: int
 ) -> None:

@@ -58,6 +58,7 @@ class Description:
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
     origin: str = "parallel_text"  # a key of origins.ORIGINS
+    pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
     pretraining: list[Any] = field(default_factory=list)  # sources of the text for masked language modelling
     vocabulary_size: int = 32_000  # entries; the paper's 32k are BPE merges
@@ -106,6 +107,7 @@ KEYS = {
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
     "origin": (str, "text", False),
+    "pieces_of": (str, "the name of a corpus", False),
     "wordpiece": (str, "a file name", False),
     "pretraining": (list, "a list of sources", False),
     "vocabulary_size": (int, "an integer", False),
@@ -182,6 +184,11 @@ def read_description(path: Path) -> Description:
             )
         require_files(values["splits"][name], "splits", f"of {name},", name)
     require_files(values.get("pretraining", []), "pretraining", "of pretraining,")
+    if "pieces_of" in values:
+        require_name(values["pieces_of"], "pieces_of", "the corpus", None)
+        for other in ("wordpiece", "vocabulary_size"):
+            if other in values:
+                fail(other, f"{other}: the pieces are those of {values['pieces_of']}; omit it")
     if "wordpiece" in values:
         require_name(values["wordpiece"], "wordpiece", "the file", None, folders=True)
     for key in ("vocabulary_size", "learn_from"):

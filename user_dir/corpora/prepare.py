@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,8 +13,8 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..io import locked, within
 from . import cleaning, normalising, pretraining, stamps
-from .binarise import preprocess, preprocess_text, write_dictionary
-from .corpus import Corpus
+from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
+from .corpus import Corpus, load_corpus
 from .description import LARGEST
 from .origins import origin_of
 from .readers import read_lines
@@ -66,6 +67,8 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
     stamp = corpus.folder / "spm.json"
+    if corpus.description.pieces_of:
+        return _copy_model(corpus, stamp, vocabulary_size, force)
     if corpus.description.wordpiece:
         return _take_vocabulary(corpus, stamp, vocabulary_size, force)
     last = stamps.read_stamp(stamp)
@@ -97,6 +100,37 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
         texts += [path for subset, path in _pretraining_text(corpus).items() if subset == "train"]
         train_model(_lines(*texts), build.folder / "spm.model", **settings, symbols=reserved)
     return None
+
+
+def _copy_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
+    """Copy the sentencepiece model of the corpus whose pieces are used."""
+    other = _other(corpus)
+    theirs = other.folder / "spm.json"
+    if vocabulary_size is not None:
+        raise UserError(
+            f"--vocab-size {vocabulary_size}: {corpus.name} has the pieces of {other.name}; omit it"
+        )
+    if not other.spm_model.is_file() or not stamps.read_stamp(other.bin / "stamp.json"):
+        raise corpus.description.error(
+            "pieces_of", f"pieces_of: {other.name} is not prepared; prepare it first"
+        )
+    inputs = {
+        "pieces_of": stamps.fingerprint(theirs),
+        "text": text_fingerprint(corpus),
+        "vocabulary_size": stamps.read_stamp(theirs)["inputs"].get("vocabulary_size"),
+    }
+    if stamps.is_whole(stamp, inputs) and not force:
+        return _skip("sentencepiece model")
+    with stamps.building(stamp, inputs, corpus.folder) as build:
+        for path in (other.spm_model, other.spm_model.with_suffix(".vocab")):
+            shutil.copyfile(path, build.folder / path.name)
+    return None
+
+
+def _other(corpus: Corpus) -> Corpus | None:
+    """The corpus beside this one whose pieces and dictionary are used, if any."""
+    name = corpus.description.pieces_of
+    return None if name is None else load_corpus(name, corpus.folder.parent)
 
 
 def _take_vocabulary(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
@@ -162,13 +196,19 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
     """Binarise ``text/spm/*`` to ``bin/``, with a joined dictionary."""
     stamp = corpus.bin / "stamp.json"
     inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
+    other = _other(corpus)
+    if other is not None:
+        inputs["dictionary_of"] = stamps.fingerprint(other.bin / "stamp.json")
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("binarised data")
     logger.info("fairseq-preprocess: binarising %s", ", ".join(corpus.subsets))
     with stamps.building(stamp, inputs, corpus.folder) as build:
         training = [corpus.segmented / f"train.{language}" for language in corpus.languages]
         dictionary = build.folder / "dict.txt"
-        size = write_dictionary(vocabulary(corpus.pieces), _lines(*training), dictionary)
+        if other is None:
+            size = write_dictionary(vocabulary(corpus.pieces), _lines(*training), dictionary)
+        else:
+            size = copy_dictionary(other.bin / f"dict.{other.languages[0]}.txt", dictionary)
         subsets = list(corpus.subsets.values())
         preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
         dictionary.unlink()  # fairseq has copied it for each language
