@@ -16,7 +16,7 @@ from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.corpora import load_corpus
 from user_dir.models.from_settings import checkpoint_alphas
-from user_dir.translation.triplets import write_triplets
+from user_dir.translation import triplets as black_box
 
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
@@ -157,7 +157,7 @@ def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
     where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent]
     script("evaluate", *where, "--beam", "2", "--output", tmp_path / "evaluated")
     corpus, output = load_corpus("mine", triplets.parent), tmp_path / "made"
-    write_triplets(editor, corpus, output, beam=2)
+    black_box.write_triplets(editor, corpus, output, beam=2)
     assert {path.name for path in output.iterdir()} == {
         "stamp.json",
         *(f"{split}.{side}" for split in ("valid", "exam") for side in ("src", "mt", "pe", "none")),
@@ -166,7 +166,7 @@ def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
     assert lines(output / "exam.src") == lines(triplets / "text" / "test.en")
     assert lines(output / "exam.pe") == PE and lines(output / "valid.none") == ["-"] * 4
     before = (output / "exam.mt").stat().st_mtime_ns
-    write_triplets(editor, corpus, output, beam=2)
+    black_box.write_triplets(editor, corpus, output, beam=2)
     assert (output / "exam.mt").stat().st_mtime_ns == before
 
 

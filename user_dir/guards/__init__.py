@@ -29,6 +29,7 @@ def install() -> None:
         oversized_models,
         patience,
         prefetching,
+        pretrained_encoders,
         resumed_epochs,
         short_log,
         tensorboard,
@@ -52,6 +53,7 @@ def install() -> None:
     update_reports.install()
     moving_average.install()
     numpy_long.install()
+    pretrained_encoders.install()
     last_batches.install()
     resumed_epochs.install()
     long_sentences.install()
