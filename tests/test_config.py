@@ -56,6 +56,18 @@ def test_our_configs_pass(config, tmp_path):
     assert settings["optimization"]["max_update"] > 0  # from base.yaml
 
 
+OTHERS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - {*CONFIGS, *(ROOT / "configs").glob("*/base.yaml")})
+
+
+@pytest.mark.parametrize("config", OTHERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_our_other_configs_pass(config):
+    """Pretraining, a black-box MT, peers: they open with their command and save where their name says."""
+    assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
+    settings, name = check_settings(config, []), config.parent.name
+    assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
+    assert settings["lr_scheduler"].get("total_num_update") in (None, settings["optimization"]["max_update"])
+
+
 @pytest.mark.parametrize("name", ["toy/alpha_entmax", "kftt-ja-en/softmax"])
 def test_fairseq_trains_with_the_settings_that_were_checked(name, monkeypatch, tmp_path):
     """fairseq-hydra-train merges the config into its own defaults, which must not override base.yaml."""

@@ -1,7 +1,7 @@
 """Post-editing triplets: a source sentence, its machine translation, and the corrected translation.
 
 A triplet corpus is a translation corpus whose source line is ``src [SEP] mt`` and whose target line is the
-corrected translation, so that every fairseq command works on it (Correia and Martins 2019, section 2.2).
+corrected translation, so that every fairseq command works on it (Correia and Martins 2019).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It applies the decay once for each name of a parameter: with shared embeddings and a decay of d, theirs is d³.
 And while the decay is constant, the average contains mostly the initial parameters for 1/(1 − d) updates;
 with ``--ema-warmup`` (a flag of the post-editor) the decay is at most (t + 1)/(t + 10) at update t, as in
-TensorFlow and in the code of Correia and Martins 2019. fairseq 0.12.2 and later; unnecessary once fairseq
+TensorFlow and in the code of Correia and Martins 2019. fairseq 0.12.2 and later. Unnecessary once fairseq
 averages each parameter once and offers a warm-up.
 """
 

@@ -69,7 +69,7 @@ class BertDecoder(AdaptivelySparseDecoder):
     """Our decoder with BERT's embeddings, in segment B, and an output layer with a bias.
 
     ``new_piece_penalty`` is subtracted, outside training, from the logits of pieces that stand neither in the
-    source nor in the machine translation (Lopes et al. 2019, section 3.4). ``</s>`` is not penalised.
+    source nor in the machine translation (Lopes et al. 2019, aclanthology.org/W19-5413), except ``</s>``.
     """
 
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False):

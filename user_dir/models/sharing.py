@@ -1,7 +1,7 @@
 """Sharing of parameters between the attentions and feed-forward networks of encoder and decoder layers.
 
 Projections are shared, LayerNorms and α never: context attention, for one, needs another sparsity than
-self-attention (Correia and Martins 2019, section 3).
+self-attention (variants of Correia and Martins 2019).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ class SegmentedPositions(nn.Module):
     """The sum of position and segment embeddings, which is added to word embeddings.
 
     Segment A ends with the first separator. In segment B, positions start again at 0 (Correia and Martins
-    2019, section 2.2). Padding is not counted, so left and right padding make no difference. Without a
+    2019). Padding is not counted, so left and right padding make no difference. Without a
     separator, all tokens belong to one segment: in an encoder to A, in a decoder to B.
 
     Args:
