@@ -94,4 +94,7 @@ def open_split(args: argparse.Namespace):
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     sizes = {"sentences": args.sentences, "max_tokens": args.max_tokens}
-    return split.open_split(args.path, args.corpus, args.subset, data=args.data, cpu=args.cpu, **sizes)
+    language = getattr(args, "language", None)
+    return split.open_split(
+        args.path, args.corpus, args.subset, data=args.data, cpu=args.cpu, language=language, **sizes
+    )

@@ -3,6 +3,7 @@
 
     attention    our attention against PyTorch's scaled_dot_product_attention, by length, on the CPU
     kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
+    loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
     end-to-end   training and translation: ours against fairseq's own transformer
     profile      where the time of a training update of α-entmax goes
 
@@ -27,6 +28,7 @@ from user_dir.command_line import at_most, file_path, plain_name, run_command, s
 ROOT = Path(__file__).resolve().parents[1]
 
 
+BEAMS = (5, 1)  # of translation
 # Larger numbers are mistakes.
 ROUNDS, UPDATES, SENTENCES, TOKENS, LENGTH = 10_000, 100_000, 1_000_000, 10_000_000, 65_536
 
@@ -69,6 +71,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="N",
         help="queries and keys (default: 32 128 512 1024 2048 4096)",
     )
+    whole.add_argument("--figure", type=file_path, metavar="FILE", help="also draw it: .svg, .pdf or .png")
     whole.set_defaults(cpu=True)
     kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
     kernels.add_argument(
@@ -80,6 +83,16 @@ def parse_args(argv=None) -> argparse.Namespace:
         nargs="+",
         metavar="BxHxTxS",
         help="shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)",
+    )
+
+    losses = kinds.add_parser("loss", parents=[common], help="losses of an output layer")
+    losses.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
+    losses.add_argument(
+        "--symbols",
+        type=at_most(1_000_000),
+        nargs="+",
+        metavar="N",
+        help="sizes of the vocabulary (default: 8000 32000)",
     )
 
     models = argparse.ArgumentParser(add_help=False)
@@ -131,6 +144,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
     args = parser.parse_args(argv)
     args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
+    if getattr(args, "figure", None) and args.figure.suffix not in (".svg", ".pdf", ".png"):
+        parser.error(f"--figure {args.figure} must end in .svg, .pdf or .png")
     if args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json")
     return args
@@ -155,8 +170,8 @@ def main(argv=None) -> None:
     report = record(args.kind, device, args.seed)
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
-    kinds = {"attention": attention, "kernels": kernels, "end-to-end": end_to_end, "profile": profile}
-    kinds[args.kind](args, device, report)
+    parts = (attention, kernels, loss, end_to_end, profile)
+    {part.__name__.replace("_", "-"): part for part in parts}[args.kind](args, device, report)
     print(args.output)
 
 
@@ -186,6 +201,12 @@ def attention(args: argparse.Namespace, device, report: dict) -> None:
         report["rows"] += compare(length, sentences, rounds, args.seed, torch.float32)
     report["aims"] = aims(report["rows"])
     finish_part(args, report, sdpa_table(report["rows"]) + "\n\n" + verdict_table(report["aims"]))
+    if args.figure:
+        from user_dir.analysis.plots import save
+        from user_dir.benchmarks.figure import time_by_length
+
+        save(time_by_length(report["rows"]), args.figure)
+        print(args.figure)
 
 
 def kernels(args: argparse.Namespace, device, report: dict) -> None:
@@ -214,6 +235,20 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
             finish_part(args, report, kernel_tables(rows))
 
 
+def loss(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of losses of an output layer."""
+    from user_dir.benchmarks.loss import SYMBOLS, VARIANCES, loss_contenders, loss_tables, time_losses
+
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, timings=[])
+    print("forward and backward, without reduction; ×: time as a multiple of the other's\n")
+    for symbols in args.symbols or (SYMBOLS[:1] if args.quick else SYMBOLS):
+        for variance in VARIANCES:
+            rows = time_losses(loss_contenders(), symbols, variance, rounds, args.seed, device)
+            report["timings"] += rows
+            finish_part(args, report, loss_tables(rows))
+
+
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
     """Speed and memory of training, speed of translation."""
     from user_dir.benchmarks.end_to_end import WORK, build, time_training, time_translation
@@ -229,10 +264,11 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
         report["training"] += [{**where, "updates": updates, **row} for row in rows]
         title = f"training, {where['size']}, {where['precision']}, {updates} updates a round"
         finish_part(args, report, title + "\n\n" + speed_table(rows, "tokens_per_second"))
-        rows = time_translation(runners, where["subset"], sentences, rounds, args.seed)
-        report["translation"] += [{**where, "sentences": sentences, **row} for row in rows]
-        title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam 5"
-        finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
+        for beam in BEAMS:
+            rows = time_translation(runners, where["subset"], sentences, beam, rounds, args.seed)
+            report["translation"] += [{**where, "sentences": sentences, "beam": beam, **row} for row in rows]
+            title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam {beam}"
+            finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
 
 
 def profile(args: argparse.Namespace, device, report: dict) -> None:

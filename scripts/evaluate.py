@@ -53,6 +53,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         action="store_true",
         help="truncate sources that are longer than the model allows, and list them",
     )
+    parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
     parser.add_argument("--verbose", action="store_true", help="also show fairseq's messages")
     return parser.parse_args(argv)
 
@@ -85,6 +86,7 @@ def main(argv=None) -> None:
         skip_long=args.skip_long,
         truncate_source=args.truncate_source,
         cpu=args.cpu,
+        int8=args.int8,
     )
     for evaluation in evaluations:
         scores = evaluation.scores

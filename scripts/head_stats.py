@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import open_split, split_parser
 
-from user_dir.command_line import file_path, positive, run_command
+from user_dir.command_line import file_path, plain_name, positive, run_command
 
 BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
 
@@ -29,6 +29,12 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="FILE.json",
         help="statistics; the CSV is written beside it (default: CHECKPOINT.SUBSET.heads.json beside the "
         "checkpoint)",
+    )
+    parser.add_argument(
+        "--language",
+        type=plain_name,
+        metavar="NAME",
+        help="of a language model: the language of the corpus to analyse it on (default: the second)",
     )
     parser.add_argument(
         "--bpe",

@@ -71,10 +71,13 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
     )
     parser.add_argument("--report", type=file_path, metavar="FILE.html", help="also write the head report")
+    parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
     parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
     args = parser.parse_args(argv)
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
+    if args.report and args.int8:
+        parser.error("--report draws what the exact model attends to; leave out --int8")
     if args.report and args.report.suffix != ".html":
         parser.error(f"--report {args.report} must end in .html")
     return args
@@ -154,6 +157,7 @@ def main(argv=None) -> None:
         args.corpus,
         data=args.data,
         cpu=args.cpu,
+        int8=args.int8,
         load=load_model if args.report else None,
         beam=args.beam,
         length_penalty=args.lenpen,

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
@@ -23,6 +24,10 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import user_dir.models  # noqa: E402, F401  registers the model and its architectures
+from user_dir.attention import cpu as attention_kernel  # noqa: E402
+from user_dir.decoding import cpu as decoding_kernel  # noqa: E402
+from user_dir.entmax import cpu as entmax_kernel  # noqa: E402
+from user_dir.entmax import loss_cpu as loss_kernel  # noqa: E402
 
 # Tensors are small, so more threads would cost more than they gain.
 torch.set_num_threads(1)
@@ -36,6 +41,18 @@ hypothesis.settings.load_profile("without deadline")
 def once(tmp_path_factory):
     """``once(name, fill)``: a folder that ``fill(folder)`` fills once per run, for all workers."""
     return Once(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels(once):
+    """Native kernels that are not in the user's cache are compiled by one worker, and all at once."""
+
+    def load(_):
+        with ThreadPoolExecutor() as pool:
+            modules = (attention_kernel, decoding_kernel, entmax_kernel, loss_kernel)
+            list(pool.map(lambda module: module.kernel(), modules))
+
+    once("kernels", load)
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.transformer_lm import base_lm_architecture
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -225,6 +226,23 @@ def build(flags: str = "", arch: str = "adaptively_sparse_transformer", seed: in
     args = parse(f"{SMALL} {flags}", arch)
     torch.manual_seed(seed)
     return ARCH_MODEL_REGISTRY[arch].build_model(args, translation_task()).double()
+
+
+SMALL_LM = (
+    "--task language_modeling --tokens-per-sample 32 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 "
+    "--decoder-layers 2 --decoder-attention-heads 4 --dropout 0"
+)
+
+
+def build_language_model(flags: str = "", arch: str = "adaptively_sparse_transformer_lm", seed: int = 1):
+    """A small float64 language model in evaluation mode, initialised from the seed."""
+    args = parse(f"{SMALL_LM} {flags}", arch)
+    if arch == "transformer_lm":  # fairseq fills its dataclass in later
+        base_lm_architecture(args)
+    words = dictionary()
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words, args=args)
+    torch.manual_seed(seed)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task).double().eval()
 
 
 def batch(left_pad: bool = True) -> dict[str, Tensor]:

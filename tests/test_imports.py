@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import checked, forks
 
 import user_dir
 
@@ -15,26 +16,29 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("fairseq", "hydra", "omegaconf", "sacrebleu", "tqdm", "triton", "matplotlib", "yaml")
 
 
-def run(program: str, *words) -> str:
+def run(program: str) -> str:
     """The output of a program in a new interpreter at the repository's root."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    return checked(subprocess.run(command, cwd=ROOT, capture_output=True, text=True), True).stdout
+
+
+def with_libraries(folder: Path, program: str) -> None:
+    """Run a program in a process that has imported the libraries that fairseq needs, but not fairseq."""
+    path = folder / "program.py"
+    path.write_text(
+        f"import sys\nassert 'fairseq' not in sys.modules\nsys.path.insert(0, {str(ROOT)!r})\n{program}"
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    checked(forks().run(path, anew=True), True)
 
 
-def test_entmax_and_attention_import_torch_only():
+def test_the_mathematics_imports_torch_only():
     """fairseq and its dependencies are not loaded; logging and warnings are unchanged."""
     program = f"""
 import logging, sys, time, warnings
 import torch
 before = logging.root.level, list(logging.root.handlers), list(warnings.filters), set(sys.modules)
 begin = time.process_time()
-import user_dir.entmax, user_dir.attention
+import user_dir.entmax, user_dir.attention, user_dir.latent
 print(time.process_time() - begin)
 assert (logging.root.level, logging.root.handlers, warnings.filters) == before[:3]
 found = {{name.split(".")[0] for name in set(sys.modules) - before[3]}} & set({HEAVY})
@@ -58,8 +62,8 @@ assert type(checkpoint_utils.torch).__name__ == "_TorchThatChecks"
 
 
 @pytest.mark.parametrize("first", ["import user_dir.entmax", "import fairseq.models, user_dir.attention"])
-def test_the_plugin_loads_after_any_other_import(first):
-    run(f"{first}\n{COMMAND.format(folder='user_dir')}")
+def test_the_plugin_loads_after_any_other_import(first, tmp_path):
+    with_libraries(tmp_path, f"{first}\n{COMMAND.format(folder='user_dir')}")
 
 
 def test_both_names_of_the_package_in_one_process(tmp_path):
@@ -67,7 +71,7 @@ def test_both_names_of_the_package_in_one_process(tmp_path):
     (tmp_path / "adaptively_sparse").symlink_to(ROOT / "user_dir")
     program = f"""
 import sys
-sys.path.insert(0, sys.argv.pop())
+sys.path.insert(0, {str(tmp_path)!r})
 import adaptively_sparse.models
 {COMMAND.format(folder="user_dir")}
 import adaptively_sparse.modules, user_dir.models, user_dir.modules
@@ -84,7 +88,7 @@ while hasattr(guards, "__wrapped__"):
 assert sorted(set(names)) == sorted(names) and len(names) == 2, names
 assert guards.__module__ == "fairseq.checkpoint_utils"
 """
-    run(program, tmp_path)
+    with_libraries(tmp_path, program)
 
 
 def test_a_package_of_the_same_name_elsewhere_is_not_this_one(tmp_path):

@@ -18,6 +18,7 @@ from user_dir.analysis.capture import (
     negative_log_likelihood,
     possible_pairs,
 )
+from user_dir.entmax import entmax_loss
 from user_dir.errors import UserError
 
 HEADS = [("encoder_self", 1, 3), ("decoder_self", 0, 0), ("decoder_context", 1, 1)]
@@ -163,3 +164,12 @@ def test_sentences_that_are_too_long_are_named():
     assert list(batches(fake_model(8), FakeTask(SIZES), "valid", sentences=2))
     with pytest.raises(UserError, match="valid has no sentences"):
         list(batches(fake_model(), FakeTask([]), "valid"))
+
+
+def test_the_loss_of_a_sparse_output_is_finite():
+    model, sample = build("--output-alpha 1.5").eval(), batch()
+    target = sample.pop("target")
+    pad = dictionary().pad()
+    total, tokens = negative_log_likelihood(model, {"net_input": sample, "target": target}, pad)
+    expected = entmax_loss(output(model, sample), target, 1.5, ignore_index=pad).sum().item()
+    assert total == pytest.approx(expected) and tokens == 14

@@ -365,7 +365,7 @@ def test_a_long_map_and_every_head_fit_a_wide_window(browser, long):
         assert (names[0], names[-1]) == ("encoder L0 H0", "context L5 H7")
 
 
-@pytest.mark.parametrize("page_of", ["report", "long"])
+@pytest.mark.parametrize("page_of", ["report", pytest.param("long", marks=pytest.mark.nightly)])
 def test_everything_is_visible_on_a_phone(browser, page_of, request):
     found = request.getfixturevalue(page_of)
     with opened(browser, found if page_of == "long" else found[1], width=390) as page:
@@ -407,7 +407,7 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_accessibility_rules_hold(browser, report, scheme):
     """axe-core: names, roles, contrast, focus order etc., by WCAG and its best practices."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import HALF_TYPES, batch, build, combinations, loss
+from helpers import HALF_TYPES, batch, build, combinations, each_once, loss
 from no_gpu import compiled_apart
 
 pytest.importorskip("triton")
@@ -125,9 +125,13 @@ def test_short_rows(case):
 @pytest.mark.parametrize(
     "case",
     [
-        {"queries": 5, "keys": 35, "head_dim": 16, "pad": "left", "dropout": 0.25},
-        {"queries": 20, "keys": 20, "head_dim": 16, "pad": "right", "causal": True},
-        {"queries": 17, "keys": 18, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
+        {"queries": 5, "keys": 33, "head_dim": 16, "pad": "left", "dropout": 0.25},
+        {"queries": 17, "keys": 17, "head_dim": 16, "pad": "right", "causal": True, "dtype": torch.bfloat16},
+        pytest.param({"queries": 20, "keys": 20, "head_dim": 16, "causal": True}, marks=pytest.mark.nightly),
+        pytest.param(
+            {"queries": 17, "keys": 18, "head_dim": 16, "pad": "all", "dtype": torch.bfloat16},
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=str,
 )
@@ -278,9 +282,9 @@ def test_dropout_drops_the_expected_share():
 # ------------------------------------------------------------------------------------------ decoding
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, *HALF_TYPES))
-@pytest.mark.parametrize("keys", (1, 20, 40))
-def test_a_decoding_step(keys, dtype):
+@pytest.mark.parametrize("case", each_once(keys=(1, 20, 40), dtype=(torch.float32, *HALF_TYPES)))
+def test_a_decoding_step(case):
+    keys, dtype = case.values()
     _, views = projections(1, keys, 24, dtype)
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
     mask = padding("right", keys)
@@ -363,7 +367,7 @@ def model_of(backend):
     return model, {name: value.to(DEVICE) for name, value in batch().items()}
 
 
-UPDATES = 3
+UPDATES = 2
 
 
 def train(backend):
@@ -392,7 +396,7 @@ def test_training_with_each_backend_gives_the_same_losses(routed, monkeypatch):
     assert set(routed[3 * (UPDATES + 1) :]) == {"dense"}
     monkeypatch.undo()
     native = train("auto")
-    assert fused[-1] < 0.8 * fused[0]
+    assert fused[-1] < 0.9 * fused[0]
     torch.testing.assert_close(torch.tensor(fused), torch.tensor(dense), rtol=1e-4, atol=0)
     torch.testing.assert_close(torch.tensor(native), torch.tensor(dense), rtol=1e-4, atol=0)
 
@@ -456,8 +460,7 @@ def test_short_rows_compile_once_per_bucket(tmp_path):
         ["bfloat16", 2, 3, 20, 20, 64, {"padded": True}],
         ["bfloat16", 1, 2, 31, 17, 64, {"padded": True}],
     ]
-    calls += [["bfloat16", 2, 3, 1, keys, 64, {"step": True}] for keys in (20, 32)]
-    assert compiled_apart(__file__, 90, calls, tmp_path) == [SHORT, [], ["forward_step"], []]
+    assert compiled_apart(__file__, 90, calls, tmp_path) == [SHORT, []]
 
 
 @pytest.mark.nightly

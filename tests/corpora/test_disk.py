@@ -17,5 +17,5 @@ def test_a_full_disk(data, raw):
     assert [path.name for path in corpus.folder.rglob("*") if path.is_file()] == ["corpus.yaml"]
     with pytest.raises(UserError, match="not prepared"):
         corpus.require_prepared()
-    script(*command, anew=True)
+    script(*command)
     assert corpus.require_prepared()

@@ -183,6 +183,8 @@ def run(situation: str, script: str, *words: str) -> None:
 
 def run_all(every: list[list[str]]) -> list[list]:
     """Run commands one by one, each in a fork of its own."""
+    # A shell starts background jobs with Ctrl-C ignored, and children inherit this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     results = []
     for command in every:
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:

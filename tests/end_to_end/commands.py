@@ -16,6 +16,8 @@ from unittest import mock
 
 from forks import ROOT, Forks, environment
 
+from user_dir.config import training_command
+
 TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
 TINY += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
 TRAINING = ["--optimizer", "adam", "--lr", "0.002", "--criterion", "label_smoothed_cross_entropy"]
@@ -62,6 +64,13 @@ def here(command: str, *flags, stdin: str = "") -> str:
 def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
     """Run ``scripts/NAME.py``; ``anew`` as in :mod:`forks`."""
     return checked(forks().run(ROOT / "scripts" / f"{name}.py", *flags, **options), check)
+
+
+def train_with(config, *changes, **options) -> subprocess.CompletedProcess:
+    """Train with a config like ``scripts/train.py``, which would become another process and start anew."""
+    command, _ = training_command(Path(config), [str(change) for change in changes], ROOT)
+    name = command[command.index("-m") + 1]
+    return fairseq(name.removeprefix("fairseq_cli."), *command[command.index(name) + 1 :], **options)
 
 
 def checked(done: subprocess.CompletedProcess, check: bool) -> subprocess.CompletedProcess:

@@ -8,8 +8,8 @@ from commands import script, train
 
 @pytest.fixture(scope="session")
 def data(once) -> Path:
-    """A data folder with the prepared toy corpus."""
-    return once("data", lambda folder: script("prepare", "toy", "--data", folder))
+    """A data folder with the prepared toy corpus, for which fairseq-preprocess is a process of its own."""
+    return once("data", lambda folder: script("prepare", "toy", "--data", folder, anew=True))
 
 
 @pytest.fixture(scope="session")

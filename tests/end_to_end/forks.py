@@ -1,14 +1,17 @@
 """Python programs as forks of a process that has imported fairseq and the plugin, which saves most start-up
 time.
 
-Each runs to the interpreter's normal exit, so its output and exit status are those of a separate process. A
-program started with ``anew`` is forked from a process that has only imported libraries; it imports fairseq
-and the plugin itself, in its own order. Programs started by a program are ordinary processes.
+Output and exit status are those of a separate process. A program started with ``anew`` is forked from a
+process that has only imported libraries; it imports fairseq and the plugin itself, in its own order, and runs
+to the interpreter's normal exit. Programs started by a program are ordinary processes, except for fairseq's
+commands started by a program without ``anew``: they are forks, too.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -20,7 +23,9 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +35,7 @@ NO_NETWORK = Path(__file__).with_name("no_network")
 # The imports that make importing fairseq slow.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
 LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
+LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
 # The rest, including imports of our scripts.
 LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
 
@@ -103,8 +109,8 @@ class Forks:
         self.parent.communicate()
 
 
-def next_program(loaded: bool = False) -> list[str]:
-    """Fork for each incoming program; returns, in the fork, its arguments.
+def next_program(loaded: bool = False) -> tuple[list[str], bool]:
+    """Fork for each incoming program; returns, in the fork, its arguments, and whether fairseq is imported.
 
     The process that has only imported libraries passes programs that need no new start on to a fork of its
     own, which imports the rest and does the same.
@@ -140,7 +146,7 @@ def next_program(loaded: bool = False) -> list[str]:
             sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  the old one has read ahead
             if file_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
-            return words
+            return words, loaded
         print(pid, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
     sys.exit()
@@ -154,6 +160,9 @@ def load() -> None:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+    # Each time, hydra reads the source of every caller to find that fairseq calls it.
+    found, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
+    setattr(found, name, functools.cache(getattr(found, name)))
     # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
     logging.disable(logging.CRITICAL)
@@ -164,17 +173,68 @@ def load() -> None:
     sys.path.remove(str(ROOT))
     logging.root.handlers.clear()  # only the first basicConfig of a program has an effect
     logging.root.setLevel(logging.WARNING)
+    subprocess.run = forking(subprocess.run)
     gc.freeze()  # otherwise garbage collection in each fork would copy all memory
+
+
+def forking(run: Callable) -> Callable:
+    """``subprocess.run`` that runs ``python -m fairseq_cli.…`` in a fork of this process."""
+
+    def run_or_fork(command, **options):
+        if command[1:2] != ["-m"] or not command[2].startswith("fairseq_cli."):
+            return run(command, **options)
+        assert set(options) == {"cwd", "stdout", "stderr"}, options
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        code = 1
+        try:
+            os.chdir(options["cwd"])
+            for stream in (1, 2):
+                os.dup2(options["stdout"].fileno(), stream)
+            sys.argv = command[2:]
+            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            leave(code)
+
+    return run_or_fork
+
+
+def leave(code: int | str | None) -> None:
+    """End like the interpreter, but without freeing all memory: that takes longer than most programs."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except OSError:
+        code = 120
+    os._exit((code or 0) & 0xFF)
 
 
 if __name__ == "__main__":
     for library in LIBRARIES:
         importlib.import_module(library)
     gc.freeze()
-    words = next_program()
-    if words[0] == "-m":
-        sys.argv, sys.path[0] = words[1:], os.getcwd()
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv, sys.path[0] = words, os.path.dirname(words[0])
-        runpy.run_path(words[0], run_name="__main__")
+    words, loaded = next_program()
+    code = None
+    try:
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], os.getcwd()
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    leave(code) if loaded else sys.exit(code)

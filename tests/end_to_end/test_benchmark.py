@@ -6,7 +6,7 @@ import torch
 from commands import refused, script
 
 from user_dir.benchmarks.end_to_end import build, mean_length, time_training, translation_batches
-from user_dir.benchmarks.systems import ALPHA_ENTMAX, STOCK, SYSTEMS, Workshop
+from user_dir.benchmarks.systems import ALPHA_ENTMAX, OWN_PARAMETERS, STOCK, SYSTEMS, Workshop
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 
@@ -82,7 +82,7 @@ def test_all_systems_start_from_the_same_parameters(runners):
     assert sum(value.numel() for value in stock.values()) > 1_000_000
     for state in ours:
         extra = {name for name in state if name not in stock}
-        assert all(name.endswith(".alpha.a") for name in extra)
+        assert all(name.endswith(OWN_PARAMETERS) for name in extra)
         assert all(torch.equal(state[name], value) for name, value in stock.items())
     learned, bisected = ours[-2:]
     assert sum(name.endswith(".alpha.a") for name in learned) == 12
@@ -113,7 +113,9 @@ def test_translations_are_as_long_as_references(runners):
     references = batches[0]["target"].ne(task.target_dictionary.pad()).sum(1) - 1
     assert mean_length(batches[0], task.target_dictionary.pad()) == round(float(references.float().mean()))
     for runner in runners:
-        runner.translate(batches)  # checks all lengths
+        runner.translate(batches, beam=2)  # checks all lengths
+        if runner.system == ALPHA_ENTMAX:
+            runner.translate(batches, beam=2, int8=True)
 
 
 @pytest.mark.slow
@@ -135,9 +137,13 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
     }
     assert set(report) == {*HEAD, *fields}
     for table, unit in (("training", "tokens_per_second"), ("translation", "sentences_per_second")):
-        assert [row["system"] for row in report[table]] == [system.name for system in SYSTEMS]
         assert report[table][0]["to_stock"] == 1
         assert all(set(row[unit]) == {"median", "q1", "q3"} for row in report[table])
+    systems = [system.name for system in SYSTEMS]
+    assert [row["system"] for row in report["training"]] == systems
+    others = ["ours, α-entmax, int8", "CTranslate2, softmax, float32", "CTranslate2, softmax, int8"]
+    assert [row["system"] for row in report["translation"]] == 2 * [*systems, *others]
+    assert {row["beam"] for row in report["translation"]} == {1, 5}
 
     done = script("benchmark", "profile", *common, "--output", output)
     assert "| aten::mm" in done.stdout

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import shutil
-import subprocess
-import sys
-import time
+import signal
 
 import pytest
 import sacrebleu
-from commands import ROOT, refused, script
+from commands import ROOT, forks, refused, script
 
 from user_dir.experiments.folders import open_job, state
 from user_dir.experiments.plan import read_plan
@@ -46,28 +43,16 @@ def the_job(path):
     return open_job(read_plan(path, ROOT)[0], ROOT, path.parent / "runs", path.parent / "records")
 
 
-def until(condition, process) -> None:
-    """Wait for a condition while the process runs."""
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-
-
 def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, monkeypatch, capsys):
     path, overrides = experiment
     job = the_job(path)
     assert state(job) == "to do"
-    command = [sys.executable, ROOT / "scripts" / "experiment.py", path, "--folder", path.parent / "runs"]
-    command += ["--records", path.parent / "records"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    until((job.folder / "checkpoint_last.pt").is_file, process)
+    program, places = forks(), ["--folder", path.parent / "runs", "--records", path.parent / "records"]
+    program.start(ROOT / "scripts" / "experiment.py", path, *places)
+    program.wait_until((job.folder / "checkpoint_last.pt").is_file)
     assert state(job) == "running"
     assert run_all([job], print) == ({}, ["alpha-seed1"]), "two processes at one run"
-    process.terminate()
-    process.communicate(timeout=300)
-    assert process.returncode == 143
+    assert program.kill(signal.SIGTERM).returncode == 143
     assert state(job) == "interrupted", "what it ran goes on"
 
     last = job.folder / "checkpoint_last.pt"

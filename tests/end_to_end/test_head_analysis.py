@@ -150,7 +150,7 @@ def restored(corpus, tmp_path_factory):
     }
     (mine / "corpus.yaml").write_text(json.dumps(settings))  # JSON is YAML
     script("prepare", "mine", "--raw", raw, "--data", mine.parent)
-    train(mine, mine, "--max-update", "40", "--disable-validation", "--max-target-positions", "80")
+    train(mine, mine, *SIX_HEADS, "--max-update", "40", "--max-target-positions", "80")
     (mine / "checkpoint_last.pt").rename(mine / "last.pt")
     return mine
 

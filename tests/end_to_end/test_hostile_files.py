@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from commands import ROOT, TINY, TRAINING
+from helpers import each_once
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.models import AdaptivelySparseTransformerModel
@@ -40,9 +41,12 @@ class Disguised(OrderedDict):
         return OrderedDict, (), vars(self), None, iter(self.items())
 
 
+HOSTILE = ("pickle.pt", "setting.pt", "attributes.pt")
+
+
 @pytest.fixture
 def hostile(trained, tmp_path):
-    """Checkpoints that would create a file when unpickled or (two) when fairseq builds their model."""
+    """A folder of checkpoints that would create a file when unpickled or when fairseq builds their model."""
     marker = tmp_path / "marker"
     state = load_checkpoint(trained / "checkpoint_last.pt")
     torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
@@ -53,7 +57,7 @@ def hostile(trained, tmp_path):
     code = f"[open({str(marker)!r}, 'w') and (8, 3)][:0] or [(8, 3)]"
     vars(state["cfg"]["model"]).update(_name="fconv", encoder_layers=code)
     torch.save(state, tmp_path / "attributes.pt")
-    return [tmp_path / name for name in ("pickle.pt", "setting.pt", "attributes.pt")]
+    return tmp_path
 
 
 def fairseq(name: str):
@@ -145,15 +149,17 @@ def split(checkpoint: Path, corpus: Path) -> list:
     return ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent]
 
 
-@pytest.mark.parametrize("reader", [name for name in READERS if name != "train"])
+@pytest.mark.parametrize(
+    "case", each_once(reader=[name for name in READERS if name != "train"], name=HOSTILE)
+)
 def test_a_checkpoint_that_would_run_code_is_refused_and_runs_nothing(
-    reader, hostile, corpus, trained, tmp_path
+    case, hostile, corpus, trained, tmp_path
 ):
-    good(hostile[0]).write_bytes((trained / "checkpoint_last.pt").read_bytes())
-    for i, checkpoint in enumerate(hostile):
-        said = ended(*READERS[reader](checkpoint, corpus, tmp_path / f"new{i}"))
-        assert "is refused: " in said and (checkpoint.name in said or "checkpoint_last.pt" in said)
-        assert not (tmp_path / "marker").exists()
+    checkpoint = hostile / case["name"]
+    good(checkpoint).write_bytes((trained / "checkpoint_last.pt").read_bytes())
+    said = ended(*READERS[case["reader"]](checkpoint, corpus, tmp_path / "new"))
+    assert "is refused: " in said and (checkpoint.name in said or "checkpoint_last.pt" in said)
+    assert not (tmp_path / "marker").exists()
 
 
 # Defects of checkpoints → the messages of fairseq-generate (None: fairseq's own) and of our commands.

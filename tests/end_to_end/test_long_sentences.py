@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from commands import PLUGIN, fairseq, refused, script, train
+from commands import PLUGIN, fairseq, refused, script, train, train_with
 from same_training import same_config
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def test_training_checks_validation_data_first(small, tmp_path):
     assert not list((tmp_path / "a").iterdir())
     positions = {"max_source_positions": LIMIT, "max_target_positions": LIMIT}
     config = same_config(small, tmp_path / "b", tmp_path / "b.yaml", model=positions)
-    refused(script("train", config, check=False), *words)
+    refused(train_with(config, check=False), *words)
     assert not list((tmp_path / "b").glob("*.pt"))
 
 

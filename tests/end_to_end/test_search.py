@@ -169,7 +169,12 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("search", OTHER)
+def chosen(searches, *quick: str) -> list:
+    """All searches, those not named by night."""
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.nightly) for name in searches]
+
+
+@pytest.mark.parametrize("search", chosen(OTHER, "sampling", "diverse", "dropout"))
 def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     flags = OTHER[search]
     theirs, mine = generate(stock, *flags), generate(at_one, *flags)
@@ -180,7 +185,7 @@ def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     assert_same(numbers(mine), numbers(theirs))
 
 
-@pytest.mark.parametrize("search", PLAIN)
+@pytest.mark.parametrize("search", chosen(PLAIN, "greedy", "n-best", "prefix", "top p", "reference"))
 def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole, ours, search):
     output = generate(ours, *PLAIN[search])
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])

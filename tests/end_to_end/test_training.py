@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 import yaml
-from commands import ROOT, fairseq, read_alpha_log, refused, script, train
+from commands import ROOT, fairseq, read_alpha_log, refused, script, train, train_with
 from fairseq import checkpoint_utils
 from helpers import whole_config
 
@@ -187,7 +187,7 @@ def test_alpha_is_a_separate_group_of_the_composite_optimizer(corpus, tmp_path):
     config["dataset"].update(disable_validation=True, num_workers=0, max_tokens=500)
     path = tmp_path / "composite.yaml"
     path.write_text(yaml.safe_dump(config))
-    script("train", path, "optimization.max_update=3")
+    train_with(path, "optimization.max_update=3")
     lines = read_alpha_log(log)
     assert [line["update"] for line in lines] == [0, 1, 2, 3]
     assert lines[0]["encoder_self"] == lines[3]["encoder_self"]

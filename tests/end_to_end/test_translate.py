@@ -90,6 +90,22 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(command, model, source)
     assert script("translate", *command, *other, "--nbest", "2", source[0]).stdout != alone
 
 
+def test_eight_bit_integers(command, model, source, stock, tmp_path):
+    """They change the scores, and are refused where they are not possible."""
+    exact, rounded = (
+        script("translate", *command, *flags, "--nbest", "1", *source[:3]).stdout
+        for flags in ((), ("--int8",))
+    )
+    assert len(rounded.splitlines()) == 3 and rounded != exact
+    several = script("translate", *command, "--path", model, "--int8", source[0], check=False)
+    refused(several, "--int8", "several models")
+    refused(
+        script("translate", "--path", stock, "--int8", source[0], check=False), "--int8", "TransformerModel"
+    )
+    page = tmp_path / "heads.html"
+    refused(script("translate", *command, "--int8", "--report", page, source[0], check=False), "--int8")
+
+
 def test_a_pipe_is_answered_line_by_line(command, source, evaluated):
     words = [sys.executable, ROOT / "scripts" / "translate.py", *command]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
+from commands import train_with
 from forks import ROOT
 from notebooks import execute
 
@@ -14,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
 WORK = 'ROOT / "checkpoints" / "tutorial"'
+UPDATES = "max_update=200"
 
 
 def texts(outputs: list[dict]) -> str:
@@ -25,12 +28,15 @@ def without_what_training_decides(text: str) -> str:
     return re.sub(r"-?\d+(\.\d+)?", "#", re.sub(r"→ .*", "→ …", text))
 
 
-def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, monkeypatch):
+@pytest.mark.parametrize("updates", ["max_update=10", pytest.param(UPDATES, marks=pytest.mark.nightly)])
+def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, monkeypatch, updates):
     monkeypatch.chdir(NOTEBOOK.parent)
+    # of scripts/train.py; that it ends in a checkpoint is seen by the next cells
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: train_with(*command[2:]))
     shutil.copytree(corpus, tmp_path / "data" / "toy")  # which then need not be prepared again
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    found = execute(notebook, {WORK: f"Path({str(tmp_path)!r})"})
+    found = execute(notebook, {WORK: f"Path({str(tmp_path)!r})", UPDATES: updates})
     for cell, outputs in zip(cells, found):
         stored, now = texts(cell["outputs"]), texts(outputs)
         if "trained" in cell["metadata"].get("tags", []):

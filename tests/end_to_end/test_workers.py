@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT, fairseq, read_alpha_log
+from commands import ROOT, checked, fairseq, forks, read_alpha_log
 from same_training import same_config, same_flags
 
 from user_dir.checkpoints import load_checkpoint
@@ -26,6 +26,7 @@ SAME = {
     "model": {"dropout": 0.0, "alpha_freeze_updates": 1},
     "dataset": {"disable_validation": True, "max_tokens": 2000},
 }
+RECORDER = ROOT / "tests" / "end_to_end" / "recorded.py"
 PATIENCE = 300  # seconds, then torchrun is told to end, and takes its workers along
 
 
@@ -58,8 +59,20 @@ def average_loss(state: dict) -> float:
     return float(meters["loss"]["sum"] / meters["loss"]["count"])
 
 
-def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path):
-    """Begun by fairseq-train and ended, from epoch 2 on, by scripts/train.py, both under torchrun."""
+def start(by: str, output: Path, *command) -> None:
+    """Train to the end with two workers, started by torchrun or, in less time, as forks like its workers."""
+    if by == "forks":
+        words = command[1:] if command[0] == "-m" else ["scripts/train.py", *command[1:]]
+        done = checked(forks().run(RECORDER, output.with_suffix(".record"), 2, *words), True)
+        output.write_text(done.stdout + done.stderr)
+        return
+    with torchrun(output, *command) as process:
+        assert process.wait(PATIENCE) == 0, output.read_text()[-5000:]
+
+
+@pytest.mark.parametrize("by", ["forks", pytest.param("torchrun", marks=pytest.mark.nightly)])
+def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path, by):
+    """Begun by fairseq-train, and ended, from epoch 2 on, by scripts/train.py."""
     corpus, one, two = small, tmp_path / "one", tmp_path / "two"
     fairseq("train", *same_flags(corpus, one, *FLAGS, "--update-freq", "2", "--max-update", "12"))
 
@@ -67,8 +80,7 @@ def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path):
     config = same_config(corpus, two, tmp_path / "same.yaml", **SAME)
     script = [ROOT / "scripts" / "train.py", config, "optimization.max_update=12"]
     for command in (fairseq_train(corpus, two, "--max-update", "8"), script):
-        with torchrun(output, *command) as process:
-            assert process.wait(PATIENCE) == 0, output.read_text()[-5000:]
+        start(by, output, *command)
     assert re.search(r"Loaded checkpoint .*\(epoch 2 @ 8 updates\)", output.read_text())
 
     single, several = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (one, two))

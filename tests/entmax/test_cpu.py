@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import checked, forks
 from helpers import covering, each_once
 
-from user_dir.entmax import attention_weights, build, entmax, has_native, op
+from user_dir.entmax import attention_weights, build, cpu, entmax, has_native, op
 from user_dir.entmax.masks import hide
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +137,29 @@ def use(cache, **environment):
     )
 
 
+@pytest.fixture
+def use_in_fork(tmp_path, monkeypatch):
+    """The same, more quickly, in a fork of a process that has imported torch; gives stdout and stderr."""
+
+    def use_in_fork(cache, program=TRY, **environment):
+        for name, value in {"TORCH_EXTENSIONS_DIR": str(cache), "ENTMAX_BACKEND": "", **environment}.items():
+            monkeypatch.setenv(name, value)
+        path = tmp_path / "try.py"
+        path.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}")
+        done = checked(forks().run(path, anew=True), True)
+        return done.stdout.strip(), done.stderr
+
+    return use_in_fork
+
+
+def compiler(folder, script):
+    """A replacement for the compiler."""
+    path = folder / "c++"
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
+    return str(path)
+
+
 def result(process):
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
@@ -231,38 +255,43 @@ def test_a_new_cache_is_private(cache, monkeypatch):
     assert new.stat().st_mode & 0o777 == 0o755
 
 
-def test_without_a_compiler_the_reference_is_used_with_one_warning(tmp_path):
-    out, err = result(use(tmp_path, CXX="no-such-compiler"))
+def test_without_a_compiler_the_reference_is_used_with_one_warning(tmp_path, use_in_fork):
+    cache = tmp_path / "cache"
+    out, err = use_in_fork(cache, CXX="no-such-compiler")
     assert out == "reference"
     assert (
         err.count("cannot build the native kernel") == 1
         and "no-such-compiler not found" in err
         and "ENTMAX_BACKEND" in err
     )
-    assert kept(tmp_path) == []
+    assert kept(cache) == []
 
 
-def test_the_error_of_a_failing_compiler_is_quoted(tmp_path):
-    compiler = tmp_path / "c++"
-    compiler.write_text("""#!/bin/sh
-case "$1" in -dump*|--version|-v) exec c++ "$@" ;; esac
-echo "cpu.cpp:1: error: out of cheese" >&2
-exit 1
-""")
-    compiler.chmod(0o755)
-    out, err = result(use(tmp_path, CXX=str(compiler)))
-    assert out == "reference" and err.count("error: out of cheese") == 1 and kept(tmp_path) == []
+def test_the_error_of_a_failing_compiler_is_quoted(tmp_path, use_in_fork):
+    failing = compiler(tmp_path, 'echo "cpu.cpp:1: error: out of cheese" >&2\nexit 1\n')
+    out, err = use_in_fork(tmp_path / "cache", CXX=failing)
+    assert out == "reference" and err.count("error: out of cheese") == 1 and kept(tmp_path / "cache") == []
 
 
-def test_a_cache_that_is_not_writable(tmp_path):
+@pytest.mark.parametrize("copied", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_cache_that_is_not_writable(copied, tmp_path, use_in_fork):
+    """Instead of being compiled, which takes long, the library is copied from the cache of these tests."""
     (tmp_path / "file").write_text("")
-    assert result(use(tmp_path / "file"))[0] == "native"
+    instead = {}
+    if copied:
+        assert cpu.kernel() is not None
+        flags = build.FLAGS + build.INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
+        library = build._cache() / build._name(Path(cpu.__file__).with_suffix(".cpp"), flags)
+        script = f'while [ "$1" != -o ]; do shift; done\ntouch {tmp_path}/ran\nexec cp {library} "$2"\n'
+        instead["CXX"] = compiler(tmp_path, script)
+    assert use_in_fork(tmp_path / "file", **instead)[0] == "native"
+    assert (tmp_path / "ran").exists() == copied
 
 
-def test_reference_does_not_build(tmp_path):
-    process = use(tmp_path, ENTMAX_BACKEND="reference", CXX="no-such-compiler")
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+def test_reference_does_not_build(tmp_path, use_in_fork):
+    program = TRY[: TRY.index("print(")]  # which asks for the kernel
+    use_in_fork(tmp_path / "cache", program, ENTMAX_BACKEND="reference", CXX="no-such-compiler")
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize(

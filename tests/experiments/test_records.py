@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
@@ -35,7 +36,8 @@ def test_a_record_matches_the_present_run_of_its_experiment(folder):
     assert of_it, "no experiment asks for it"
     asked = json.loads((folder / "asked.json").read_text())
     for run in of_it:
-        now = settings(run.config, (*run.overrides, f"common.seed={run.seed}"))
+        now = copy.deepcopy(settings(run.config, run.overrides))  # which are the same for all seeds
+        now["common"]["seed"] = run.seed
         assert significant_settings(asked["config"]) == significant_settings(now)
         assert asked["average"] == run.average
     evaluated = json.loads((folder / "result.json").read_text())["evaluation"]

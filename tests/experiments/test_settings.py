@@ -19,9 +19,11 @@ BASE = "{defaults: [_self_, base], common: {seed: 2}}"
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_our_experiments_are_composed_as_hydra_does(path):
+def test_our_experiments_are_valid_and_composed_as_hydra_does(path):
     for config, overrides in {(run.config, run.overrides) for run in read_plan(path, ROOT)}:
-        assert plain_settings(config, overrides) == check_settings(config, [*map(hydra_override, overrides)])
+        settings = check_settings(config, [*map(hydra_override, overrides)])
+        assert plain_settings(config, overrides) == settings
+        assert Path(settings["task"]["data"]).name == "bin"
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ def root(folder):
     return folder
 
 
-@budgets(25, 60)
+@budgets(12, 60)
 def test_configs(root, examples):
     @search(examples)
     @hypothesis.given(yaml_files(CONFIG), st.lists(st.text("model.=+~ax[]{}$'1,", max_size=8), max_size=1))
@@ -316,12 +316,16 @@ def test_a_whole_config_is_taken(root):
     assert sentence(lambda: check_config(path, [hydra_override("model.dropout=0.2")], root)) is None
 
 
-@search(60)
-@hypothesis.given(yaml_files(PARTS[0]), yaml_files(PARTS[1]))
-def test_configs_that_share(folder, content, shared):
-    path = written(folder / "a.yaml", content)
-    written(folder / "base.yaml", shared)
-    sentence(lambda: check_config(path, [], folder))
+@budgets(15, 60)
+def test_configs_that_share(folder, examples):
+    @search(examples)
+    @hypothesis.given(yaml_files(PARTS[0]), yaml_files(PARTS[1]))
+    def check(content, shared):
+        path = written(folder / "a.yaml", content)
+        written(folder / "base.yaml", shared)
+        sentence(lambda: check_config(path, [], folder))
+
+    check()
 
 
 def use_description(path: Path) -> None:

@@ -20,7 +20,9 @@ from search import search, sentence
 from user_dir.attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
 from user_dir.attention.normalizers import NORMALIZERS
 
-ARCHITECTURES = [name for name in ARCH_MODEL_REGISTRY if name.startswith("adaptively_sparse")]
+ARCHITECTURES = [
+    name for name in ARCH_MODEL_REGISTRY if name.startswith("adaptively_sparse") and "_lm" not in name
+]
 SIZES = {
     **{f"{side}_embed_dim": 16 for side in ("encoder", "decoder")},
     **{f"{side}_ffn_embed_dim": 8 for side in ("encoder", "decoder")},
@@ -56,6 +58,7 @@ FLAGS = {
     **{name: SMALL for name in SIZES if name != "dropout"},
     "attention_backend": st.sampled_from(BACKENDS),
     "alpha_log_interval": WHOLE,
+    "output_alpha": st.sampled_from((1, 1.5, 2, 0.5, math.nan)),
     "adaptive_softmax_cutoff": st.sampled_from(
         ("4,8", "[4]", "4", "8,4", "0", "-1", "99", "a", "4,", "print()", [4, 8])
     ),

@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 import yaml
 from hypothesis import strategies as st
-from search import search, sentence
+from search import budgets, search, sentence
 
 from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as preparing
@@ -130,7 +130,7 @@ def hostile(draw, place: Path):
     )
 
 
-@search(300)
+@search(150)
 @hypothesis.given(st.data())
 def test_which_names_are_plain(place, data):
     folder = place / "data"
@@ -252,22 +252,26 @@ def _no_fairseq(monkeypatch):
 
 
 @pytest.mark.parametrize("where", PLACES)
-@search(40)
-@hypothesis.given(st.data())
-def test_no_name_in_a_description_leads_elsewhere(place, where, data):
-    put, _ = PLACES[where]
-    values = copy.deepcopy(CORPUS)
-    put(values, data.draw(hostile(place)))
-    folder = write_corpus(place, values)
-    before = contents(folder)
-    with untouched(place / OUTSIDE):
-        message = sentence(use_corpus, place)
-    assert message is not None and "corpus.yaml, line " in message
-    assert contents(folder) == before, "it began before it had looked at all names"
+@budgets(15, 40)
+def test_no_name_in_a_description_leads_elsewhere(place, where, examples):
+    @search(examples)
+    @hypothesis.given(st.data())
+    def check(data):
+        put, _ = PLACES[where]
+        values = copy.deepcopy(CORPUS)
+        put(values, data.draw(hostile(place)))
+        folder = write_corpus(place, values)
+        before = contents(folder)
+        with untouched(place / OUTSIDE):
+            message = sentence(use_corpus, place)
+        assert message is not None and "corpus.yaml, line " in message
+        assert contents(folder) == before, "it began before it had looked at all names"
+
+    check()
 
 
 @pytest.mark.parametrize("where", PLACES)
-@search(8)
+@search(5)
 @hypothesis.given(st.data())
 def test_plain_names_are_taken(place, where, data):
     put, folders = PLACES[where]

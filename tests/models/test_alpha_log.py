@@ -8,7 +8,7 @@ import torch
 from helpers import build
 
 from user_dir.errors import UserError
-from user_dir.models import learned_alphas
+from user_dir.models import sparse_heads
 from user_dir.models.alpha_log import AlphaLog
 
 ALPHAS = {
@@ -196,9 +196,9 @@ def test_only_the_first_worker_writes(tmp_path, monkeypatch):
     path = tmp_path / "alpha.jsonl"
     model = build(f"--alpha-log {path} --alpha-log-interval 1")
     model.train()
-    monkeypatch.setattr(learned_alphas.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(sparse_heads.distributed, "is_initialized", lambda: True)
     for rank in (1, 2, 0):
-        monkeypatch.setattr(learned_alphas.distributed, "get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr(sparse_heads.distributed, "get_rank", lambda rank=rank: rank)
         model.after_update(rank)
         assert path.exists() == (rank == 0)
 

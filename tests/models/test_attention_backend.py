@@ -15,7 +15,13 @@ from user_dir.models.flags import attention_backend
 from user_dir.modules import multihead_attention
 
 ARCH = "adaptively_sparse_transformer"
-native = pytest.mark.skipif(cpu.kernel() is None, reason="no compiler")
+native = pytest.mark.usefixtures("_native_kernel")
+
+
+@pytest.fixture
+def _native_kernel():
+    if cpu.kernel() is None:
+        pytest.skip("no compiler")
 
 
 @pytest.fixture

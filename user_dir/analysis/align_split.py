@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import torch
 
 from ..errors import UserError
 from ..io import written_beside
-from .alignment import ErrorRate, Gold, candidate_name, candidates, links, pharaoh, word_weights
+from .alignment import (
+    ErrorRate,
+    Gold,
+    candidate_name,
+    candidates,
+    latent_candidate,
+    links,
+    pharaoh,
+    word_weights,
+)
 from .capture import captured_attention
 from .words import Pieces
 
@@ -31,6 +41,8 @@ def align_split(
 ) -> dict:
     """Write ``NAME.pharaoh`` to ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
 
+    A latent alignment is one more candidate, ``alignment``: its posterior given the target words.
+
     Args:
         model: from :func:`~.capture.load_model`.
         samples: batches in fairseq's form, in corpus order.
@@ -48,7 +60,7 @@ def align_split(
     Raises:
         UserError: the model has no context attention, or the gold links do not fit.
     """
-    if not model.attentions()["decoder_context"]:
+    if not model.attentions()["decoder_context"] and model.alignment is None:
         raise UserError("the model has no context attention to align with")
     files, rates, rows, words = {}, {}, {}, 0
     sentences = 0
@@ -65,7 +77,13 @@ def align_split(
             ]
             order = sample["id"].argsort().tolist()
             facts = [_gold_of(gold, sentences + i, lengths, row) for i, row in enumerate(order)]
-            for candidate, weights in candidates(context):
+            latent = []
+            if model.alignment is not None and query == "output":
+                weights = model.posterior_alignment(sample).double().unsqueeze(1)
+                latent.append(
+                    (latent_candidate(), word_weights(weights, target_word, source_word).squeeze(1))
+                )
+            for candidate, weights in itertools.chain(candidates(context), latent):
                 name = candidate_name(candidate)
                 if name not in files:
                     beside = stack.enter_context(written_beside(folder / f"{name}.pharaoh"))

@@ -183,11 +183,19 @@ def candidates(context: list[Tensor]) -> Iterator[tuple[dict, Tensor]]:
         for head in range(weights.size(1)):
             yield {"layer": layer, "head": head}, weights[:, head]
         yield {"layer": layer, "head": None}, weights.mean(1)
-    yield {"layer": None, "head": None}, torch.stack([weights.mean(1) for weights in context]).mean(0)
+    if context:
+        yield {"layer": None, "head": None}, torch.stack([weights.mean(1) for weights in context]).mean(0)
+
+
+def latent_candidate() -> dict:
+    """The candidate that is the posterior of a latent alignment; it has no layer and no head."""
+    return {"layer": None, "head": None, "latent": True}
 
 
 def candidate_name(candidate: dict) -> str:
-    """Such as ``layer1-head0``, ``layer1`` (the mean of its heads) or ``all`` (the mean of the layers)."""
+    """Such as ``layer1-head0``, ``layer1`` (the mean of its heads), ``all`` (of layers) or ``alignment``."""
+    if candidate.get("latent"):
+        return "alignment"
     if candidate["layer"] is None:
         return "all"
     name = f"layer{candidate['layer']}"

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from fairseq import utils
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
+from ..entmax import entmax_loss
 from ..errors import UserError
 from ..models.from_settings import OURS, from_stock
 from ..translation import loading
@@ -24,19 +25,22 @@ Head = tuple[str, int, int]
 """A head: attention type, layer and head, the latter two counted from 0."""
 
 
-def load_model(checkpoint: str | Path, corpus: Corpus, *, cpu: bool = False):
+def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None = None, cpu: bool = False):
     """Load the model of a checkpoint, in evaluation mode, and its task over ``corpus``.
 
     The model is on a GPU if there is one, unless ``cpu``. A stock ``transformer`` is converted to our model
-    with α = 1, which is softmax.
+    with α = 1, which is softmax. A language model is analysed on one side of the corpus: ``language``, or its
+    second language.
 
     Raises:
         UserError: the checkpoint is missing, or is of another model or corpus.
     """
     state = load_checkpoint(checkpoint)
-    direction = loading.translation_direction(state, Path(checkpoint), corpus)
     name = model_name(state)
     family = ARCH_MODEL_NAME_REGISTRY.get(name)
+    if family == "adaptively_sparse_transformer_lm":
+        return loading.load_language_model(Path(checkpoint), corpus, language, cpu=cpu)
+    direction = loading.translation_direction(state, Path(checkpoint), corpus)
     if family == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
@@ -94,6 +98,13 @@ def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
             members, longest = [], int(lengths[i])
         members.append(int(i))
     yield members
+
+
+def run(model, sample: dict):
+    """The output of a model for a batch, with teacher forcing; a language model reads the target alone."""
+    if isinstance(model, FairseqLanguageModel):
+        return model(sample["net_input"]["prev_output_tokens"])
+    return model(**sample["net_input"])
 
 
 @contextmanager
@@ -192,8 +203,15 @@ def output_norms(model) -> dict[str, list[Tensor]]:
 
 
 def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, int]:
-    """The summed −log p of a batch's target tokens, including ``</s>``, in nats, and their number."""
-    output = model(**sample["net_input"])
+    """The summed −log p of a batch's target tokens, including ``</s>``, in nats, and their number.
+
+    For a model with ``--output-alpha``, where p may be 0, the α-entmax loss instead.
+    """
+    output = run(model, sample)
+    normalizer = getattr(model.decoder, "output_normalizer", None)
+    if normalizer is not None and not normalizer.is_softmax:
+        losses = entmax_loss(output[0], sample["target"], normalizer.alpha(), ignore_index=padding)
+        return losses.double().sum().item(), int(sample["target"].ne(padding).sum())
     log_p = model.get_normalized_probs(output, log_probs=True, sample=sample)  # (B, T, V)
     target = sample["target"]
     chosen = log_p.gather(-1, target[..., None])[..., 0]

@@ -104,6 +104,7 @@ def open_split(
     data: Path | None = None,
     sentences: int | None = None,
     max_tokens: int = 4096,
+    language: str | None = None,
     cpu: bool = False,
 ) -> Split:
     """Load a model and a split.
@@ -115,6 +116,7 @@ def open_split(
         data: folder of the corpora; None for the repository's.
         sentences: only the first N sentences of the split; None for all.
         max_tokens: maximum batch size in tokens of one side.
+        language: that of a language model; None for the corpus's second.
         cpu: use the CPU even if there is a GPU.
 
     Raises:
@@ -123,7 +125,7 @@ def open_split(
     if isinstance(corpus, str):
         corpus = load_corpus(corpus, data)
     corpus.require_prepared().subset(name)
-    model, task = load_model(checkpoint, corpus, cpu=cpu)
+    model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
     return Split(checkpoint, corpus, corpus.split(name), model, task, sentences, max_tokens)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import measures
-from .capture import captured_attention, output_norms, possible_pairs
+from .capture import captured_attention, output_norms, possible_pairs, run
 from .words import Pieces, Side
 
 BINS = 20
@@ -246,7 +246,7 @@ def head_statistics(
     statistics = Statistics(model, source, target, padding)
     with captured_attention(model) as captured:
         for sample in samples:
-            model(**sample["net_input"])
+            run(model, sample)
             statistics.add(sample, captured)
             if each is not None:
                 each(sample, captured)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from fairseq.trainer import Trainer
 
 from ..errors import one_line
 from ..translation.search import BeamSearch
-from .measure import interleaved, peak_memory, synchronize
+from .ctranslate2_peer import COMPUTE_TYPES, Peer
+from .measure import interleaved, peak_memory, seconds
 from .speed import speed_rows
-from .systems import STOCK, SYSTEMS, Variant, Workshop
+from .systems import ALPHA_ENTMAX, SOFTMAX, STOCK, SYSTEMS, Variant, Workshop
 
 GENERATION_TOKENS = 4096  # per batch, as in scripts/evaluate.py
 # By device and size: updates per round, and sentences to translate per round.
@@ -38,6 +38,7 @@ class Runner:
     system: Variant
     trainer: Trainer
     failure: str | None = None
+    searches: dict[tuple[int, bool], BeamSearch] = field(default_factory=dict)
 
     def updates(self, batches: list[dict]) -> None:
         """One update per batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
@@ -45,10 +46,13 @@ class Runner:
             for batch in batches:
                 self.trainer.train_step([batch])
 
-    def translate(self, batches: list[dict]) -> None:
+    def translate(self, batches: list[dict], beam: int, int8: bool = False) -> None:
         """Translate by beam search, with each batch's mean reference length as output length."""
         self.trainer.model.eval()
-        search = BeamSearch([self.trainer.model], self.trainer.task, self.trainer.cfg.generation.beam)
+        self.trainer.model.int8 = int8
+        if (beam, int8) not in self.searches:
+            self.searches[beam, int8] = BeamSearch([self.trainer.model], self.trainer.task, beam)
+        search = self.searches[beam, int8]
         search.generator.max_len_a = 0
         with self.system.inside():
             for batch in batches:
@@ -57,19 +61,15 @@ class Runner:
                 if any(len(best[0]["tokens"]) != length + 1 for best in search(batch)):
                     raise AssertionError("a translation does not have the prescribed length")
 
-    def seconds(self, work: Callable[[list[dict]], None], batches: list[dict]) -> float:
-        """The time that ``work`` takes; NaN after gradients have overflowed once."""
+    def seconds(self, batches: list[dict]) -> float:
+        """The time that updates take; NaN after gradients have overflowed once."""
         if self.failure is not None:
             return math.nan
-        synchronize(self.trainer.device)
-        begin = time.perf_counter()
         try:
-            work(batches)
+            return seconds(lambda: self.updates(batches), self.trainer.device)
         except FloatingPointError as error:
             self.failure = one_line(error)
             return math.nan
-        synchronize(self.trainer.device)
-        return time.perf_counter() - begin
 
     def peak_of_update(self, batch: dict) -> int:
         """Bytes allocated during an update, in addition to parameters and optimizer state."""
@@ -92,12 +92,10 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
     """
     batches = training_batches(runners[0].trainer, updates * (rounds + 1))
     for runner in runners:
-        runner.seconds(runner.updates, batches[:updates])
+        runner.seconds(batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
     jobs = {
-        runner.system.name: functools.partial(
-            lambda runner, i: runner.seconds(runner.updates, blocks[i]), runner
-        )
+        runner.system.name: functools.partial(lambda runner, i: runner.seconds(blocks[i]), runner)
         for runner in runners
     }
     times = interleaved(jobs, rounds, seed, "training")
@@ -111,26 +109,51 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
 
 
 def time_translation(
-    runners: list[Runner], subset: str, sentences: int, rounds: int, seed: int
+    runners: list[Runner], subset: str, sentences: int, beam: int, rounds: int, seed: int
 ) -> list[dict]:
-    """Translation speed per system: ``sentences_per_second`` with beam size 5, and ``to_stock``.
+    """Translation speed per system: ``sentences_per_second``, and ``to_stock``.
 
     Every translation has the mean reference length of its batch, so that all systems do the same work
-    regardless of their parameters.
+    regardless of their parameters. On a CPU, α-entmax also translates with 8-bit integers, and CTranslate2
+    with the parameters of our softmax model, if it is installed.
     """
+    device = runners[0].trainer.device
     batches = translation_batches(runners[0].trainer.task, subset, sentences)
-    for runner in runners:
-        runner.failure = None  # translation needs no gradients
-        runner.seconds(runner.translate, batches[:1])
-    jobs = {
-        runner.system.name: functools.partial(
-            lambda runner, i: runner.seconds(runner.translate, batches), runner
-        )
-        for runner in runners
+    work: dict[str, Callable[[list[dict]], None]] = {
+        runner.system.name: functools.partial(runner.translate, beam=beam) for runner in runners
     }
-    times = interleaved(jobs, rounds, seed, "translation")
+    if device.type == "cpu":
+        learned = next(runner for runner in runners if runner.system == ALPHA_ENTMAX)
+        work[f"{ALPHA_ENTMAX.name}, int8"] = functools.partial(learned.translate, beam=beam, int8=True)
+        work.update(peers(next(runner for runner in runners if runner.system == SOFTMAX), beam))
+    for translate in work.values():
+        translate(batches[:1])
+    jobs = {
+        name: functools.partial(lambda translate, i: seconds(lambda: translate(batches), device), translate)
+        for name, translate in work.items()
+    }
+    times = interleaved(jobs, rounds, seed, f"translation, beam {beam}")
     count = sum(len(batch["id"]) for batch in batches)
-    return speed_rows(times, [count] * rounds, "sentences_per_second", STOCK.name, failures(runners))
+    return speed_rows(times, [count] * rounds, "sentences_per_second", STOCK.name)
+
+
+def peers(softmax: Runner, beam: int) -> dict[str, Callable[[list[dict]], None]]:
+    """CTranslate2 with the parameters of our softmax model, by name; empty if it is not installed."""
+    model, task = softmax.trainer.model, softmax.trainer.task
+
+    def translate(peer: Peer, batches: list[dict]) -> None:
+        for batch in batches:
+            length = mean_length(batch, task.target_dictionary.pad())
+            if any(len(words) != length for words in peer(batch, length)):
+                raise AssertionError("a translation does not have the prescribed length")
+
+    try:
+        return {
+            f"CTranslate2, softmax, {name}": functools.partial(translate, Peer(model, task, beam, name))
+            for name in COMPUTE_TYPES
+        }
+    except ImportError:
+        return {}
 
 
 def training_batches(trainer: Trainer, count: int) -> list[dict]:

@@ -29,7 +29,7 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         device = "device"
     with torch.profiler.profile(activities=activities) as profiler:
-        total = runner.seconds(runner.updates, batches[updates:])
+        total = runner.seconds(batches[updates:])
     averages = {average.key: average for average in profiler.key_averages()}
 
     def whole(name: str) -> float:

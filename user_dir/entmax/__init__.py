@@ -1,5 +1,6 @@
-"""α-entmax: one public function with interchangeable implementations; depends on torch only."""
+"""α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
+from .loss import entmax_loss, entmax_loss_and_support
 from .op import attention_weights, entmax, has_native
 
-__all__ = ["attention_weights", "entmax", "has_native"]
+__all__ = ["attention_weights", "entmax", "entmax_loss", "entmax_loss_and_support", "has_native"]

@@ -7,7 +7,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "lanes.h"
+#include "rows.h"
 
 namespace {
 
@@ -32,29 +32,6 @@ struct Masks {
 };
 
 // ------------------------------------------------------------------------------------------------ forward
-
-// The greatest of a row, or NaN if there is one in it.
-template <typename T>
-inline T greatest(const T* row, int64_t n) {
-  constexpr int lanes = Simd<T>::lanes;
-  T top = row[0], broken = 0;
-  int64_t j = 0;
-  if (n >= lanes) {
-    Vec<T> tops = load(row), zeros = {};
-    for (; j + lanes <= n; j += lanes) {
-      const Vec<T> z = load(row + j);
-      tops = maximum(z, tops);
-      zeros += z != z ? 1 + Vec<T>{} : Vec<T>{};
-    }
-    for (int i = 0; i < lanes; ++i) top = tops[i] > top ? tops[i] : top;
-    broken = sum<T>(zeros);
-  }
-  for (; j < n; ++j) {
-    top = row[j] > top ? row[j] : top;
-    broken += row[j] != row[j];
-  }
-  return broken > 0 ? std::numeric_limits<T>::quiet_NaN() : top;
-}
 
 // Of n scores at their places (null: 0, 1, …), keep those z with ε (z − shift) > −1, as z − shift; returns how
 // many. The result may take the place of what it comes from; room for a whole vector beyond it is needed.
@@ -92,28 +69,6 @@ inline int64_t compress(const float* from, const int32_t* places, int64_t n, flo
   return count;
 }
 #endif
-
-// A λ from the left of the root, for scores of which the greatest is 0: two steps of Newton's method for an α at
-// which they cost no more than a pass over memory. λ falls as α grows, so that of sparsemax is below all up to 2.
-template <typename T>
-inline T cheap_lambda(const T* z, int64_t n, T eps) {
-  constexpr int lanes = Simd<T>::lanes;
-  const bool linear = eps > T(0.5);
-  const T near_eps = linear ? T(1) : T(0.5);
-  T lambda = 0;
-  for (int step = 0; step < 2; ++step) {
-    Vec<T> masses = {}, slopes = {};
-    for (int64_t j = 0; j < n; j += lanes) {
-      const Vec<T> x = near_eps * (load(z + j, n - j, T(-9)) - lambda);
-      const Vec<T> u = maximum(x + 1, Vec<T>{});
-      masses += linear ? u : u * u;
-      slopes += linear ? (u > 0 ? 1 + Vec<T>{} : Vec<T>{}) : u;
-    }
-    const T mass = sum<T>(masses), slope = near_eps * sum<T>(slopes);
-    lambda += (linear ? mass - 1 : mass - std::sqrt(mass)) / slope;
-  }
-  return lambda;
-}
 
 // A vector's worth of rows, each with the scores that may get weight, less the greatest, in a lane of its own.
 template <typename T>
@@ -254,9 +209,6 @@ double backward_row(const T* weights, const T* grad, T* grad_scores, T* scratch,
   }
   return sum<T>(grad_alpha);
 }
-
-// About as many numbers as are worth waking a thread for.
-constexpr int64_t grain = 16384;
 
 template <typename T>
 void forward(const Problem<T>& problem, const Masks<T>& masks, const T* scores, T* weights) {

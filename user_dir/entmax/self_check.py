@@ -118,3 +118,28 @@ def _compare_rows(device: torch.device, dtype: torch.dtype) -> Iterator[Comparis
 
 
 entmax_check = SelfCheck("the Triton kernel of α-entmax", "plain torch", _compare_rows)
+
+
+def _compare_losses(device: torch.device, dtype: torch.dtype) -> Iterator[Comparison]:
+    from . import loss_reference
+    from . import loss_triton as kernels
+
+    generator = torch.Generator().manual_seed(1)
+    n = kernels.TILE + 7
+    scores = (2 * torch.randn(6, n, generator=generator, dtype=torch.float64)).to(dtype)
+    scores[0, n // 2 :] = float("-inf")
+    target = torch.tensor([0, 1, n - 1, 5, -1, 2])
+    grad = torch.randn(6, generator=generator, dtype=torch.float64).to(dtype)
+    for alpha in ALPHAS[1:]:
+        given = (alpha, 0.0, -1)
+        *found, solutions = kernels.loss_forward(scores.to(device), target.to(device), *given)
+        exact = loss_reference.loss_forward(scores.double(), target, *given)
+        yield f"the loss at α = {alpha:g}", found[0], exact[0], _TOLERANCE[dtype]
+        gradient = kernels.loss_backward(
+            scores.to(device), target.to(device), *given, solutions, grad.to(device)
+        )
+        expected = loss_reference.loss_backward(scores.double(), target, *given, exact[2], grad.double())
+        yield f"its gradient at α = {alpha:g}", gradient, expected, _TOLERANCE[dtype]
+
+
+loss_check = SelfCheck("the Triton kernel of the α-entmax loss", "plain torch", _compare_losses)

@@ -147,11 +147,15 @@ def training_figures(job: Job) -> dict:
 
 
 def validation_figures(job: Job) -> dict:
-    """``loss`` (the criterion's, base 2, with label smoothing), ``nll_loss`` (base 2) and ``ppl``."""
+    """``loss`` (the criterion's, with label smoothing; cross-entropy's in base 2), ``nll_loss`` and ``ppl``.
+
+    The last two, in base 2, are None for a criterion without them.
+    """
     lines = _losses(job)
     if not lines:
         raise UserError(f"fairseq-validate reported no loss; see {job.folder / 'validate.log'}")
-    return {name: float(lines[-1][f"valid_{name}"]) for name in ("loss", "nll_loss", "ppl")}
+    found = {name: lines[-1].get(f"valid_{name}") for name in ("loss", "nll_loss", "ppl")}
+    return {name: None if value is None else float(value) for name, value in found.items()}
 
 
 def evaluation_figures(job: Job) -> dict:

@@ -16,13 +16,16 @@ def install() -> None:
     fairseq.guarded_by = __name__
 
     from . import (
+        beam_search,
         broken_data,
         debug_logging,
+        exhausted_beams,
         finished_runs,
         hostile_checkpoints,
         interrupts,
         last_batches,
         long_sentences,
+        model_overrides,
         moving_average,
         no_translation_models,
         numpy_long,
@@ -42,9 +45,13 @@ def install() -> None:
     hostile_checkpoints.install()
     torn_checkpoints.install()  # wraps the reading function of hostile_checkpoints
     broken_data.install()
-    no_translation_models.install()
+    beam_search.install()
+    no_translation_models.install()  # checks what the building of generators is given
+    numpy_long.install()
     oversized_models.install()
     workers.install()
+    exhausted_beams.install()
+    model_overrides.install()
     finished_runs.install()
     patience.install()
     interrupts.install()
@@ -52,7 +59,6 @@ def install() -> None:
     prefetching.install()
     update_reports.install()
     moving_average.install()
-    numpy_long.install()
     pretrained_encoders.install()
     last_batches.install()
     resumed_epochs.install()

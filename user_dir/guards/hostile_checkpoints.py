@@ -244,7 +244,7 @@ def _forget_files(settings) -> None:
 def require_finite(parameters: dict, what: str) -> None:
     """Raise UserError unless all ``parameters`` are floating-point tensors of finite numbers.
 
-    Scalar integer tensors are counters and are accepted.
+    A single integer is accepted: it is a counter, or the version of a module such as adaptive softmax.
 
     Args:
         parameters: by name.
@@ -253,7 +253,7 @@ def require_finite(parameters: dict, what: str) -> None:
     for name, value in parameters.items():
         if not isinstance(value, torch.Tensor):
             raise UserError(f"{what} is not a checkpoint that fairseq wrote: its {name} is not a tensor")
-        if not value.is_floating_point() and value.dim() > 0:
+        if not value.is_floating_point() and value.numel() != 1:
             kind = str(value.dtype).removeprefix("torch.")
             raise UserError(
                 f"{what} is unusable: its {name} has the dtype {kind}, which parameters never have"

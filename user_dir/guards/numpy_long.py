@@ -1,27 +1,18 @@
-"""fairseq's datasets use ``numpy.compat.long``, which numpy 2.0 removed.
+"""Language models cannot read sentences one by one: fairseq asks for ``numpy.compat``, which numpy 2 has not.
 
-The task ``masked_lm`` with ``--sample-break-mode eos`` therefore ends with an AttributeError in fairseq-fixed
-0.12.3.1. Unnecessary once fairseq says ``int``, which it was.
+``--sample-break-mode eos`` of the task ``language_modeling`` (fairseq-fixed 0.12.3.1 with numpy 2) ends
+with an AttributeError, because ``numpy.compat.long`` is gone; it was another name of ``int``. Unnecessary
+once fairseq writes ``int``.
 """
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy
-from fairseq.data import language_pair_dataset, token_block_dataset
-
-
-class _NumpyWithCompat:
-    """numpy, with what it used to have."""
-
-    compat = SimpleNamespace(long=int)
-
-    def __getattr__(self, name: str):
-        return getattr(numpy, name)
+import numpy as np
 
 
 def install() -> None:
-    """Give the removed name to the modules of fairseq that use it."""
-    if not hasattr(numpy, "compat"):
-        language_pair_dataset.np = token_block_dataset.np = _NumpyWithCompat()
+    """Give numpy the name that fairseq uses, where it is missing."""
+    if not hasattr(np, "compat"):
+        np.compat = SimpleNamespace(long=int)

@@ -1,4 +1,4 @@
-"""The registered model and its architectures. Importing this package installs the guards.
+"""The registered models, their architectures and the criterion. Importing this package installs the guards.
 
 fairseq imports every module of this folder to find what it registers.
 """
@@ -22,7 +22,14 @@ if "adaptively_sparse_transformer" in MODEL_REGISTRY:
 else:
     install()
 
+    from .. import criterions  # noqa: F401  registers the criterion
     from . import architectures, post_editor_architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+    from .language_model import AdaptivelySparseLanguageModel
 
-    __all__ = ["AdaptivelySparseTransformerModel", "architectures", "post_editor_architectures"]
+    __all__ = [
+        "AdaptivelySparseLanguageModel",
+        "AdaptivelySparseTransformerModel",
+        "architectures",
+        "post_editor_architectures",
+    ]

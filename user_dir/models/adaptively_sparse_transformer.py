@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
 import torch
@@ -21,10 +22,19 @@ from ..modules import (
     AdaptivelySparseDecoderLayer,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
+    LatentAlignment,
+    OutputNormalizer,
+    SparseOutput,
     causal_mask,
 )
+from ..modules.linear import Linear
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
-from .learned_alphas import LearnedAlphas
+from .latent_flags import add_latent_flags, latent_alignment
+from .output import add_output_flags, output_normalizer
+from .sparse_heads import SparseHeads
+from .variants import add_variant_flags
+
+logger = logging.getLogger(__name__)
 
 
 def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
@@ -47,12 +57,22 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
 
 
-class AdaptivelySparseDecoder(TransformerDecoderBase):
-    """fairseq's Transformer decoder with α-entmax layers."""
+class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
+    """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.output_normalizer = OutputNormalizer()
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        """See fairseq."""
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        if type(self.output_projection) is nn.Linear:  # not with adaptive softmax
+            self.output_projection = Linear.sharing(self.output_projection)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
@@ -63,13 +83,16 @@ class AdaptivelySparseDecoder(TransformerDecoderBase):
 
 
 @register_model("adaptively_sparse_transformer")
-class AdaptivelySparseTransformerModel(LearnedAlphas, TransformerModel):
+class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
     """fairseq's Transformer with α-entmax attention, whose heads learn how sparse to be.
 
     Takes all flags of fairseq's ``transformer`` and those of :class:`~user_dir.attention.AlphaConfig`;
     without any of the latter it is the model of the paper. Parameters have the names of the stock model, so
     its checkpoints load; each attention additionally has an ``alpha``.
     """
+
+    __jit_unused_properties__ = ("alignment",)
+    int8 = False  # see --int8
 
     @classmethod
     def hub_models(cls):
@@ -81,14 +104,25 @@ class AdaptivelySparseTransformerModel(LearnedAlphas, TransformerModel):
         """Add fairseq's Transformer flags and ours."""
         super().add_args(parser)
         add_alpha_flags(parser)
+        parser.add_argument(
+            "--int8",
+            action="store_true",
+            help="translate on a CPU with linear layers in 8-bit integers; training is not affected. When "
+            "translating with a trained model: --model-overrides \"{'int8': True}\"",
+        )
+        add_output_flags(parser)
+        add_variant_flags(parser)
+        add_latent_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid combinations of flags."""
-        configs, backend = alpha_configs(args), attention_backend(args)
+        configs, backend, output = alpha_configs(args), attention_backend(args), output_normalizer(args)
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
-        model.configure_attention(args, configs, backend)
+        model.set_up_heads(args, configs, backend)
+        model.int8 = bool(getattr(args, "int8", False))
+        model.decoder.output_normalizer = output
         # A dataset with alignments is used to train alignment.
         model.trains_alignment = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
         return model
@@ -102,6 +136,11 @@ class AdaptivelySparseTransformerModel(LearnedAlphas, TransformerModel):
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
         cfg = TransformerConfig.from_namespace(args)
+        latent = latent_alignment(args)
+        if latent is not None:
+            from .latent_alignment import LatentAlignmentDecoder  # which extends the decoder of this file
+
+            return LatentAlignmentDecoder(cfg, tgt_dict, embed_tokens, latent)
         return AdaptivelySparseDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
@@ -116,3 +155,14 @@ class AdaptivelySparseTransformerModel(LearnedAlphas, TransformerModel):
                 layer.encoder_attn for layer in decoder_layers if layer.encoder_attn is not None
             ],
         }
+
+    @property
+    def alignment(self) -> LatentAlignment | None:
+        """The decoder's latent alignment, if it has one."""
+        return getattr(self.decoder, "alignment", None)
+
+    def posterior_alignment(self, sample: dict) -> Tensor:
+        """The latent alignment of a batch's target words with the source (B, T, S), given the words."""
+        given = sample["net_input"]
+        encoder_out = self.encoder(given["src_tokens"], src_lengths=given["src_lengths"])
+        return self.decoder.posterior(encoder_out, given["prev_output_tokens"], sample["target"])

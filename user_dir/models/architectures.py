@@ -8,6 +8,8 @@ from fairseq.models.transformer import base_architecture as stock_base_architect
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
 from .flags import adaptive_cutoffs, alpha_configs, attention_backend
+from .latent_flags import latent_alignment
+from .output import output_normalizer
 
 MODEL = "adaptively_sparse_transformer"
 
@@ -41,6 +43,8 @@ def _check(args) -> None:
     alpha_configs(args)
     attention_backend(args)
     adaptive_cutoffs(args)
+    output_normalizer(args)
+    latent_alignment(args)
     for side in ("encoder", "decoder"):
         embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
         for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):

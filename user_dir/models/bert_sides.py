@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..modules import SegmentedPositions
+from ..modules.linear import Linear
 from .adaptively_sparse_transformer import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 
 SEPARATORS = ("▁[SEP]", "[SEP]")
@@ -81,8 +82,9 @@ class BertDecoder(AdaptivelySparseDecoder):
 
     def build_output_projection(self, cfg, dictionary, embed_tokens):
         """The output layer, with the embeddings as weight."""
-        self.output_projection = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings)
-        self.output_projection.weight = embed_tokens.weight
+        layer = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings)
+        layer.weight = embed_tokens.weight
+        self.output_projection = Linear.sharing(layer)
 
     def forward(
         self,

@@ -36,6 +36,8 @@ def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
     parameters, alphas = state["model"], {}
     for attention_type, config in alpha_configs(settings).items():
         side = attention_type.split("_")[0]
+        if not hasattr(settings, f"{side}_attention_heads"):  # a language model has no encoder
+            continue
         attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
         shape = Alpha(getattr(settings, f"{side}_attention_heads"), config)
         shape.set_num_updates(num_updates(state))

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..modules import EntmaxMultiheadAttention
 from .bert_sides import BertEncoder, set_eps
 from .flags import add_alpha_flags, alpha_configs, attention_backend
-from .learned_alphas import LearnedAlphas
 from .post_editor_flags import add_bert_flags
+from .sparse_heads import SparseHeads
+from .variants import add_variant_flags
 
 
 class MaskedLMHead(nn.Module):
@@ -34,7 +35,7 @@ class MaskedLMHead(nn.Module):
 
 
 @register_model("adaptively_sparse_masked_lm")
-class AdaptivelySparseMaskedLM(LearnedAlphas, FairseqEncoderModel):
+class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
     """The post-editor's encoder with an output layer for masked words; its attention has the flags of α."""
 
     def __init__(self, args, encoder: BertEncoder):
@@ -47,6 +48,7 @@ class AdaptivelySparseMaskedLM(LearnedAlphas, FairseqEncoderModel):
         """Add fairseq's Transformer flags, those of α, and that of ε."""
         TransformerModel.add_args(parser)
         add_alpha_flags(parser)
+        add_variant_flags(parser)
         add_bert_flags(parser)
 
     @classmethod
@@ -57,7 +59,7 @@ class AdaptivelySparseMaskedLM(LearnedAlphas, FairseqEncoderModel):
         embed_tokens = TransformerModel.build_embedding(args, dictionary, args.encoder_embed_dim)
         model = cls(args, BertEncoder(cfg, dictionary, embed_tokens))
         set_eps(model, args.layer_norm_eps)
-        model.configure_attention(args, configs, backend)
+        model.set_up_heads(args, configs, backend)
         return model
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:

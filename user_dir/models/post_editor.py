@@ -9,6 +9,7 @@ from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from .bert_files import read_bert
 from .bert_sides import BertDecoder, BertEncoder, set_eps
+from .latent_flags import latent_alignment
 from .post_editor_flags import add_post_editor_flags
 from .sharing import copy_self_attention, share_layers
 
@@ -36,6 +37,8 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
                 "source and target have different dictionaries, but encoder and decoder are one BERT; "
                 "use fairseq-preprocess --joined-dictionary"
             )
+        if latent_alignment(args) is not None:
+            raise UserError("--latent-alignment would replace the decoder of BERT; omit it")
         bert = read_bert(args.bert) if args.bert else None
         if bert is not None:
             bert.fit(args)

@@ -1,6 +1,8 @@
 """fairseq's attention and Transformer layers with α-entmax."""
 
+from .latent_alignment import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
+from .output_normalizer import OutputNormalizer, SparseOutput
 from .segmented_positions import SegmentedPositions
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 
@@ -8,6 +10,9 @@ __all__ = [
     "AdaptivelySparseDecoderLayer",
     "AdaptivelySparseEncoderLayer",
     "EntmaxMultiheadAttention",
+    "LatentAlignment",
+    "OutputNormalizer",
     "SegmentedPositions",
+    "SparseOutput",
     "causal_mask",
 ]

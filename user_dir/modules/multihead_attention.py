@@ -8,6 +8,9 @@ from torch import Tensor
 
 from ..attention import Alpha, AlphaConfig, attention, supports_fused
 from ..attention.dense import attention_scores
+from ..attention.fixed_patterns import fixed_patterns
+from ..attention.length_scaling import visible_keys
+from ..attention.rela import rela_attention
 from ..entmax.masks import check_mask
 from ..errors import UserError, ending_the_run
 
@@ -37,6 +40,10 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
         self.backend = "auto"
         self.discards_weights = False
+        # Set by the model for what others compare with; see models/variants.py.
+        self.gated_norm = None
+        self.length_scaling = None
+        self.fixed_heads = 0
 
     def forward(
         self,
@@ -94,6 +101,10 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
             )
 
+        if self.length_scaling is not None:
+            n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
+            q = self.length_scaling(q, query, n)
+
         # With beam folding, keys are stored per sentence but queries per hypothesis: treat the hypotheses of
         # a sentence as additional queries of that sentence.
         kv_bsz = k.size(0)
@@ -111,20 +122,35 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         backend = self.backend
         if backend == "fused" and (need_weights or torch.jit.is_scripting()):
             backend = "auto"
-        output, weights = attention(
-            q,
-            k,
-            v,
-            self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
-            key_padding_mask=key_padding_mask,
-            attn_mask=attn_mask,
-            causal=causal,
-            dropout=dropout,
-            need_weights=need_weights,
-            backend=backend,
-        )
+        if self.gated_norm is not None:
+            output, weights = rela_attention(
+                q, k, v, key_padding_mask, attn_mask, causal, dropout, need_weights
+            )
+        else:
+            learned = self.fixed_heads
+            output, weights = attention(
+                q[:, learned:],
+                k[:, learned:],
+                v[:, learned:],
+                self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
+                key_padding_mask=key_padding_mask,
+                attn_mask=attn_mask,
+                causal=causal,
+                dropout=dropout,
+                need_weights=need_weights,
+                backend=backend,
+            )
+            if learned > 0:
+                fixed = fixed_patterns(key_padding_mask, k.size(2), learned, v)
+                fixed = fixed.expand(v.size(0), learned, tgt_len, k.size(2))
+                output = torch.cat([torch.matmul(fixed, v[:, :learned]), output], dim=1)
+                if weights is not None:
+                    weights = torch.cat([fixed, weights], dim=1)
         output = self._unfold_beam(output, bsz, tgt_len)
-        output = self.out_proj(output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim))
+        output = output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim)
+        if self.gated_norm is not None:
+            output = self.gated_norm(output)
+        output = self.out_proj(output)
         if weights is not None:
             weights = self._unfold_beam(weights, bsz, tgt_len).float().transpose(0, 1)  # (H, B, T, S)
             if not need_head_weights:

@@ -2,11 +2,16 @@
 
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
 
+from .linear import use_onednn
 from .multihead_attention import EntmaxMultiheadAttention
 
 
 class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
     """Encoder layer with α-entmax self-attention."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        use_onednn(self)
 
     def build_self_attention(self, embed_dim, cfg):
         """See fairseq."""
@@ -29,6 +34,7 @@ class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.need_attn = False
+        use_onednn(self)
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
         """Leave ``need_attn`` unchanged, unlike fairseq.

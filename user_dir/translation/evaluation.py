@@ -53,6 +53,7 @@ def evaluate(
     skip_long: bool = False,
     truncate_source: bool = False,
     cpu: bool = False,
+    int8: bool = False,
 ) -> Iterator[Evaluation]:
     """Translate test sets one by one, and score each on detokenised text.
 
@@ -74,6 +75,7 @@ def evaluate(
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
         truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.
         cpu: do not use a GPU.
+        int8: translate on the CPU with linear layers in 8-bit integers.
 
     Yields:
         The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of its
@@ -93,7 +95,7 @@ def evaluate(
     del state
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-    model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
+    model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
     penalise_new_pieces(model, new_piece_penalty, checkpoint)
     # Load all first, so that an error in one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
@@ -123,6 +125,7 @@ def evaluate(
         if new_piece_penalty is not None:
             command += ["--model-overrides", f"{{'new_piece_penalty': {new_piece_penalty}}}"]
         command += _length_flags(model, left_out, truncated)
+        command += ["--cpu", "--model-overrides", "{'int8': True}"] if int8 else []
         asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
         scores = {
             "checkpoint": str(checkpoint),
@@ -135,6 +138,7 @@ def evaluate(
             "beam": beam,
             "length_penalty": length_penalty,
             **({} if new_piece_penalty is None else {"new_piece_penalty": new_piece_penalty}),
+            **({"int8": True} if int8 else {}),
             "command": shlex.join(command),
             "references": split.references_name,
             **scores,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
@@ -16,6 +18,7 @@ from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.corpus import ROOT
+from ..decoding import unsupported_model
 from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
 from ..guards.long_sentences import first_few
@@ -74,7 +77,9 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
     return load_corpus(name, data).require_prepared()
 
 
-def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False):
+def load_model(
+    checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False, int8: bool = False
+):
     """Load the model of a checkpoint, in evaluation mode, and fairseq's translation task over ``corpus``.
 
     The model is on a GPU if there is one, unless ``cpu``. The task has fairseq-generate's defaults, not the
@@ -85,17 +90,54 @@ def load_model(checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, 
         corpus: prepared corpus.
         direction: from :func:`translation_direction`.
         cpu: use the CPU even if there is a GPU.
+        int8: translate with linear layers in 8-bit integers, on the CPU.
+
+    Raises:
+        UserError: the model cannot translate with 8-bit integers.
     """
+    task = _translation_task(corpus, direction)
+    return _load(checkpoint, task, cpu, int8), task
+
+
+def load_language_model(checkpoint: Path, corpus: Corpus, language: str | None = None, *, cpu: bool = False):
+    """Load a language model, in evaluation mode, and fairseq's translation task into its language.
+
+    Args:
+        checkpoint: of a fairseq language model with the dictionary of ``corpus``.
+        corpus: prepared corpus.
+        language: one of the corpus; None for the second.
+        cpu: use the CPU even if there is a GPU.
+
+    Raises:
+        UserError: the corpus has no such language, or another dictionary.
+    """
+    language = language or corpus.languages[1]
+    if language not in corpus.languages:
+        raise UserError(
+            f"{corpus.name} has no language {language!r}; it has {' and '.join(corpus.languages)}"
+        )
+    task = _translation_task(corpus, (next(each for each in corpus.languages if each != language), language))
+    dictionary = task.target_dictionary
+    model = _load(checkpoint, LanguageModelingTask(LanguageModelingConfig(), dictionary), cpu)
+    return model, task
+
+
+def _translation_task(corpus: Corpus, direction: tuple[str, str]) -> TranslationTask:
     settings = TranslationConfig(data=str(corpus.bin), source_lang=direction[0], target_lang=direction[1])
     # By default these refer to other sections of a config.
     settings.train_subset, settings.dataset_impl, settings.required_seq_len_multiple = "train", None, 1
-    task = TranslationTask.setup_task(settings)
+    return TranslationTask.setup_task(settings)
+
+
+def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
     with blaming(checkpoint):
         models, _ = checkpoint_utils.load_model_ensemble(
-            [str(checkpoint)], arg_overrides={"alpha_log": None}, task=task
+            [str(checkpoint)], arg_overrides={"alpha_log": None, "int8": int8}, task=task
         )
     model = models[0].eval()
-    return model.cuda() if torch.cuda.is_available() and not cpu else model, task
+    if int8 and (reason := unsupported_model(model)) is not None:
+        raise UserError(f"--int8 is not possible with {checkpoint}: {reason}")
+    return model.cuda() if torch.cuda.is_available() and not cpu and not int8 else model
 
 
 def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
@@ -171,7 +213,9 @@ def check_lengths(
             f"--max-tokens {max_tokens} is too small for line {longest + 1} of {subset}, which has "
             f"{lengths[longest]} tokens"
         )
-    sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), model.max_positions())
+    limits = model.max_positions()
+    limits = limits if isinstance(limits, tuple) else (math.inf, limits)  # a language model has one side
+    sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), limits)
     for side, sizes, limit in sides:
         long = np.flatnonzero((sizes[: len(lengths)] > limit) & (lengths > 0)).tolist()
         if long:

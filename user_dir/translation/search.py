@@ -146,13 +146,13 @@ def translate_split(
     lengths = check_lengths(dataset, subset, max_tokens, model, sentences, left_out=left_out)
     numbers = np.delete(np.arange(len(lengths)), list(left_out))
     with tqdm(total=len(numbers), desc=description or subset, unit="sentence", disable=None) as progress:
-        for sample in _batches(dataset, numbers, max_tokens):
+        for sample in batches(dataset, numbers, max_tokens):
             translations += _translations(task, search.generator, sample, search(sample))
             progress.update(len(sample["id"]))
     return TranslatedSplit(translations, search.seconds)
 
 
-def _batches(dataset, numbers: np.ndarray, max_tokens: int) -> Iterator[dict]:
+def batches(dataset, numbers: np.ndarray, max_tokens: int) -> Iterator[dict]:
     """The sentences with these numbers in fairseq's own batches."""
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()

@@ -144,6 +144,7 @@ def open_translator(
     *,
     data: Path | None = None,
     cpu: bool = False,
+    int8: bool = False,
     load=None,
     new_piece_penalty: float | None = None,
     **options,
@@ -155,6 +156,7 @@ def open_translator(
         corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
         data: folder of the corpora, see :func:`~.loading.corpus_of`.
         cpu: use the CPU even if there is a GPU.
+        int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
         new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
         options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
@@ -176,7 +178,7 @@ def open_translator(
                 f"{'-'.join(direction)}; an ensemble needs models of one direction"
             )
         if load is None:
-            model, task = load_model(checkpoint, corpus, direction, cpu=cpu)
+            model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
         else:
             model, task = load(checkpoint, corpus, cpu=cpu)
         penalise_new_pieces(model, new_piece_penalty, checkpoint)

@@ -1,4 +1,4 @@
-"""What every model with α-entmax attention does with its α's, whatever its encoder and decoder."""
+"""What our models share: the α's of their heads, set, loaded, advanced and recorded."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ from torch import Tensor, distributed
 from ..attention import Alpha, AlphaConfig
 from ..errors import ending_the_run
 from ..guards.hostile_checkpoints import require_finite
-from ..modules import EntmaxMultiheadAttention
+from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
+from .variants import set_variants
 
 logger = logging.getLogger(__name__)
 
 
-class LearnedAlphas:
-    """To be inherited beside a fairseq model: sets, schedules, reports and logs the α's of its attentions."""
+class SparseHeads:
+    """The part of a fairseq model that concerns the α of its heads."""
 
-    alpha_log: AlphaLog | None = None
-    reported: int | None = None  # the last update reported
+    # Without annotations, which TorchScript would read.
+    alpha_log = None
+    reported = None  # the last update reported
     trains_alignment = False
+    alignment = None  # a LatentAlignment, whose α is set like those of context attention
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
         """The attention modules of each type, by layer."""
         raise NotImplementedError
 
-    def configure_attention(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
-        """Set the α's and the backend of every attention, and open the α log that ``args`` names."""
+    def set_up_heads(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
+        """Set α and backend of every attention, and open the α log."""
         self.set_alphas(configs)
+        set_variants(self, args, configs, backend)
         for attentions in self.attentions().values():
             for attention in attentions:
                 attention.backend = backend
@@ -48,6 +52,8 @@ class LearnedAlphas:
         for attention_type, attentions in self.attentions().items():
             config = configs[attention_type]
             group = {"model": "model", "type": attention_type}.get(config.alpha_tying)
+            if attention_type == "decoder_context" and self.alignment is not None:
+                attentions = [*attentions, self.alignment]
             for attention in attentions:
                 alpha = shared.get(group) or Alpha(attention.num_heads, config)
                 if group is not None:
@@ -103,6 +109,8 @@ class LearnedAlphas:
             return
         self.reported = num_updates
         self.set_num_updates(num_updates)
+        if self.alignment is not None:
+            log_alignment(self.alignment)
         by_type = self.attentions()
         for attention in by_type["decoder_context"]:
             attention.discards_weights = not self.trains_alignment
@@ -130,3 +138,11 @@ def log_summary(attention_type: str, layers: list[list[float]]) -> None:
     for name, value in summary.items():
         # Weight 0: the latest value, not a mean over the log interval.
         metrics.log_scalar(f"alpha_{attention_type}_{name}", value, weight=0, priority=400, round=3)
+
+
+def log_alignment(alignment: LatentAlignment) -> None:
+    """Log α of a latent alignment, positions per target word, and the share of words that are certified."""
+    found = {"alpha": alignment.alpha(), "positions": alignment.support, "certified": alignment.certified}
+    for name, value in found.items():
+        if value is not None:  # before the first update
+            metrics.log_scalar(f"alignment_{name}", value.item(), weight=0, priority=410, round=3)

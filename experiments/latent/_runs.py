@@ -1,0 +1,103 @@
+"""Runs of an experiment: each system at each learning rate, the best with all seeds; a record per run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from _split import new_parser  # noqa: E402
+
+from user_dir.command_line import file_path, path_of  # noqa: E402
+from user_dir.errors import UserError  # noqa: E402
+from user_dir.io import parse_json, read_text, read_yaml, write_json  # noqa: E402
+
+RECORDS = ROOT / "experiments" / "records" / "latent"
+Train = Callable[[dict, dict, float, int], dict]
+
+
+def main(description: str, train: Train, argv=None) -> None:
+    """Read the command line and make the runs that have no record yet.
+
+    Args:
+        description: the docstring of the script.
+        train: from the experiment's settings, a system's settings, a learning rate and a seed to the results
+            of a run, of which ``validation`` is to be small.
+    """
+    parser = new_parser(description)
+    add = parser.add_argument
+    add("plan", type=file_path, metavar="FILE.yaml", help="settings, such as experiments/latent/game.yaml")
+    add("--only", action="append", default=[], metavar="SYSTEM", help="this system only; may be repeated")
+    add("--records", type=path_of, default=RECORDS, metavar="DIR", help="folder of the records")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    plan = read_plan(args.plan)
+    unknown = set(args.only) - set(plan["systems"])
+    if unknown:
+        raise UserError(f"--only {unknown.pop()}: {args.plan} has the systems {', '.join(plan['systems'])}")
+    folder = args.records / args.plan.stem
+    for name, system in plan["systems"].items():
+        if not args.only or name in args.only:
+            run_system(plan, name, system, folder, train)
+
+
+def read_plan(path: Path) -> dict:
+    """An experiment's settings; raises UserError if a part is missing."""
+    plan, _ = read_yaml(path)
+    if not isinstance(plan, dict):
+        raise UserError(f"{path} is no mapping of settings")
+    for name, kind in {"settings": dict, "systems": dict, "learning_rates": list, "seeds": list}.items():
+        if not isinstance(plan.get(name), kind) or not plan[name]:
+            raise UserError(
+                f"{path} needs {name}, a {'list' if kind is list else 'mapping'} that is not empty"
+            )
+    return plan
+
+
+def run_system(plan: dict, name: str, system: dict, folder: Path, train: Train) -> list[dict]:
+    """The records of all seeds at the learning rate that is best with the first seed, on validation."""
+    first, *others = plan["seeds"]
+    tried = {rate: run(plan, name, system, rate, first, folder, train) for rate in plan["learning_rates"]}
+    best = min(tried, key=lambda rate: tried[rate]["validation"])
+    return [tried[best], *(run(plan, name, system, best, seed, folder, train) for seed in others)]
+
+
+class Missing(UserError):
+    """A run has no record yet."""
+
+
+def recorded(plan: dict, name: str, folder: Path) -> list[dict]:
+    """The records that :func:`run_system` would return; raises Missing if there is none of some run."""
+
+    def missing(_settings: dict, _system: dict, rate: float, seed: int) -> dict:
+        raise Missing(f"{folder} has no record of {name} with learning rate {rate:g} and seed {seed}")
+
+    return run_system(plan, name, plan["systems"][name], folder, missing)
+
+
+def run(plan: dict, name: str, system: dict, rate: float, seed: int, folder: Path, train: Train) -> dict:
+    """The record of a run, which is trained if there is none."""
+    path = folder / f"{name}-lr{rate:g}-seed{seed}.json"
+    settings = {"settings": plan["settings"], "system": system, "learning_rate": rate, "seed": seed}
+    if path.exists():
+        record = parse_json(read_text(path, "the record"))
+        if {key: record.get(key) for key in settings} != json.loads(json.dumps(settings)):
+            raise UserError(
+                f"{path} was made with other settings; remove it, or name another folder by --records"
+            )
+        return record
+    begin = time.perf_counter()
+    torch.manual_seed(seed)
+    results = train(plan["settings"], system, rate, seed)
+    record = {**settings, **results, "seconds": round(time.perf_counter() - begin, 1)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, record)
+    print(f"{path.stem}: validation {record['validation']:.4f}, {record['seconds']:.0f} s", flush=True)
+    return record

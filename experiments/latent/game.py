@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""A signalling game: a sender names one of 200 concepts by one of 256 symbols, a receiver finds it among 16.
+
+    OMP_NUM_THREADS=1 python experiments/latent/game.py experiments/latent/game.yaml
+
+The symbol is a latent variable with the distribution π(z | concept). Sender and receiver minimise
+Σ_z π(z) loss(z) − c H(π), where loss(z) is the cross entropy of the receiver's choice. Runs with a record are
+skipped. Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 5.2, but synthetic concepts.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+from _estimators import Estimator, embed, generator, network
+from _runs import main
+from torch import Tensor, nn
+from torch.nn import functional
+
+from user_dir.command_line import run_command
+from user_dir.latent import Categories
+
+
+class Game(nn.Module):
+    """Sender and receiver."""
+
+    def __init__(self, settings: dict):
+        super().__init__()
+        features, hidden, symbols = settings["features"], settings["hidden"], settings["symbols"]
+        self.temperature = settings["temperature"]
+        self.sender = network(features, settings["sender_hidden"], symbols)
+        self.symbols = nn.Parameter(torch.randn(symbols, hidden) / hidden**0.5)
+        self.receiver = nn.Linear(features, hidden)
+
+    def scores(self, targets: Tensor) -> Tensor:
+        """Scores (B, Z) of the symbols for the features of concepts (B, F)."""
+        return self.sender(targets) / self.temperature
+
+    def logits(self, symbols: Tensor, encoded: Tensor) -> Tensor:
+        """The receiver's scores (N, V) of candidates (N, V, C), given symbols."""
+        return (encoded @ embed(symbols, self.symbols).unsqueeze(2)).squeeze(2)
+
+
+def rounds(settings: dict, batch: int, source: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The candidates (B, V), all different, and which of them is the target (B,)."""
+    order = torch.rand(batch, settings["concepts"], generator=source).argsort(1)
+    candidates = order[:, : settings["candidates"]]
+    return candidates, torch.randint(settings["candidates"], (batch,), generator=source)
+
+
+@torch.no_grad()
+def success(game: Game, settings: dict, concepts: Tensor, seed: int) -> float:
+    """The share of rounds in which the receiver finds the target by the sender's most probable symbol."""
+    candidates, target = rounds(settings, settings["evaluation_rounds"], generator(seed))
+    chosen = concepts[candidates.gather(1, target.unsqueeze(1)).squeeze(1)]
+    symbols = game.scores(chosen).argmax(1)
+    found = game.logits(symbols, game.receiver(concepts[candidates])).argmax(1)
+    return (found == target).float().mean().item()
+
+
+class Play:
+    """Sender and receiver, what estimates their gradients, and the source of their rounds."""
+
+    def __init__(self, settings: dict, system: dict, learning_rate: float, seed: int):
+        self.settings, self.source = settings, generator(seed)
+        self.concepts = torch.randn(settings["concepts"], settings["features"], generator=generator(0))
+        self.game = Game(settings)
+        self.estimator = Estimator(system, settings["features"], Categories, settings["updates"] // 2)
+        parameters = [*self.game.parameters(), *self.estimator.parameters()]
+        self.optimiser = torch.optim.Adam(parameters, lr=learning_rate)
+
+    def update(self) -> tuple[float, float]:
+        """Play a batch of rounds and learn from them; the mean loss, and calls of the receiver per round."""
+        candidates, target = rounds(self.settings, self.settings["batch"], self.source)
+        chosen = self.concepts[candidates.gather(1, target.unsqueeze(1)).squeeze(1)]
+        encoded = self.game.receiver(self.concepts[candidates])
+        scores = self.game.scores(chosen)
+        losses, entropy, calls = self.estimator(self._loss, scores, chosen, encoded, target)
+        self.optimiser.zero_grad()
+        (losses - self.settings["entropy"] * entropy).mean().backward()
+        self.optimiser.step()
+        self.estimator.updates += 1
+        return losses.mean().item(), calls
+
+    def _loss(self, symbols: Tensor, encoded: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(self.game.logits(symbols, encoded), target, reduction="none")
+
+
+def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
+    """Play and learn; see :func:`_runs.main`."""
+    play = Play(settings, system, learning_rate, seed)
+    curve, sums = [], torch.zeros(2, dtype=torch.float64)
+    for update in range(1, settings["updates"] + 1):
+        sums += torch.tensor(play.update())
+        if update % settings["report"] == 0:
+            loss, calls = (sums / settings["report"]).tolist()
+            sums.zero_()
+            rate = success(play.game, settings, play.concepts, seed=10_001)
+            curve.append({"update": update, "loss": loss, "calls": calls, "success": rate})
+    return {
+        "validation": 1 - curve[-1]["success"],
+        "test": {"success": success(play.game, settings, play.concepts, seed=10_002)},
+        "calls": curve[-1]["calls"],
+        "curve": curve,
+    }
+
+
+if __name__ == "__main__":
+    run_command(lambda: main(__doc__, train))

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Print the tables of the experiments with latent choices from their records, or draw their curves.
+
+python experiments/latent/results.py
+python experiments/latent/results.py --figure docs/figures/latent-curves.svg
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from _runs import RECORDS, Missing, new_parser, read_plan, recorded
+
+from user_dir.command_line import file_path, path_of, run_command
+from user_dir.errors import UserError
+from user_dir.io import parse_json, read_text
+from user_dir.tables import Column, table
+
+HERE = Path(__file__).resolve().parent
+# file → title, figure of the test set, its header, its scale
+EXPERIMENTS = {
+    "game": ("Signalling game", "success", "success %", 100),
+    "bit_vectors": ("Bit vectors", "negative_elbo", "−ELBO, bits per pixel", 1),
+    "semi_supervised": ("Semi-supervised digits", "accuracy", "accuracy %", 100),
+}
+
+
+def parse_args(argv=None):
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add("--records", type=path_of, default=RECORDS, metavar="DIR", help="folder of the records")
+    add("--figure", type=file_path, metavar="FILE", help="draw the curves into this file")
+    return parser.parse_args(argv)
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Mean and standard deviation."""
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+def results(name: str, records: Path) -> str:
+    """The table of an experiment: a row per system."""
+    title, figure, header, scale = EXPERIMENTS[name]
+    plan = read_plan(HERE / f"{name}.yaml")
+    digits = 1 if scale == 100 else 3
+    columns = [
+        Column(header, lambda runs: spread([scale * each["test"][figure] for each in runs], digits)),
+        Column("calls", lambda runs: f"{statistics.mean(each['calls'] for each in runs):.2f}"),
+        Column("calls, mean of training", lambda runs: f"{statistics.mean(map(mean_calls, runs)):.2f}"),
+        Column("learning rate", lambda runs: f"{runs[0]['learning_rate']:g}"),
+    ]
+    rows = [((system,), runs) for system, runs in finished(plan, records / name).items()]
+    return f"**{title}**\n\n{table(('system',), rows, columns)}"
+
+
+def finished(plan: dict, records: Path) -> dict[str, list[dict]]:
+    """The runs of each system, without systems of which a run has no record."""
+    found = {}
+    for system in plan["systems"]:
+        with contextlib.suppress(Missing):
+            found[system] = recorded(plan, system, records)
+    return found
+
+
+def mean_calls(record: dict) -> float:
+    """Calls per example, averaged over training."""
+    return statistics.mean(each["calls"] for each in record["curve"])
+
+
+def costs(records: Path) -> str:
+    """The table of what an update costs."""
+    rows = parse_json(read_text(records / "cost.json", "the record"))["rows"]
+    columns = []
+    for key, title in {
+        "dense": "dense",
+        "first": "sparse, first updates",
+        "last": "sparse, last updates",
+    }.items():
+        columns += [
+            Column(f"{title}: ms", lambda row, key=key: f"{row[key]['milliseconds']:.1f}"),
+            Column("calls", lambda row, key=key: f"{row[key]['calls']:.1f}"),
+        ]
+    ratio = Column(
+        "dense : sparse", lambda row: f"{row['dense']['milliseconds'] / row['last']['milliseconds']:.1f}"
+    )
+    cells = [((str(row["symbols"]),), row) for row in rows]
+    return f"**Cost of an update**\n\n{table(('symbols',), cells, [*columns, ratio])}"
+
+
+def alignment_costs(records: Path) -> str:
+    """The table of what an update costs with a latent alignment."""
+    rows = parse_json(read_text(records / "alignment_cost.json", "the record"))["rows"]
+    columns = [
+        Column("positions per word", lambda row: f"{row['positions']:.1f}" if "positions" in row else "-"),
+        Column("ms", lambda row: f"{row['milliseconds']:.0f}"),
+        Column("to plain", lambda row: f"{row['to_plain']:.2f}"),
+    ]
+    cells = [((row["model"],), row) for row in rows]
+    return f"**Cost of a latent alignment**\n\n{table(('model',), cells, columns)}"
+
+
+def draw(records: Path):
+    """The curves of loss and calls of each experiment, means over seeds; returns the figure."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, len(EXPERIMENTS), figsize=(13, 7), layout="constrained")
+    for column, (name, (title, *_)) in enumerate(EXPERIMENTS.items()):
+        plan = read_plan(HERE / f"{name}.yaml")
+        for system, runs in finished(plan, records / name).items():
+            steps = [next(iter(point.values())) for point in runs[0]["curve"]]
+            for row, key in enumerate(("loss", "calls")):
+                points = zip(*([point[key] for point in run["curve"]] for run in runs))
+                axes[row, column].plot(steps, [statistics.mean(each) for each in points], label=system)
+        axes[0, column].set_title(title)
+        axes[0, column].set_ylabel("training loss")
+        axes[1, column].set_ylabel("calls per example")
+        axes[1, column].set_yscale("log")
+        axes[1, column].set_xlabel(next(iter(runs[0]["curve"][0])))
+        axes[0, column].legend(fontsize="x-small")
+    return figure
+
+
+def main(argv=None) -> None:
+    """Print or draw."""
+    args = parse_args(argv)
+    if args.figure:
+        figure = draw(args.records)
+        try:
+            figure.savefig(args.figure, metadata={"Date": None} if args.figure.suffix == ".svg" else None)
+        except ValueError as error:
+            raise UserError(f"--figure {args.figure}: {error}") from None
+        return
+    print(
+        "\n\n".join(
+            [
+                *(results(name, args.records) for name in EXPERIMENTS),
+                costs(args.records),
+                alignment_costs(args.records),
+            ]
+        )
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

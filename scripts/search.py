@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Measure what search finds: BLEU by beam size, empty translations that are the most probable, calibration.
+
+The most probable translation of each sentence is found by exact depth-first search, without a length penalty.
+Sentences for which it would need more than --most-expansions prefixes are counted as not completed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _split import split_parser
+
+from user_dir.command_line import path_of, positive, run_command
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = split_parser(__doc__)
+    parser.add_argument(
+        "--beams",
+        type=positive,
+        nargs="+",
+        default=[1, 5, 20, 50, 100],
+        metavar="N",
+        help="beam sizes (default: 1 5 20 50 100)",
+    )
+    parser.add_argument(
+        "--lenpen",
+        type=float,
+        default=1.0,
+        metavar="X",
+        help="length penalty of the beams (default: 1, none)",
+    )
+    parser.add_argument(
+        "--min-words",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="only sentences whose source has at least so many words (default: 1)",
+    )
+    parser.add_argument(
+        "--most-expansions",
+        type=positive,
+        default=5000,
+        metavar="N",
+        help="prefixes per sentence after which exact search gives up (default: 5000)",
+    )
+    parser.add_argument("--no-exact", action="store_true", help="leave out the exact search")
+    parser.add_argument(
+        "--output",
+        type=path_of,
+        metavar="FILE",
+        help="JSON file (default: search/CHECKPOINT-SUBSET.json beside the checkpoint)",
+    )
+    args = parser.parse_args(argv)
+    args.output = args.output or args.path.parent / "search" / f"{args.path.stem}-{args.subset}.json"
+    return args
+
+
+def main(argv=None) -> None:
+    """Search, print a line per result, and write the file."""
+    args = parse_args(argv)
+
+    import user_dir.models  # noqa: F401  registers the model
+    from user_dir.corpora import load_corpus
+    from user_dir.io import check_output, write_json
+    from user_dir.translation.search_study import SearchStudy
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    check_output(args.output)
+    study = SearchStudy(
+        args.path,
+        load_corpus(args.corpus, args.data).require_prepared(),
+        args.subset,
+        sentences=args.sentences,
+        min_words=args.min_words,
+        max_tokens=args.max_tokens,
+        length_penalty=args.lenpen,
+        cpu=args.cpu,
+    )
+    study.check_beams(args.beams)
+    report = {**study.facts, "calibration": study.calibration().facts, "beams": []}
+    found = report["calibration"]
+    print(f"calibration error {100 * found['expected_calibration_error']:.2f} % of {found['tokens']} tokens")
+    for beam in args.beams:
+        result = study.beam(beam)
+        report["beams"].append(asdict(result))
+        print(
+            f"beam {beam}: BLEU {result.bleu:.2f}, {100 * result.empty:.1f} % empty, "
+            f"length ratio {result.length_ratio:.3f}, {result.seconds:.1f} s",
+            flush=True,
+        )
+    if not args.no_exact:
+        report["exact"] = found = study.mode_facts(study.modes(args.most_expansions))
+        print(
+            f"exact search: {100 * found['completed']:.1f} % of {found['sentences']} sentences completed; "
+            f"for {100 * found['empty_is_most_probable']:.1f} % of them the empty translation is the best; "
+            f"it has a probability for {100 * found['empty_is_possible']:.1f} % of all"
+        )
+    write_json(args.output, report)
+    print(args.output)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,59 @@
+"""A language model trained, evaluated and analysed by commands."""
+
+import json
+import re
+
+import pytest
+from commands import PLUGIN, fairseq, here, read_alpha_log, script
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def language_model(corpus, tmp_path_factory):
+    """A folder with the English side of the toy corpus as text for a language model, and a checkpoint."""
+    folder = tmp_path_factory.mktemp("language_model")
+    pieces = corpus / "text" / "spm"
+    for split in ("train", "valid"):
+        lines = (pieces / f"{split}.en").read_text().split("\n")[:300]
+        (folder / split).write_text("\n".join(lines) + "\n")
+    flags = ["--only-source", "--srcdict", corpus / "bin" / "dict.en.txt", "--destdir", folder / "bin"]
+    here("preprocess", *flags, "--trainpref", folder / "train", "--validpref", folder / "valid")
+    task = ["--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", "64"]
+    sizes = ["--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "64", "--decoder-layers", "2"]
+    sizes += ["--decoder-output-dim", "32", "--decoder-input-dim", "32", "--decoder-attention-heads", "4"]
+    training = ["--optimizer", "adam", "--lr", "0.002", "--max-tokens", "1000", "--max-update", "6"]
+    training += ["--num-workers", "0", "--no-progress-bar", "--save-dir", folder]
+    training += ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "3"]
+    arch = ["--arch", "adaptively_sparse_transformer_lm"]
+    fairseq("train", folder / "bin", *PLUGIN, *task, *arch, *sizes, *training)
+    return folder
+
+
+def test_alpha_log(language_model):
+    lines = read_alpha_log(language_model / "alpha.jsonl")
+    assert [line["update"] for line in lines] == [0, 3, 6]
+    assert all(set(line) == {"update", "decoder_self"} for line in lines)
+
+
+def test_eval_lm(language_model, caplog):
+    flags = ["--path", language_model / "checkpoint_last.pt", "--gen-subset", "valid", "--cpu"]
+    here("eval_lm", language_model / "bin", *PLUGIN, *flags, "--sample-break-mode", "eos")
+    perplexity = float(re.search(r"Perplexity: ([\d.]+)", caplog.text)[1])
+    assert 1 < perplexity < 1000
+
+
+def test_head_statistics(language_model, corpus):
+    checkpoint = language_model / "checkpoint_last.pt"
+    flags = ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent, "--cpu", "--sentences", 30]
+    script("head_stats", *flags, "--language", "en")
+    found = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
+    assert {head["attention"] for head in found["heads"]} == {"decoder_self"}
+    assert len(found["heads"]) == 8 and found["sentences"] == 30
+    alphas = read_alpha_log(language_model / "alpha.jsonl")[-1]["decoder_self"]
+    assert [head["alpha"] for head in found["heads"]] == pytest.approx(
+        [alpha for layer in alphas for alpha in layer], abs=1e-5
+    )
+    assert all(0 < head["density"] <= 1 for head in found["heads"])
+    done = script("head_stats", *flags, "--language", "fr", check=False)
+    assert done.returncode == 1 and "no language 'fr'" in done.stderr

@@ -1,0 +1,157 @@
+"""Training with the α-entmax loss; every kind of search with exact zeros among the probabilities."""
+
+import json
+import re
+
+import pytest
+import torch
+from commands import PLUGIN, here, refused, script, train
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
+
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
+
+pytestmark = pytest.mark.slow
+
+SPARSE = ["--criterion", "entmax_loss", "--output-alpha", "1.5"]
+
+
+@pytest.fixture(scope="module")
+def trained_sparse(corpus, once):
+    """A folder of checkpoints and the log of 12 updates with the α-entmax loss."""
+
+    def fill(folder):
+        done = train(corpus, folder, *SPARSE, "--max-update", "12", "--max-valid-steps", "1")
+        (folder / "log").write_text(done.stdout + done.stderr)
+
+    return once("trained_sparse", fill)
+
+
+@pytest.fixture(scope="module")
+def peaked(trained_sparse, tmp_path_factory):
+    """The checkpoint with its scores scaled up, so that the support is small; and another one."""
+    folder = tmp_path_factory.mktemp("peaked")
+    for name, factor in (("first", 6), ("second", 4)):
+        state = load_checkpoint(trained_sparse / "checkpoint_last.pt")
+        for parameter in ("decoder.layer_norm.weight", "decoder.layer_norm.bias"):
+            state["model"][parameter] *= factor
+        save_checkpoint(state, folder / f"{name}.pt")
+    return folder
+
+
+def test_the_log_has_the_support_instead_of_a_perplexity(trained_sparse):
+    log = (trained_sparse / "log").read_text()
+    (last,) = re.findall(r"valid on 'valid' subset.*", log)[-1:]
+    assert float(re.search(r"\| support ([\d.]+)", last)[1]) >= 1
+    assert 0 <= float(re.search(r"\| output_zeros ([\d.]+)", last)[1]) < 1
+    losses = [float(value) for value in re.findall(r"train_inner .*?loss=([\d.]+)", log)]
+    losses = losses or [float(value) for value in re.findall(r"\| loss ([\d.]+)", log)]
+    assert len(losses) > 1 and losses[-1] < losses[0] and "ppl" not in last
+
+
+def generate(corpus, path, *flags):
+    data = [
+        corpus / "bin",
+        *PLUGIN,
+        "--cpu",
+        "--path",
+        path,
+        "--gen-subset",
+        "valid",
+        "--max-sentences",
+        "40",
+    ]
+    few = ["--num-shards", "8", "--shard-id", "0"]
+    return here("generate", *data, "--max-len-a", "0", "--max-len-b", "6", *few, *flags)
+
+
+def scores(output, letter="H"):
+    return [float(score) for score in re.findall(rf"^{letter}-\d+\t(\S+)\t", output, re.M)]
+
+
+@pytest.mark.parametrize(
+    "flags", [["--beam", "5", "--nbest", "5"], ["--beam", "1"], ["--sampling", "--beam", "2", "--nbest", "2"]]
+)
+def test_generate_translates_every_sentence(corpus, peaked, flags, monkeypatch):
+    output = generate(corpus, peaked / "first.pt", *flags)
+    sentences = {int(number) for number in re.findall(r"^H-(\d+)\t", output, re.M)}
+    sources = {int(number) for number in re.findall(r"^S-(\d+)\t", output, re.M)}
+    assert sentences == sources and len(sources) > 20
+    found = scores(output)
+    assert all(score <= 0 for score in found)
+    if "--nbest" in flags:
+        assert len(found) < 5 * len(sources)  # fewer hypotheses than the beam have a probability
+
+
+def test_an_ensemble_and_the_scores_of_references(corpus, peaked):
+    both = f"{peaked / 'first.pt'}:{peaked / 'second.pt'}"
+    assert max(scores(generate(corpus, both, "--beam", "3"))) > -10
+    given = scores(generate(corpus, peaked / "first.pt", "--score-reference"))
+    assert min(given) == -float("inf")  # some references have a probability of 0
+
+
+def test_scores_are_those_of_the_whole_translation(corpus, peaked):
+    """Also shows that the scores of beam search, step by step, are logarithms of α-entmax."""
+    overrides = {"data": str(corpus / "bin")}
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([str(peaked / "second.pt")], overrides)
+    model = models[0].eval()
+    assert model.decoder.output_normalizer.alpha() == 1.5
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    given = dataset.collater([dataset[i] for i in range(6)])
+    for hypotheses in SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_b=6).generate(
+        [model], given
+    ):
+        for each in hypotheses:
+            assert each["positional_scores"].sum() <= 0
+    best = [
+        hypotheses[0]["tokens"]
+        for hypotheses in SequenceGenerator(
+            [model], task.target_dictionary, beam_size=3, max_len_b=6
+        ).generate([model], given)
+    ]
+    with torch.no_grad():
+        for row, tokens in enumerate(best):
+            previous = torch.cat([tokens.new_tensor([task.target_dictionary.eos()]), tokens[:-1]])
+            source = given["net_input"]["src_tokens"][row : row + 1]
+            output = model(source, given["net_input"]["src_lengths"][row : row + 1], previous[None])
+            p = model.get_normalized_probs(output, log_probs=False)[0]
+            chosen = p.gather(1, tokens[:, None]).squeeze(1)
+            assert (chosen[:-1] > 0).all() and ((p > 0).sum(-1) < p.size(1)).any()
+
+
+def test_cross_entropy_is_refused_for_a_sparse_output(corpus, tmp_path):
+    flags = ["--output-alpha", "1.5", "--max-update", "1"]
+    refused(train(corpus, tmp_path, *flags, check=False), "--criterion entmax_loss")
+
+
+@pytest.mark.nightly
+def test_training_continues(corpus, trained_sparse, tmp_path):
+    restore = ["--restore-file", trained_sparse / "checkpoint_last.pt", "--max-update", "14"]
+    done = train(corpus, tmp_path, *SPARSE, *restore, "--disable-validation")
+    assert "num_updates 14" in done.stdout + done.stderr
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert state["cfg"]["criterion"]["_name"] == "entmax_loss"
+
+
+def test_the_study_of_search(corpus, peaked):
+    """Also that exact search finds translations at least as probable as those of the widest beam."""
+    flags = ["--path", peaked / "second.pt", "--corpus", "toy", "--data", corpus.parent, "--cpu"]
+    flags += ["--sentences", 12, "--beams", 1, 20, "--most-expansions", 300]
+    done = script("search", *flags)
+    file = peaked / "search" / "second-valid.json"
+    assert str(file) in done.stdout
+    found = json.loads(file.read_text())
+    assert [each["beam"] for each in found["beams"]] == [1, 20]
+    assert all(0 <= each["bleu"] <= 100 for each in found["beams"])
+    assert 0 <= found["calibration"]["expected_calibration_error"] <= 1
+    exact = found["exact"]
+    assert exact["sentences"] == len(exact["modes"]) == 12 and exact["completed"] > 0
+    assert all(mode["log_p"] is None or mode["log_p"] <= 0 for mode in exact["modes"])
+    refused(script("search", *flags, "--beams", 100000, check=False), "--beam 100000")
+    few = ["--min-words", 6, "--no-exact", "--output", peaked / "long.json"]
+    script("search", *flags, *few)
+    lines = (corpus / "text" / "valid.de").read_text().split("\n")[:12]
+    long = json.loads((peaked / "long.json").read_text())
+    assert long["sentences"] == sum(len(line.split()) >= 6 for line in lines) > 0 and "exact" not in long
+    refused(script("search", *flags, "--min-words", 999, check=False), "--min-words 999")

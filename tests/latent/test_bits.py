@@ -1,0 +1,131 @@
+"""Sparse distributions over bit vectors: against all 2^D vectors."""
+
+import pytest
+import torch
+from helpers import entmax_oracle
+from scipy.optimize import nnls
+
+from user_dir.latent import expected_bits, sparsemap_bits, topk_sparsemax_bits
+
+SOLVERS = ("decomposition", "active_set")
+
+
+def all_vectors(size):
+    return torch.cartesian_prod(*[torch.tensor([0.0, 1.0], dtype=torch.float64)] * size).view(-1, size)
+
+
+def mean(support):
+    return support.expectation(support.choices)
+
+
+def projected(scores, budget):
+    """μ by a QP over all vectors [z; 1 − z]: the point of their convex hull that is nearest to [x; 0]."""
+    vectors = all_vectors(len(scores))
+    if budget is not None:
+        vectors = vectors[vectors.sum(1) <= budget]
+    heavy = 1e4  # holds Σ p = 1
+    parts = torch.cat((vectors, 1 - vectors, torch.full_like(vectors[:, :1], heavy)), dim=1).T
+    target = torch.cat((scores, torch.zeros_like(scores), scores.new_tensor([heavy])))
+    weights, _ = nnls(parts.numpy(), target.numpy(), maxiter=100_000)
+    return torch.from_numpy(weights) @ vectors
+
+
+@pytest.mark.parametrize(
+    "size, budget", [(1, None), (3, 1), (6, None), (6, 2), (10, None), (10, 4), (5, 5), (4, 0)]
+)
+def test_the_mean_is_that_of_a_qp_over_all_vectors(size, budget):
+    scores = 1.5 * torch.randn(4, size, dtype=torch.float64) + 0.3
+    expected = torch.stack([projected(row, budget) for row in scores])
+    torch.testing.assert_close(expected_bits(scores, budget), expected, rtol=0, atol=1e-6)
+    for solver in SOLVERS:
+        support = sparsemap_bits(scores, budget, solver)
+        torch.testing.assert_close(mean(support), expected_bits(scores, budget), rtol=0, atol=1e-8)
+        torch.testing.assert_close(
+            support.expectation(torch.ones_like(support.weights)), torch.ones(4).double()
+        )
+        assert (support.weights > 0).all() and support.certified.all()
+        assert (support.counts() <= size + 1).all()
+        assert ((support.choices == 0) | (support.choices == 1)).all()
+        assert support.choices.sum(1).max() <= (size if budget is None else budget)
+
+
+@pytest.mark.parametrize("budget", (None, 7, 20))
+def test_many_bits_in_single_precision(budget):
+    scores = torch.randn(30, 128)
+    support = sparsemap_bits(scores, budget)
+    torch.testing.assert_close(mean(support), expected_bits(scores, budget), rtol=0, atol=1e-4)
+    assert support.choices.sum(1).max() <= (budget or 128)
+
+
+@pytest.mark.parametrize("budget", (None, 2))
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_gradients_of_the_mean(solver, budget):
+    scores = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: expected_bits(x, budget), scores)
+    assert torch.autograd.gradcheck(lambda x: mean(sparsemap_bits(x, budget, solver)), scores)
+
+
+@pytest.mark.parametrize("budget", (None, 2))
+def test_gradients_of_the_weights_of_a_decomposition(budget):
+    scores = torch.randn(3, 5, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: sparsemap_bits(x, budget).weights, scores)
+    assert torch.autograd.gradcheck(lambda x: sparsemap_bits(x, budget).entropy(), scores)
+
+
+@pytest.mark.parametrize("size", (1, 4, 9))
+@pytest.mark.parametrize("k", (1, 2, 5, 16, 1000))
+def test_top_k_finds_the_best_vectors(size, k):
+    scores = torch.randn(20, size, dtype=torch.float64).requires_grad_()
+    support = topk_sparsemax_bits(scores, k)
+    vectors = all_vectors(size)
+    values = (scores @ vectors.T).detach()
+    best = values.sort(dim=1, descending=True).values[:, :k]
+    for example in range(20):
+        weights = entmax_oracle(best[example], 2.0)
+        found = support.batch == example
+        mine, order = support.weights[found].sort(descending=True)
+        torch.testing.assert_close(mine, weights[weights > 0], rtol=0, atol=1e-12)
+        chosen = (support.choices[found][order] * scores[example]).sum(1)
+        torch.testing.assert_close(chosen, best[example, weights > 0], rtol=0, atol=1e-12)
+    # certified where all 2^D vectors have the same distribution; then its gradient is the same too
+    whole = entmax_oracle(values, 2.0)
+    assert torch.equal(support.certified, ((whole > 0).sum(1) < k) | (k >= 2**size))
+    function = torch.randn(size, dtype=torch.float64)
+    value = support.expectation((support.choices @ function).sin())[support.certified]
+    (gradient,) = torch.autograd.grad(value.sum(), scores)
+    everything = topk_sparsemax_bits(scores, 2**size)
+    expected = everything.expectation((everything.choices @ function).sin())[support.certified]
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), scores)[0], rtol=0, atol=1e-11)
+
+
+def test_top_k_of_many_bits():
+    scores = torch.randn(8, 300)
+    support = topk_sparsemax_bits(scores, 10)
+    assert support.choices.shape[1] == 300 and (support.counts() <= 10).all()
+    best = support.choices[torch.searchsorted(support.batch, torch.arange(8))]
+    assert ((best * scores).sum(1) <= scores.clamp_min(0).sum(1) + 1e-4).all()
+    assert torch.autograd.gradcheck(
+        lambda x: topk_sparsemax_bits(x, 10).weights, torch.randn(2, 30, dtype=torch.float64).requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("budget", (-1, 4))
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_budget_out_of_range_is_named(budget, solver):
+    with pytest.raises(ValueError, match=f"between 0 and the 3 bits, not {budget}"):
+        sparsemap_bits(torch.zeros(1, 3), budget, solver)
+
+
+def test_other_bad_arguments_are_named():
+    scores = torch.zeros(1, 3)
+    with pytest.raises(ValueError, match="k must be at least 1, not -2"):
+        topk_sparsemax_bits(scores, -2)
+    with pytest.raises(ValueError, match="unknown solver 'x'"):
+        sparsemap_bits(scores, solver="x")
+    scores[0, 1] = float("nan")
+    for function in (expected_bits, sparsemap_bits, lambda x: topk_sparsemax_bits(x, 2)):
+        with pytest.raises(ValueError, match=r"scores\[0, 1\] is nan"):
+            function(scores)
+    with pytest.raises(ValueError, match=r"scores\[0, 0\] is -inf"):
+        sparsemap_bits(torch.full((1, 2), float("-inf")))

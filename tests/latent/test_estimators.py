@@ -1,0 +1,183 @@
+"""Estimators of expected losses: unbiased ones have the exact gradient within their standard error."""
+
+import itertools
+
+import pytest
+import torch
+
+from user_dir.latent import (
+    Bits,
+    Categories,
+    RunningMean,
+    dense,
+    gumbel,
+    marginalise,
+    nvil,
+    sfe,
+    sfe_plus,
+    sparsemax,
+)
+
+FAMILIES = {"categories": Categories, "bits": Bits}
+DRAWS = 20_000
+
+
+def problem(family):
+    """Scores (1, 4), and a loss of choices (and an input that shifts it)."""
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.randn(1, 4, generator=generator, dtype=torch.float64)
+    table = torch.randn(4, generator=generator, dtype=torch.float64)
+
+    def loss(choices, inputs):
+        chosen = table[choices] if choices.dtype == torch.long else (choices * table).sum(-1).square()
+        return chosen + inputs * chosen.sin()
+
+    return scores, loss
+
+
+def enumerated(family, scores, loss):
+    """The exact expected loss from products of probabilities, without the families' own code."""
+    if family == "categories":
+        probabilities = scores[0].softmax(0)
+        return sum(p * loss(torch.tensor([i]), torch.ones(1))[0] for i, p in enumerate(probabilities))
+    total = 0
+    for bits in itertools.product((0.0, 1.0), repeat=4):
+        bits = torch.tensor([bits], dtype=torch.float64)
+        probability = (bits * scores.sigmoid() + (1 - bits) * (1 - scores.sigmoid())).prod()
+        total = total + probability * loss(bits, torch.ones(1))[0]
+    return total
+
+
+UNBIASED = {
+    "dense": dense,
+    "sfe": lambda *given: sfe(*given, baseline=baseline()),
+    "sfe_plus": sfe_plus,
+    "nvil": lambda *given: nvil(*given, baseline=torch.full((DRAWS,), 0.3, dtype=torch.float64)),
+}
+
+
+def baseline():
+    mean = RunningMean()
+    mean.update(torch.tensor([0.1, 0.5]))
+    return mean
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("estimator", UNBIASED)
+def test_the_mean_gradient_is_exact(estimator, family):
+    scores, loss = problem(family)
+    exact = enumerated(family, scores.requires_grad_(), loss)
+    (expected,) = torch.autograd.grad(exact, scores)
+    draws = scores.detach().expand(DRAWS, -1).clone().requires_grad_()
+    estimate = UNBIASED[estimator](loss, FAMILIES[family](draws), torch.ones(DRAWS, dtype=torch.float64))
+    (gradients,) = torch.autograd.grad(estimate.sum(), draws)
+    for values, wanted in ((estimate.detach().unsqueeze(1), exact.detach()), (gradients, expected)):
+        error = values.std(0) / DRAWS**0.5
+        assert ((values.mean(0) - wanted).abs() <= 4 * error + 1e-12).all()
+        assert (error < 0.02).all()
+        assert (error > 1e-4).all() or estimator == "dense"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_straight_through_samples_exactly(family):
+    scores, loss = problem(family)
+
+    def on_vectors(choices, inputs):
+        if family == "categories":
+            assert torch.equal(choices.sum(1), torch.ones_like(inputs))
+            return loss(choices.argmax(1), inputs) + 0 * choices.sum(1)
+        assert ((choices == 0) | (choices == 1)).all()
+        return loss(choices, inputs)
+
+    draws = scores.expand(DRAWS, -1).clone().requires_grad_()
+    ones = torch.ones(DRAWS, dtype=torch.float64)
+    estimate = gumbel(on_vectors, FAMILIES[family](draws), ones, temperature=1.0, straight_through=True)
+    error = estimate.std() / DRAWS**0.5
+    assert (estimate.mean() - enumerated(family, scores, loss)).abs() <= 4 * error
+    assert torch.autograd.grad(estimate.sum(), draws)[0].abs().sum() > 0 or family == "categories"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_relaxed_choices_have_the_gradient_of_their_loss(family):
+    scores = torch.randn(3, 4, dtype=torch.float64).requires_grad_()
+    table = torch.randn(4, dtype=torch.float64)
+
+    def estimate(x):
+        torch.manual_seed(5)
+        return gumbel(lambda z: (z @ table).square(), FAMILIES[family](x), temperature=0.7)
+
+    assert torch.autograd.gradcheck(estimate, scores)
+    relaxed = FAMILIES[family](scores).relaxed(0.7)
+    assert ((relaxed > 0) & (relaxed < 1)).all()
+    with pytest.raises(ValueError, match="temperature must be positive, not 0"):
+        gumbel(lambda z: z, FAMILIES[family](scores), temperature=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_entropy_and_log_probabilities(family):
+    made = FAMILIES[family](torch.randn(3, 4, dtype=torch.float64))
+    everything = made.everything()
+    torch.testing.assert_close(everything.entropy(), made.entropy())
+    assert torch.equal(everything.counts(), torch.full((3,), 4 if family == "categories" else 16))
+    chosen = everything.choices.view(3, -1, *everything.choices.shape[1:])[:, 2]
+    torch.testing.assert_close(made.log_prob(chosen).exp(), everything.weights.view(3, -1)[:, 2])
+
+
+def test_sums_over_too_many_bits_are_refused():
+    with pytest.raises(ValueError, match=r"17 bits has 2\^17 terms; at most 16 bits"):
+        Bits(torch.zeros(1, 17)).everything()
+
+
+def test_the_learned_baseline_is_trained():
+    baseline = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    losses = torch.arange(5, dtype=torch.float64)
+    estimate = nvil(lambda z: losses, Categories(torch.zeros(5, 3, dtype=torch.float64)), baseline=baseline)
+    torch.testing.assert_close(torch.autograd.grad(estimate.sum(), baseline)[0], -2 * losses)
+    assert torch.equal(estimate.detach(), losses)
+
+
+def test_the_running_mean_forgets():
+    mean = RunningMean(momentum=0.5)
+    assert mean() == 0
+    for losses, expected in (((4.0, 8.0), 6.0), ((2.0,), 4.0)):
+        mean.update(torch.tensor(losses))
+        assert mean() == expected
+
+
+def test_marginalise_gathers_each_input_by_example():
+    scores = torch.tensor([[5.0, 0.0, 0.0], [0.0, 0.2, 0.1], [0.0, 0.0, -9.0]], dtype=torch.float64)
+    support = sparsemax(scores)
+    assert support.counts().tolist() == [1, 3, 2]
+    x, weight = torch.randn(3, 2, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    calls = []
+
+    def loss(choices, inputs, number):
+        calls.append(choices.numel())
+        return (weight[choices] * inputs).sum(1) * number
+
+    number = torch.arange(3, dtype=torch.float64)
+    found = marginalise(loss, support, x, number)
+    assert calls == [6]
+    for example in range(3):
+        pairs = zip(support.choices[support.batch == example], support.weights[support.batch == example])
+        expected = sum(p * (weight[z] @ x[example]) * example for z, p in pairs)
+        torch.testing.assert_close(found[example], expected)
+
+
+def test_gradients_of_marginalised_losses():
+    support_of = torch.randn(4, 5, dtype=torch.float64).requires_grad_()
+    table = torch.randn(5, 3, dtype=torch.float64).requires_grad_()
+    x = torch.randn(4, 3, dtype=torch.float64).requires_grad_()
+
+    def expected(scores, weight, inputs):
+        return marginalise(lambda z, each: (weight[z] * each).sum(1).tanh(), sparsemax(scores), inputs)
+
+    assert torch.autograd.gradcheck(expected, (support_of, table, x))
+
+
+def test_marginalise_names_what_does_not_fit():
+    support = sparsemax(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"input 1 has shape \(3, 1\), but the distribution has 2 examples"):
+        marginalise(lambda z, a, b: z, support, torch.zeros(2), torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"one loss for each of the 6 pairs, not shape \(6, 2\)"):
+        marginalise(lambda z: torch.zeros(6, 2), support)

@@ -1,0 +1,129 @@
+"""The experiments with latent choices: every system trains, and a finished run is not made again."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from user_dir.errors import UserError
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "latent"
+SMALL = {
+    "game": {
+        "concepts": 20,
+        "symbols": 24,
+        "candidates": 3,
+        "updates": 4,
+        "report": 2,
+        "evaluation_rounds": 50,
+    },
+    "bit_vectors": {"bits": 3, "hidden": 4, "batch": 300, "epochs": 1, "report": 1, "samples": 2},
+    "semi_supervised": {"hidden": 4, "batch": 300, "supervised_epochs": 1, "epochs": 2, "report": 1},
+}
+FIGURES = {"game": "success", "bit_vectors": "negative_elbo", "semi_supervised": "accuracy"}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The scripts as modules."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import _runs
+        import bit_vectors
+        import game
+        import results
+        import semi_supervised
+        import toy_gold
+
+        loaded = (_runs, bit_vectors, game, results, semi_supervised, toy_gold)
+        yield {each.__name__: each for each in loaded}
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+def small(name: str, folder: Path, **changes) -> Path:
+    """An experiment's YAML with small sizes, one learning rate and one seed."""
+    plan = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    plan["settings"].update(SMALL[name])
+    for system in plan["systems"].values():
+        if "budget" in system:
+            system["budget"] = 2
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**plan, "learning_rates": [0.01], "seeds": [1], **changes}))
+    return path
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_system_trains(name, modules, tmp_path):
+    path = small(name, tmp_path)
+    modules["_runs"].main("", modules[name].train, [str(path), "--records", str(tmp_path)])
+    systems = yaml.safe_load(path.read_text())["systems"]
+    assert {each.name.split("-")[0] for each in (tmp_path / name).iterdir()} == set(systems)
+    for system, settings in systems.items():
+        record = json.loads((tmp_path / name / f"{system}-lr0.01-seed1.json").read_text())
+        assert record["system"] == settings and 0 <= record["test"][FIGURES[name]] < 5
+        calls = {"dense": 24 if name == "game" else 10, "sfe_plus": 2}.get(system)
+        if system in ("sfe", "nvil", "gumbel", "straight_through"):
+            calls = 1
+        assert calls is None or record["calls"] == calls
+
+
+def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(modules, tmp_path, capsys):
+    runs, made = modules["_runs"], []
+
+    def train(settings, system, rate, seed):
+        made.append((rate, seed))
+        return {"validation": abs(rate - 0.02), "test": {"success": seed}, "calls": 1, "curve": []}
+
+    path = small("game", tmp_path, learning_rates=[0.01, 0.02, 0.05], seeds=[1, 2], systems={"x": {}})
+    for _ in range(2):
+        runs.main("", train, [str(path), "--records", str(tmp_path)])
+        assert made == [(0.01, 1), (0.02, 1), (0.05, 1), (0.02, 2)]
+    plan = runs.read_plan(path)
+    assert [each["test"]["success"] for each in runs.recorded(plan, "x", tmp_path / "game")] == [1, 2]
+    plan["seeds"].append(3)
+    with pytest.raises(runs.Missing, match=r"no record of x with learning rate 0\.02 and seed 3"):
+        runs.recorded(plan, "x", tmp_path / "game")
+    plan["settings"]["updates"] = 7
+    with pytest.raises(UserError, match="was made with other settings"):
+        runs.recorded(plan, "x", tmp_path / "game")
+
+
+def test_mistakes_are_named(modules, tmp_path):
+    main, train = modules["_runs"].main, modules["game"].train
+    (tmp_path / "empty.yaml").write_text("settings: {a: 1}\nsystems: {}\n")
+    wrong = small("game", tmp_path, systems={"x": {"method": "guess"}})
+    for words, message in (
+        ([tmp_path / "empty.yaml"], "needs systems, a mapping"),
+        ([wrong, "--only", "y"], "--only y: .* has the systems x"),
+        ([wrong, "--records", tmp_path], "unknown method 'guess'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            main("", train, [str(word) for word in words])
+
+
+def test_gold_links_of_nouns_and_adjectives(modules, tmp_path, capsys):
+    text = tmp_path / "toy" / "text"
+    text.mkdir(parents=True)
+    (text / "test.de").write_text(
+        "Das kleine Pferd sieht den Apfelbaum.\nEr sieht ein Pferd.\nDer Hund sieht den Hund.\n"
+    )
+    (text / "test.en").write_text(
+        "The small horse sees the apple tree.\nHe sees a horse.\nThe dog sees the dog.\n"
+    )
+    modules["toy_gold"].main(["--data", str(tmp_path), "--output", str(tmp_path / "gold")])
+    first, short, second = (tmp_path / "gold").read_text().splitlines()
+    assert [link for link in first.split() if "-" in link] == ["1-1", "2-2", "5-5", "5-6"]
+    assert {link.split("?")[1] for link in first.split() if "?" in link} == {"0", "3", "4"}
+    assert short.split()[-1] == "3-3"
+    assert set(second.split()) == {f"{i}?{j}" for i in range(5) for j in range(5)}  # two dogs
+    assert "5 of 16 target words" in capsys.readouterr().out
+
+
+def test_tables_of_the_records(modules, capsys):
+    modules["results"].main([])
+    printed = capsys.readouterr().out
+    for title in ("Signalling game", "Bit vectors", "Cost of an update", "Cost of a latent alignment"):
+        assert f"**{title}**\n\n|" in printed

@@ -1,0 +1,140 @@
+"""SparseMAP by an active set: the optimality conditions over all structures, and oracles that are wrong."""
+
+import itertools
+
+import pytest
+import torch
+
+from user_dir.latent import LinearChain, bits_oracle, sparsemap
+
+
+def sequences(chain):
+    return torch.stack(
+        [chain.structure(list(path)) for path in itertools.product(range(chain.states), repeat=chain.steps)]
+    )
+
+
+def slopes(scores, support, example, regularised):
+    """The derivative of the objective by the mean of each part."""
+    mean = support.expectation(support.choices)[example]
+    return torch.cat((scores[example, :regularised] - mean[:regularised], scores[example, regularised:]))
+
+
+CHAINS = [(1, 4), (2, 3), (4, 3), (6, 2)]
+
+
+@pytest.mark.parametrize("steps, states", CHAINS)
+def test_viterbi_finds_the_best_sequence(steps, states):
+    chain = LinearChain(steps, states)
+    structures = sequences(chain)
+    for scores in torch.randn(20, chain.parts, dtype=torch.float64):
+        found = chain(scores)
+        assert (structures == found).all(1).sum() == 1
+        torch.testing.assert_close(found @ scores, (structures @ scores).max())
+
+
+@pytest.mark.parametrize("regularise_all", (False, True))
+@pytest.mark.parametrize("steps, states", CHAINS)
+def test_optimal_among_all_sequences(steps, states, regularise_all):
+    """p is optimal if no structure has a higher slope than those of the support, which all have the same."""
+    chain = LinearChain(steps, states)
+    free = 0 if regularise_all else chain.transitions
+    scores = torch.randn(10, chain.parts, dtype=torch.float64)
+    support = sparsemap(scores, chain, unregularised=free)
+    assert support.certified.all()
+    assert 1 < support.counts().double().mean() < states**steps
+    structures = sequences(chain)
+    for example in range(10):
+        slope = slopes(scores, support, example, chain.parts - free)
+        own = support.choices[support.batch == example] @ slope
+        torch.testing.assert_close(own, (structures @ slope).max().expand_as(own), rtol=0, atol=1e-7)
+        assert abs(support.weights[support.batch == example].sum() - 1) < 1e-12
+    assert (support.weights > 0).all()
+
+
+def test_gradients_with_the_support_held():
+    chain = LinearChain(4, 3)
+    compared = 0
+    for _ in range(12):
+        scores = torch.randn(1, chain.parts, dtype=torch.float64)
+        support = sparsemap(scores.requires_grad_(), chain, chain.transitions)
+        direction = torch.randn_like(scores)
+        near = [sparsemap(scores.detach() + h * direction, chain, chain.transitions) for h in (1e-6, -1e-6)]
+        if any(not torch.equal(each.choices, support.choices) for each in near):
+            continue
+        expected = (near[0].weights - near[1].weights) / 2e-6
+        function = torch.randn_like(expected)
+        (gradient,) = torch.autograd.grad(support.weights @ function, scores)
+        torch.testing.assert_close((gradient * direction).sum(), expected @ function, rtol=1e-5, atol=1e-7)
+        compared += 1
+    assert compared >= 6
+
+
+def test_affinely_dependent_structures_are_replaced():
+    """Four structures of which two pairs have the same sum; only an unregularised part tells them apart."""
+    structures = torch.tensor(
+        [[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 1, 1], [0, 1, 1, 0, 1]], dtype=torch.float64
+    )
+
+    def oracle(scores):
+        return structures[int((structures @ scores).argmax())]
+
+    for bonus in (-0.4, 0.4):
+        scores = torch.tensor([[0.1, 0, 0.05, 0, bonus]], dtype=torch.float64)
+        support = sparsemap(scores, oracle, unregularised=1)
+        assert support.certified.all()
+        slope = slopes(scores, support, 0, 4)
+        own = support.choices @ slope
+        torch.testing.assert_close(own, (structures @ slope).max().expand_as(own), rtol=0, atol=1e-9)
+        # pairs are mixed in equal shares but for the preference of the first two parts
+        assert support.choices[:, 4].unique().tolist() == [float(bonus > 0)]
+
+
+def test_an_early_stop_is_not_certified():
+    scores = torch.zeros(1, 12, dtype=torch.float64)
+    scores[:, :6] = 0.1 * torch.arange(6)
+    for iterations in (1, 2, 3):
+        early = sparsemap(scores, bits_oracle, max_iterations=iterations)
+        assert not early.certified.any()
+        assert (early.weights > 0).all() and abs(early.weights.sum() - 1) < 1e-12
+    assert sparsemap(scores, bits_oracle).certified.all()
+
+
+def test_batches_are_independent():
+    scores = torch.randn(4, 10)
+    together = sparsemap(scores, bits_oracle)
+    for example in range(4):
+        alone = sparsemap(scores[example : example + 1], bits_oracle)
+        assert torch.equal(alone.choices, together.choices[together.batch == example])
+    assert together.weights.dtype == together.choices.dtype == torch.float32
+    assert sparsemap(scores[:0], bits_oracle).weights.numel() == 0
+
+
+WRONG = {
+    "shape": (lambda x: x[:3], "shape (3,), not (4,)"),
+    "half a bit": (lambda x: torch.full_like(x, 0.5), "entry 0 is 0.5, not 0 or 1"),
+    "nan": (lambda x: torch.full_like(x, float("nan")), "entry 0 is nan"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_an_answer_that_is_no_structure_is_named(case):
+    oracle, message = WRONG[case]
+    with pytest.raises(ValueError) as raised:
+        sparsemap(torch.zeros(1, 4), oracle)
+    assert message in str(raised.value)
+
+
+def test_an_oracle_that_forgets_the_best_structure_is_found():
+    answers = iter([torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])])
+    with pytest.raises(ValueError, match="it is not the best structure"):
+        sparsemap(torch.tensor([[5.0, 0.0]]), lambda scores: next(answers))
+
+
+def test_other_bad_arguments_are_named():
+    with pytest.raises(ValueError, match=r"scores\[0, 1\] is nan"):
+        sparsemap(torch.tensor([[0.0, float("nan")]]), bits_oracle)
+    with pytest.raises(ValueError, match="unregularised must be between 0 and 3, not 4"):
+        sparsemap(torch.zeros(1, 4), bits_oracle, unregularised=4)
+    with pytest.raises(ValueError, match="has 14 parts"):
+        sparsemap(torch.zeros(1, 4), LinearChain(3, 2))

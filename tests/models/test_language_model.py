@@ -1,0 +1,103 @@
+"""The language model: compared with fairseq's at α = 1, causal, with adaptive input and sparse outputs."""
+
+import pytest
+import torch
+from helpers import (
+    MODEL_TOLERANCE,
+    SMALL_LM,
+    build_language_model,
+    dictionary,
+    entmax_oracle,
+    parse,
+)
+
+from user_dir.models import AdaptivelySparseLanguageModel
+
+OURS = "adaptively_sparse_transformer_lm"
+
+
+def tokens(seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(dictionary().nspecial, len(dictionary()), (3, 9), generator=generator)
+
+
+ADAPTIVE = (
+    "--adaptive-input --adaptive-input-cutoff 8,16 --adaptive-input-factor 2 --decoder-input-dim 16 "
+    "--decoder-output-dim 16 --adaptive-softmax-cutoff 8,16 --adaptive-softmax-factor 2"
+)
+
+
+@pytest.mark.parametrize(
+    "flags", ("", "--share-decoder-input-output-embed --decoder-output-dim 16", ADAPTIVE)
+)
+def test_at_alpha_one_it_is_the_model_of_fairseq(flags):
+    stock = build_language_model(flags, "transformer_lm")
+    ours = build_language_model(f"{flags} --attention-normalizer softmax")
+    ours.load_state_dict(stock.state_dict())
+    expected, actual = (model(tokens()) for model in (stock, ours))
+    torch.testing.assert_close(actual[0], expected[0], **MODEL_TOLERANCE)
+    sample = {"target": tokens(4)}
+    expected, actual = (
+        model.get_normalized_probs(model(tokens()), log_probs=True, sample=sample) for model in (stock, ours)
+    )
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
+
+
+def test_learns_an_alpha_per_head_and_is_causal():
+    model = build_language_model()
+    assert isinstance(model, AdaptivelySparseLanguageModel)
+    values = model.alpha_values()
+    assert list(values) == ["decoder_self"]
+    assert [len(layer) for layer in values["decoder_self"]] == [4, 4]
+    given = tokens()
+    changed = given.clone()
+    changed[:, 5:] = 7
+    before, after = model(given)[0], model(changed)[0]
+    torch.testing.assert_close(after[:, :5], before[:, :5], **MODEL_TOLERANCE)
+    assert not torch.allclose(after[:, 5:], before[:, 5:])
+    model.train()
+    model(given)[0].logsumexp(-1).sum().backward()
+    assert all(torch.isfinite(layer.self_attn.alpha.a.grad).all() for layer in model.decoder.layers)
+
+
+def test_step_by_step_equals_the_whole_text():
+    model, given = build_language_model(), tokens()
+    whole = model(given)[0]
+    state: dict = {}
+    steps = [model.decoder(given[:, : i + 1], incremental_state=state)[0] for i in range(given.size(1))]
+    torch.testing.assert_close(torch.cat(steps, 1), whole, **MODEL_TOLERANCE)
+
+
+def test_sparse_outputs():
+    model = build_language_model("--output-alpha 1.5")
+    output = model(tokens())
+    p = model.get_normalized_probs((8 * output[0], None), log_probs=False)
+    torch.testing.assert_close(p, entmax_oracle(8 * output[0], 1.5), rtol=0, atol=1e-12)
+    assert (p == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("arch", "width", "layers"), [(OURS, 512, 6), (OURS + "_tiny", 128, 4), (OURS + "_wiki103", 1024, 16)]
+)
+def test_sizes(arch, width, layers):
+    args = parse("--task language_modeling", arch)
+    assert (args.decoder_embed_dim, args.decoder_layers) == (width, layers)
+    assert args.adaptive_input == arch.endswith("wiki103")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--decoder-attention-heads 3", "divisible by --decoder-attention-heads 3"),
+        ("--decoder-layers 0", "--decoder-layers must be a positive integer"),
+        ("--character-embeddings", "not supported"),
+        ("--adaptive-input", "--adaptive-input-cutoff"),
+        ("--tie-adaptive-weights", "requires --adaptive-input"),
+        ("--fixed-alpha 0.5", "--fixed-alpha"),
+        ("--output-alpha 3", "--output-alpha must be from 1 to 2"),
+        ("--output-alpha 1.5 --adaptive-softmax-cutoff 8", "--adaptive-softmax-cutoff"),
+    ],
+)
+def test_invalid_flags(flags, words):
+    with pytest.raises(SystemExit, match=words):
+        parse(f"{SMALL_LM} {flags}", OURS)

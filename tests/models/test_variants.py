@@ -1,0 +1,137 @@
+"""ReLA, fixed patterns and length scaling in whole models: padding, decoding step by step, TorchScript."""
+
+import io
+
+import pytest
+import torch
+from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss, parse
+
+VARIANTS = {
+    "rela": "--attention-normalizer rela",
+    "fixed": "--attention-normalizer fixed",
+    "scaled α-entmax": "--length-scaling",
+    "scaled softmax": "--attention-normalizer softmax --length-scaling",
+    "scaled rela": "--attention-normalizer rela --length-scaling",
+    "only one type": "--decoder-context-attention-normalizer rela --encoder-self-attention-normalizer fixed",
+}
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda name: name.replace(" ", "_"))
+def flags(request):
+    return VARIANTS[request.param]
+
+
+def outputs(model, sample):
+    given = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
+    return model(*given)[0]
+
+
+def test_every_parameter_learns(flags):
+    model = build(flags)
+    value = loss(model, batch())
+    value.backward()
+    unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert value.isfinite() and unused == []
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    for name in ("gated_norm.gate", "length_scaling.gamma.weight", "gated_norm.scale"):
+        grads = [p.grad for key, p in model.named_parameters() if key.endswith(name)]
+        assert all(grad.any() for grad in grads)
+
+
+def test_the_other_parameters_do_not_depend_on_the_variant(flags):
+    plain, variant = build("--attention-normalizer softmax").state_dict(), build(flags).state_dict()
+    assert all(torch.equal(variant[name], value) for name, value in plain.items())
+
+
+def test_padding_changes_nothing(flags):
+    model, sample = build(flags).eval(), batch()
+    together = outputs(model, sample)
+    right = outputs(model, batch(left_pad=False))
+    torch.testing.assert_close(right, together, **MODEL_TOLERANCE)
+    pad = dictionary().pad()
+    for row in range(3):
+        source = sample["src_tokens"][row]
+        source = source[source != pad][None]
+        target = sample["prev_output_tokens"][row]
+        target = target[target != pad][None]
+        alone = model(source, torch.tensor([source.size(1)]), target)[0][0]
+        torch.testing.assert_close(alone, together[row, : len(alone)], **MODEL_TOLERANCE)
+
+
+def test_step_by_step_equals_the_whole_sentence(flags):
+    model, sample = build(flags).eval(), batch()
+    whole = outputs(model, sample)
+    encoded = model.encoder(sample["src_tokens"], sample["src_lengths"])
+    state: dict = {}
+    tokens = sample["prev_output_tokens"]
+    for i in range(tokens.size(1)):
+        step, _ = model.decoder(tokens[:, : i + 1], encoder_out=encoded, incremental_state=state)
+        real = tokens[:, i] != dictionary().pad()
+        torch.testing.assert_close(step[real, 0], whole[real, i], **MODEL_TOLERANCE)
+
+
+def test_folded_beams_equal_repeated_sentences(flags):
+    """As in beam search: the keys of context attention are stored once per sentence."""
+    model, beam = build(flags).eval(), 2
+    sample = batch()
+    encoded = model.encoder(sample["src_tokens"], sample["src_lengths"])
+    order = torch.arange(3).repeat_interleave(beam)
+    repeated = model.encoder.reorder_encoder_out(encoded, order)
+    tokens = sample["prev_output_tokens"][order]
+    expected = model.decoder(tokens[:, :1], encoder_out=repeated, incremental_state={})[0]
+    for layer in model.decoder.layers:
+        layer.encoder_attn.set_beam_size(beam)
+    actual = model.decoder(tokens[:, :1], encoder_out=repeated, incremental_state={})[0]
+    torch.testing.assert_close(actual, expected, **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("scaled rela", "fixed") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in VARIANTS
+    ],
+)
+def test_scripted_gives_the_same(name):
+    model, sample = build(VARIANTS[name]).eval(), batch()
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(model), file)
+    file.seek(0)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            outputs(torch.jit.load(file), sample), outputs(model, sample), **MODEL_TOLERANCE
+        )
+
+
+def test_weights_of_every_head_can_be_read():
+    model, sample = build("--attention-normalizer fixed").eval(), batch()
+    attention = model.encoder.layers[0].self_attn
+    assert attention.fixed_heads == 3
+    x = torch.randn(7, 3, 16, dtype=torch.float64)
+    padding = sample["src_tokens"] == dictionary().pad()
+    _, weights = attention(x, x, x, key_padding_mask=padding, need_head_weights=True)
+    assert weights.shape == (4, 3, 7, 7)
+    torch.testing.assert_close(weights[0, 0], torch.eye(7))
+    torch.testing.assert_close(weights[3].sum(-1), torch.ones(3, 7))
+
+
+def test_a_language_model(flags):
+    model = build_language_model(flags.replace("decoder-context", "decoder-self"))
+    tokens = torch.randint(4, 20, (2, 6))
+    whole, state = model(tokens)[0], {}
+    steps = [model.decoder(tokens[:, : i + 1], incremental_state=state)[0] for i in range(6)]
+    torch.testing.assert_close(torch.cat(steps, 1), whole, **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--attention-normalizer rela --attention-backend fused", "use auto"),
+        ("--attention-normalizer fixed --encoder-attention-heads 1", "at least 2"),
+        ("--attention-normalizer rela --fixed-alpha 1.5", "requires --attention-normalizer entmax"),
+    ],
+)
+def test_invalid_flags(flags, words):
+    with pytest.raises(SystemExit, match=words):
+        build(flags)
+    assert parse("--length-scaling").length_scaling is True

@@ -1,0 +1,56 @@
+"""Attention weights that depend on positions only, for all but one head of an encoder.
+
+Source: Raganato, Scherrer and Tiedemann 2020 (https://arxiv.org/abs/2002.10260), section 3.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+PATTERNS = ("current", "previous", "next", "left", "right", "end", "start")
+
+
+def fixed_patterns(key_padding_mask: Optional[Tensor], length: int, heads: int, like: Tensor) -> Tensor:
+    """The first ``heads`` patterns for sentences of ``length`` positions; TorchScript can compile it.
+
+    With i and j counted from the first token of the sentence, and n tokens, a query i has its weight on the
+    current token (i), the previous one (i − 1), the next one (i + 1), on the left context (j ≤ i − 2, as
+    (j + 1)³), on the right context (j ≥ i + 2, as (n − j)³), towards the end (all j, as (j + 1)³) or towards
+    the start (all j, as (n − j)³). A query whose pattern has no token attends to nothing.
+
+    Args:
+        key_padding_mask: (B, S), true where a position is padding, on either side; None for none.
+        length: S.
+        heads: number of patterns, up to 7.
+        like: a tensor with the dtype and the device of the result.
+
+    Returns:
+        Weights (B, heads, S, S), or (1, heads, S, S) without padding; zeros for padding.
+    """
+    if key_padding_mask is None:
+        real = torch.ones([1, length], dtype=torch.bool, device=like.device)
+    else:
+        real = ~key_padding_mask.to(torch.bool)
+    place = real.cumsum(1) - 1
+    n = real.sum(1)[:, None, None]
+    i, j = place[:, :, None], place[:, None, :]
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    rising = (j + 1).to(dtype) ** 3
+    falling = (n - j).to(dtype) ** 3
+    patterns = torch.stack(
+        [
+            (j == i).to(dtype),
+            (j == i - 1).to(dtype),
+            (j == i + 1).to(dtype),
+            rising * (j <= i - 2),
+            falling * (j >= i + 2),
+            rising.expand(-1, length, -1),
+            falling.expand(-1, length, -1),
+        ][:heads],
+        dim=1,
+    )
+    patterns = patterns * (real[:, :, None] & real[:, None, :])[:, None]
+    return (patterns / patterns.sum(-1, keepdim=True).clamp_min(1.0)).to(like.dtype)

@@ -1,0 +1,158 @@
+"""Beam search over the steps of a decoder, with the results of fairseq's ``SequenceGenerator``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .cpu import Rules, best
+from .passes import DecoderPass, Memory
+
+# Logits computed at once: as many as stay in a processor's cache.
+LOGITS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``fairseq-generate`` was asked for.
+
+    Attributes:
+        beam: K, hypotheses per sentence.
+        longest: positions of a translation without its end.
+        shortest: no translation is shorter, without its end.
+        begin: the symbol before the first position.
+        end: the symbol that ends a translation.
+        banned: int64, symbols that are never chosen.
+        unknown: the symbol that ``unknown_penalty`` is for.
+        unknown_penalty: subtracted from its log-probability.
+        temperature: logits are divided by it.
+        normalised: scores are divided by the length, with the end, to the power of ``length_penalty``.
+        length_penalty: see ``normalised``.
+    """
+
+    beam: int
+    longest: int
+    shortest: int
+    begin: int
+    end: int
+    banned: Tensor
+    unknown: int
+    unknown_penalty: float
+    temperature: float
+    normalised: bool
+    length_penalty: float
+
+
+def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Settings) -> list[list[dict]]:
+    """The K best hypotheses found for each sentence, in fairseq's form, best first.
+
+    Args:
+        decoder: gives the features of each position.
+        memory: the encoded sentences.
+        symbols: V, the size of the vocabulary.
+        settings: of the search.
+
+    Raises:
+        ValueError: no translation was found, because the model's scores are not finite.
+    """
+    beam, count = settings.beam, 2 * settings.beam  # twice, because half may be ends
+    state = decoder.start(memory)
+    sentences = len(memory.counts)
+    found: list[list[dict]] = [[] for _ in range(sentences)]
+    live = list(range(sentences))
+    tokens = torch.full((sentences, 1), settings.begin)
+    scores = torch.zeros(sentences, 0)
+    scores = scores.to(memory.rows.dtype)
+    idle = torch.zeros(sentences, beam, dtype=torch.bool)  # places of hypotheses without any future
+    for step in range(settings.longest + 1):
+        features = decoder.step(state, tokens[:, -1])
+        totals = scores[:, -1] if step else scores.new_zeros(sentences)
+        candidates = _candidates(
+            features, decoder.output, totals.view(len(live), -1), symbols, step, settings
+        )
+        values, chosen, parents = candidates
+        each = tokens.size(0) // len(live)
+        rows = parents + (torch.arange(len(live)) * each)[:, None]
+        ends = chosen.eq(settings.end) & values.isfinite()
+        ends[:, :beam] &= ~idle
+        done = _finish(found, live, ends[:, :beam], rows, values, tokens, scores, step, settings)
+        if len(done) == len(live):
+            break
+        if done:
+            kept = torch.tensor([i for i in range(len(live)) if i not in done])
+            live = [live[i] for i in kept.tolist()]
+            ends, rows, values, chosen, idle = (x[kept] for x in (ends, rows, values, chosen, idle))
+        # the first K that go on; where there are fewer, ended ones are kept as idle
+        ends[:, :beam] |= idle
+        order = (ends * count + torch.arange(count)).topk(beam, dim=1, largest=False)
+        idle = order.values >= count
+        rows, values, chosen = (x.gather(1, order.indices).flatten() for x in (rows, values, chosen))
+        state.reorder(rows)
+        tokens = torch.cat([tokens[rows], chosen[:, None]], dim=1)
+        scores = torch.cat([scores[rows], values[:, None]], dim=1)
+    if not all(found):
+        raise ValueError(
+            f"sentence {found.index([]) + 1} of the batch has no translation: scores are NaN or infinite"
+        )
+    return [sorted(each, key=lambda hypothesis: -hypothesis["score"].item()) for each in found]
+
+
+def _candidates(
+    features: Tensor,
+    output: Callable[[Tensor], Tensor],
+    totals: Tensor,
+    symbols: int,
+    step: int,
+    settings: Settings,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
+    banned = settings.banned
+    if step < settings.shortest:
+        banned = torch.cat([banned, torch.tensor([settings.end])])
+    rules = Rules(banned, settings.unknown, settings.unknown_penalty, settings.temperature)
+    only = settings.end if step == settings.longest else None
+    batch, beams = totals.shape
+    at_once = max(1, LOGITS // (beams * symbols))
+    parts = []
+    for first in range(0, batch, at_once):
+        some = totals[first : first + at_once].contiguous()
+        logits = output(features[first * beams : first * beams + some.numel()])
+        parts.append(best(logits.view(*some.shape, symbols), some, 2 * settings.beam, rules, only))
+    values, chosen, parents = (torch.cat(each) for each in zip(*parts))
+    return values, chosen, parents
+
+
+def _finish(
+    found: list[list[dict]],
+    live: list[int],
+    ends: Tensor,
+    rows: Tensor,
+    values: Tensor,
+    tokens: Tensor,
+    scores: Tensor,
+    step: int,
+    settings: Settings,
+) -> set[int]:
+    """Add the hypotheses that end here to ``found``; returns the sentences, by place, that are finished."""
+    sentence, place = ends.nonzero(as_tuple=True)
+    if not len(sentence):
+        return set()
+    row, total = rows[sentence, place], values[sentence, place]
+    whole = torch.cat([tokens[row, 1:], torch.full((len(row), 1), settings.end)], dim=1)
+    sums = torch.cat([scores.new_zeros(len(row), 1), scores[row], total[:, None]], dim=1)
+    positional = sums.diff(dim=1)
+    if settings.normalised:
+        total = total / (step + 1) ** settings.length_penalty
+    nothing = torch.empty(0)
+    done = set()
+    for at, *values in zip(sentence.tolist(), whole.unbind(), total.unbind(), positional.unbind()):
+        hypotheses = found[live[at]]
+        if len(hypotheses) < settings.beam:
+            hypothesis = dict(zip(("tokens", "score", "positional_scores"), values))
+            hypotheses.append(hypothesis | {"attention": nothing, "alignment": nothing})
+        if len(hypotheses) == settings.beam or step == settings.longest:
+            done.add(at)
+    return done

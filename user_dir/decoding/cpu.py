@@ -1,0 +1,164 @@
+"""The kernels of ``cpu.cpp``: what a step of translation on a CPU does besides products of matrices."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..entmax import has_native
+from ..entmax.build import DTYPES, INTEGER, POINTER, address, load_kernel
+
+_ATTEND = [POINTER] * 8 + [INTEGER, POINTER]
+_ADD_NORM = [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] + [POINTER] * 2 + [ctypes.c_double, POINTER]
+_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] * 3 + [ctypes.c_double] * 2 + [POINTER] * 3
+
+
+def unavailable(dtype: torch.dtype) -> str | None:
+    """Why the kernels are not available for a dtype; None if they are."""
+    if dtype not in DTYPES:
+        return f"parameters are {dtype}, neither float32 nor float64"
+    if has_native("cpu") and kernel() is not None:
+        return None
+    return "it needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
+@functools.cache
+def kernel() -> dict | None:
+    """The compiled functions by (name, dtype); None if they cannot be compiled."""
+    source = Path(__file__).with_suffix(".cpp")
+    return load_kernel(source, attend=(None, _ATTEND), add_norm=(None, _ADD_NORM), best=(None, _BEST))
+
+
+def _compiled(name: str, dtype: torch.dtype):
+    found = kernel()
+    assert found is not None, "translation by these kernels was chosen without them"
+    return found[name, dtype]
+
+
+@dataclass
+class Cache:
+    """Where the keys and values of queries lie.
+
+    The j-th key of a query is row ``places[source, j]`` of slab j, or of the only slab.
+
+    Attributes:
+        slabs: tensors (rows, 2·C) of keys and values side by side: one for each j, or a single one.
+        places: int32 (sources, at least ``most``).
+        counts: int32 (sources,), the number of keys; None if it is ``most`` for all.
+        sources: int32 (queries,), the row of ``places`` of each query; None if query i has row i.
+        most: the greatest number of keys.
+        single: there is one slab for all j.
+    """
+
+    slabs: Sequence[Tensor]
+    places: Tensor
+    counts: Tensor | None
+    sources: Tensor | None
+    most: int
+    single: bool
+
+
+def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
+    """α-entmax attention of single queries to cached keys.
+
+    Args:
+        query: (R, H·D), heads side by side.
+        cache: where keys and values lie.
+        alpha: float64 (H,).
+
+    Returns:
+        (R, H·D). A query without keys gets zeros; one with a score that is NaN gets NaN.
+    """
+    rows, channels = query.shape
+    heads, dtype = alpha.numel(), query.dtype
+    out = torch.empty_like(query)
+    if not rows:
+        return out
+    keys = [slab.data_ptr() for slab in cache.slabs]
+    values = [at + channels * query.element_size() for at in keys]
+    pointers = POINTER * len(keys)
+    sizes = (rows, heads, channels // heads, cache.most, 0 if cache.single else 1, 2 * channels)
+    sizes += (cache.places.stride(0), query.stride(0))
+    _compiled("attend", dtype)(
+        (INTEGER * len(sizes))(*sizes),
+        query.data_ptr(),
+        pointers(*keys),
+        pointers(*values),
+        cache.places.data_ptr(),
+        address(cache.counts),
+        address(cache.sources),
+        alpha.data_ptr(),
+        heads,
+        out.data_ptr(),
+    )
+    return out
+
+
+def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm, keep: bool) -> Tensor:
+    """LayerNorm(x + update) for x (R, C); if ``keep``, x becomes the sum, in place."""
+    out = torch.empty_like(x)
+    weights = address(update), int(keep), norm.weight.data_ptr(), norm.bias.data_ptr()
+    _compiled("add_norm", x.dtype)(*x.shape, x.data_ptr(), *weights, norm.eps, out.data_ptr())
+    return out
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which symbols may follow.
+
+    Attributes:
+        banned: int64, symbols that may not.
+        unknown: the symbol whose log-probability is lowered by ``penalty``.
+        penalty: see ``unknown``.
+        temperature: logits are divided by it.
+    """
+
+    banned: Tensor
+    unknown: int
+    penalty: float
+    temperature: float
+
+
+def best(
+    logits: Tensor, scores: Tensor, wanted: int, rules: Rules, only: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of the hypotheses of each sentence, in descending order of score.
+
+    Args:
+        logits: (B, K, V), of K hypotheses per sentence; changed by the call.
+        scores: (B, K), log-probabilities of the hypotheses.
+        wanted: N, the number of continuations per sentence.
+        rules: what may follow.
+        only: the one symbol that may follow; None for all.
+
+    Returns:
+        scores (B, N): log-probabilities with the new symbol; symbols (B, N); hypotheses (B, N), 0 … K − 1.
+        Where there are fewer continuations, and after a hypothesis with a NaN, scores are −∞.
+    """
+    batch, beams, symbols = logits.shape
+    found = scores.new_full((batch, wanted), -torch.inf)
+    which, of = (torch.zeros(batch, wanted, dtype=torch.int64) for _ in range(2))
+    _compiled("best", logits.dtype)(
+        batch,
+        beams,
+        symbols,
+        wanted,
+        logits.data_ptr(),
+        scores.data_ptr(),
+        rules.banned.data_ptr(),
+        rules.banned.numel(),
+        -1 if only is None else only,
+        rules.unknown,
+        rules.penalty,
+        rules.temperature,
+        found.data_ptr(),
+        which.data_ptr(),
+        of.data_ptr(),
+    )
+    return found, which, of

@@ -1,0 +1,142 @@
+"""fairseq's generator, with a faster search where it gives the same translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
+from .beam_search import Settings, beam_search
+from .cpu import unavailable
+from .passes import DecoderPass, EncoderPass
+from .products import Int8Product, Product, int8_unavailable
+
+
+class FastGenerator(SequenceGenerator):
+    """fairseq's ``SequenceGenerator`` with a beam search that is two to four times as fast on a CPU.
+
+    The translations are the same: scores agree up to rounding, which decides between hypotheses of equal
+    score. Models and options that :func:`unsupported` gives a reason for keep fairseq's own search.
+
+    A model whose ``int8`` is true computes its linear layers with 8-bit integers, or not at all.
+    """
+
+    def _generate(
+        self,
+        sample: dict,
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict]]:
+        reason = unsupported(self, sample, prefix_tokens, constraints)
+        if reason is not None:
+            require_no_int8(self.model.models, reason)
+            return super()._generate(sample, prefix_tokens, constraints, bos_token)
+        encode, decoder = self._passes()
+        source = sample["net_input"]["src_tokens"]
+        longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
+        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"
+        suppressed = self.token_indices_to_suppress
+        banned = torch.tensor([self.pad])
+        settings = Settings(
+            beam=self.beam_size,
+            longest=longest,
+            shortest=self.min_len,
+            begin=self.eos if bos_token is None else bos_token,
+            end=self.eos,
+            banned=banned if suppressed is None else torch.cat([banned, suppressed]),
+            unknown=self.unk,
+            unknown_penalty=self.unk_penalty,
+            temperature=self.temperature,
+            normalised=self.normalize_scores,
+            length_penalty=self.len_penalty,
+        )
+        return beam_search(decoder, encode(source), self.vocab_size, settings)
+
+    def _passes(self) -> tuple[EncoderPass, DecoderPass]:
+        """The model's layers, prepared once if the model is no longer trained."""
+        model = self.model.single_model
+        state = model.int8, [(p.data_ptr(), p._version) for p in model.parameters()]
+        kept = getattr(self, "_prepared", None)
+        if kept is not None and kept[0] == state:
+            return kept[1]
+        product = Int8Product if model.int8 else Product
+        passes = EncoderPass(model.encoder, product), DecoderPass(model.decoder, product)
+        if getattr(model, "_is_generation_fast", False):  # fairseq's mark of a model that cannot be trained
+            self._prepared = state, passes
+        return passes
+
+
+def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
+    """Raise UserError, with the reason that it cannot be, if a model is to translate with 8-bit integers."""
+    if any(getattr(model, "int8", False) for model in models):
+        raise UserError(f"--int8 is not possible here: {reason}")
+
+
+def unsupported(
+    generator: SequenceGenerator,
+    sample: dict,
+    prefix_tokens: Tensor | None = None,
+    constraints: Tensor | None = None,
+) -> str | None:
+    """Why fairseq's own search is to translate a batch; None if ours can."""
+    if prefix_tokens is not None or constraints is not None:
+        return "the beginning or parts of translations are prescribed"
+    if type(generator.search) is not BeamSearch or generator.match_source_len:
+        return "the search is not plain beam search"
+    if generator.repeat_ngram_blocker is not None or generator.lm_model is not None:
+        return "repeated n-grams are excluded, or a language model helps"
+    if 2 * generator.beam_size >= generator.vocab_size:
+        return "the beam is as large as the vocabulary"
+    if generator.model.models_size != 1:
+        return "there are several models"
+    if "src_tokens" not in sample["net_input"]:
+        return "the source is not text"
+    return unsupported_model(generator.model.single_model)
+
+
+def unsupported_model(model: nn.Module) -> str | None:
+    """Why fairseq's own search is to use a model; None if ours can."""
+    from ..models import AdaptivelySparseTransformerModel
+    from ..models.adaptively_sparse_transformer import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+
+    if type(model) is not AdaptivelySparseTransformerModel:
+        return f"the model is a {type(model).__name__}"
+    encoder, decoder = model.encoder, model.decoder
+    if type(encoder) is not AdaptivelySparseEncoder or type(decoder) is not AdaptivelySparseDecoder:
+        return "encoder or decoder are not the usual ones"
+    parameters = list(model.parameters())
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        return "the model is on a GPU"
+    if len({parameter.dtype for parameter in parameters if parameter.dtype != torch.float32}) > 1:
+        return "parameters are of different types"
+    kinds = {type(layer) for layer in [*encoder.layers, *decoder.layers]}
+    if kinds != {AdaptivelySparseEncoderLayer, AdaptivelySparseDecoderLayer}:
+        return "a layer is not the usual one"
+    if decoder.adaptive_softmax is not None or decoder.project_in_dim is not None:
+        return "adaptive softmax, or embeddings of another size"
+    if decoder.output_normalizer.alpha() != 1:
+        return "the output is not softmax"
+    if decoder.project_out_dim is not None or decoder.cross_self_attention:
+        return "outputs of another size, or cross-self-attention"
+    for module in model.modules():
+        if module._forward_hooks or module._forward_pre_hooks:
+            return "a module has a hook"
+        if isinstance(module, EntmaxMultiheadAttention):
+            if module.bias_k is not None or module.add_zero_attn:
+                return "an attention has keys of its own"
+            if module.gated_norm is not None or module.length_scaling is not None or module.fixed_heads:
+                return "attention is not α-entmax of products alone"
+        if getattr(module, "apply_during_inference", False):
+            return "dropout is kept"
+    for layer in decoder.layers:
+        extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
+        if layer.encoder_attn is None or any(extra is not None for extra in extras):
+            return "a decoder layer lacks context attention, or has additional scales"
+    missing = unavailable(decoder.output_projection.weight.dtype)
+    return int8_unavailable() if missing is None and model.int8 else missing

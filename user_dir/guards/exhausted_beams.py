@@ -1,0 +1,104 @@
+"""Beam search fails where a model gives a probability of exactly 0 to every continuation.
+
+fairseq (0.12.2 and later) never ends a hypothesis with a score of −∞: if fewer hypotheses than the beam size
+have a probability, or none may end at the maximum length, the search continues to that length and then stops
+with an AssertionError. With this guard, the search for a sentence ends as soon as all its unfinished
+hypotheses have the probability 0. It returns the finished ones, even if they are fewer than the beam size; if
+there are none, the most probable unfinished one, with the score −∞. Sampling, which raises an error where no
+token has a probability, ends such a hypothesis in the same way. Unnecessary once fairseq's search ends
+such sentences.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Optional
+
+import torch
+from fairseq.search import BeamSearch, Sampling
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor
+
+# The score of ending a hypothesis that has probability 0: below that of any real one, and finite.
+IMPOSSIBLE = -1e6
+
+
+def install() -> None:
+    """End exhausted searches, in Python and in TorchScript; then drop what only served to end them."""
+    BeamSearch.step_of_fairseq = BeamSearch.step
+    BeamSearch.step = torch.jit.export(_step)
+    Sampling.step_of_fairseq = Sampling.step
+    Sampling.step = torch.jit.export(_sampling_step)
+
+    generate = SequenceGenerator.generate
+
+    @functools.wraps(generate)
+    def generate_possible(self, *args, **kwargs):
+        return [_possible(hypotheses) for hypotheses in generate(self, *args, **kwargs)]
+
+    SequenceGenerator.generate = generate_possible
+
+
+def _step(
+    self,
+    step: int,
+    lprobs: Tensor,
+    scores: Optional[Tensor],
+    prev_output_tokens: Optional[Tensor] = None,
+    original_batch_idxs: Optional[Tensor] = None,
+    candidate_multiple: int = 2,
+):
+    """As fairseq's, except that if no candidate of a sentence has a probability, all its hypotheses end."""
+    found, tokens, beams = self.step_of_fairseq(
+        step, lprobs, scores, prev_output_tokens, original_batch_idxs, candidate_multiple
+    )
+    exhausted = found[:, 0] == -float("inf")  # candidates are sorted
+    if bool(exhausted.any()):
+        bsz, beam_size, _ = lprobs.size()
+        before = torch.zeros([bsz, beam_size], dtype=lprobs.dtype, device=lprobs.device)
+        if scores is not None and step > 0:
+            before = scores[:, :, step - 1].to(lprobs.dtype).clamp(min=-1e6)
+        order = before.argsort(dim=1, descending=True)
+        width = min(beam_size, found.size(1))
+        ended = torch.full_like(found, -float("inf"))
+        ended[:, :width] = (before.gather(1, order) - 1e6)[:, :width]
+        parents = torch.zeros_like(beams)
+        parents[:, :width] = order[:, :width]
+        rows = exhausted.unsqueeze(1)
+        found = torch.where(rows, ended, found)
+        tokens = torch.where(rows, torch.full_like(tokens, self.eos), tokens)
+        beams = torch.where(rows, parents, beams)
+    return found, tokens, beams
+
+
+def _sampling_step(
+    self,
+    step: int,
+    lprobs: Tensor,
+    scores: Tensor,
+    prev_output_tokens: Optional[Tensor] = None,
+    original_batch_idxs: Optional[Tensor] = None,
+):
+    """As fairseq's, except that a hypothesis none of whose continuations has a probability ends."""
+    dead = (lprobs == -float("inf")).all(2)
+    if not bool(dead.any()):
+        return self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+    lprobs = lprobs.clone()
+    lprobs[:, :, self.eos] = torch.where(dead, torch.zeros_like(lprobs[:, :, 0]), lprobs[:, :, self.eos])
+    found, tokens, beams = self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+    return found - 1e6 * dead.to(found.dtype).gather(1, beams), tokens, beams
+
+
+def _possible(hypotheses: list[dict]) -> list[dict]:
+    """The hypotheses of a sentence that have a probability; if none has, the best with the score −∞."""
+    # NaN where a hypothesis was continued at −∞
+    sums = [float(each["positional_scores"].sum()) for each in hypotheses]
+    possible = [each for each, total in zip(hypotheses, sums) if total > IMPOSSIBLE / 2]
+    if possible or not hypotheses:
+        return possible
+    best = dict(hypotheses[0])
+    best["score"] = torch.full_like(best["score"], -math.inf)
+    best["positional_scores"] = best["positional_scores"].clone()
+    best["positional_scores"][best["positional_scores"] < IMPOSSIBLE / 2] = -math.inf
+    return [best]

@@ -1,0 +1,139 @@
+"""Sparse distributions over vectors of D bits, without enumerating the 2^D vectors.
+
+A vector z ∈ {0, 1}^D has the score x·z for scores x of the bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..entmax import entmax as entmax_weights
+from .checks import check_budget, check_k, check_scores
+from .decomposition import level_sets, systematic
+from .oracles import bits_oracle, budget_oracle
+from .sparsemap import sparsemap
+from .support import Support
+
+
+def topk_sparsemax_bits(scores: Tensor, k: int) -> Support:
+    """Sparsemax over the k best of all 2^D bit vectors, certified as in :func:`.categories.topk_entmax`.
+
+    Args:
+        scores: (B, D), finite.
+        k: the largest number of vectors of an example.
+
+    Returns:
+        A support whose choices are (N, D) of 0 and 1, in the dtype of the scores. O(B k D) memory.
+
+    Raises:
+        ValueError: k is below 1, or a score is not finite.
+
+    Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 4.
+    """
+    check_scores(scores, finite=True)
+    check_k(k)
+    vectors = _best_vectors(scores.detach(), k)
+    weights = entmax_weights((vectors * scores.unsqueeze(1)).sum(2), 2.0)
+    # k may exceed 2^D: then all vectors are among the candidates.
+    everything = vectors.size(1) == 2 ** scores.size(1)
+    return Support.of(vectors, weights, (weights == 0).any(1) | everything)
+
+
+def _best_vectors(scores: Tensor, k: int) -> Tensor:
+    """The k vectors of highest score, or all 2^D if these are fewer: (B, k, D).
+
+    The best vector is [x > 0]; flipping bit i costs |x_i|. The k cheapest sets of flips of the first i bits
+    are among those of the first i − 1 bits, each with and without bit i. With the bits in ascending order of
+    cost, bit i is worse than i other single flips and no flip, so only the first k − 1 bits are ever flipped.
+    """
+    batch, size = scores.shape
+    price, order = scores.abs().sort(dim=1)
+    cost = price.new_zeros(batch, 1)
+    flips = torch.zeros(batch, 1, size, dtype=torch.bool, device=scores.device)
+    for i in range(min(size, k - 1)):
+        flipped = flips.clone()
+        flipped[:, :, i] = True
+        cost = torch.cat((cost, cost + price[:, i : i + 1]), dim=1)
+        flips = torch.cat((flips, flipped), dim=1)
+        if cost.size(1) > k:
+            cost, kept = cost.topk(k, dim=1, largest=False)
+            flips = flips.gather(1, kept.unsqueeze(2).expand(-1, -1, size))
+    flips = torch.zeros_like(flips).scatter(2, order.unsqueeze(1).expand_as(flips), flips)
+    return ((scores > 0).unsqueeze(1) ^ flips).to(scores.dtype)
+
+
+def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
+    """The mean μ of the SparseMAP distribution over bit vectors, in closed form.
+
+    With each bit described by [z; 1 − z], SparseMAP maximises x·μ − ½ (‖μ‖² + ‖1 − μ‖²), so that
+    μ = clip((x + 1 − λ)/2, 0, 1) with the least λ ≥ 0 for which Σ μ is within the budget.
+
+    Args:
+        scores: (B, D), finite.
+        budget: the largest number of bits that are 1 in a vector; None for no limit.
+
+    Returns:
+        μ (B, D), differentiable in the scores.
+
+    Raises:
+        ValueError: a score is not finite, or the budget is outside 0 … D.
+
+    Source: Niculae et al. 2018 (https://arxiv.org/abs/1802.04223), equation 6, for this set of vertices.
+    """
+    check_scores(scores, finite=True)
+    free = (scores + 1) / 2
+    if budget is None:
+        return free.clamp(0, 1)
+    check_budget(budget, scores.size(1))
+    with torch.no_grad():
+        low = torch.zeros_like(free[:, :1])
+        high = free.amax(1, keepdim=True).clamp_min(0)
+        for _ in range(60 if free.dtype == torch.float64 else 30):
+            middle = (low + high) / 2
+            over = (free - middle).clamp(0, 1).sum(1, keepdim=True) > budget
+            low, high = torch.where(over, middle, low), torch.where(over, high, middle)
+        at_root = free - high
+        bound = (free.clamp(0, 1).sum(1, keepdim=True) > budget) & (high > 0)
+        inside = bound & (at_root > 0) & (at_root < 1)
+        ones = (at_root >= 1).sum(1, keepdim=True)
+        number = inside.sum(1, keepdim=True)
+    # λ/2 solves Σ_inside (free − λ/2) + ones = budget; as a function of the scores it has their gradient.
+    shift = (torch.where(inside, free, 0.0).sum(1, keepdim=True) - (budget - ones)) / number.clamp_min(1)
+    shift = torch.where(number > 0, shift, torch.where(bound, high, 0.0))
+    return (free - shift).clamp(0, 1)
+
+
+def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "decomposition") -> Support:
+    """SparseMAP over bit vectors, optionally with at most ``budget`` bits that are 1.
+
+    The mean μ of the distribution is unique, but not the distribution: the solvers return different ones.
+
+    Args:
+        scores: (B, D), finite.
+        budget: the largest number of bits that are 1 in a vector; None for no limit.
+        solver: ``decomposition`` splits :func:`expected_bits` into at most D + 1 vectors in fixed order, for
+            the whole batch at once; ``active_set`` is :func:`.sparsemap.sparsemap`, one example at a time.
+
+    Returns:
+        A support whose choices are (N, D) of 0 and 1, in the dtype of the scores.
+
+    Raises:
+        ValueError: a score is not finite, the budget is outside 0 … D, or the solver is unknown.
+    """
+    if solver == "decomposition":
+        mean = expected_bits(scores, budget)
+        vectors, weights = level_sets(mean) if budget is None else systematic(mean, budget)
+        certified = torch.ones_like(mean[:, 0], dtype=torch.bool)
+        # What is lighter than this is rounding of sums of D numbers.
+        least = scores.size(1) * torch.finfo(scores.dtype).eps
+        return Support.of(vectors, weights, certified, least)
+    if solver != "active_set":
+        raise ValueError(f"unknown solver {solver!r}: choose decomposition or active_set")
+    check_scores(scores, finite=True)
+    size = scores.size(1)
+    if budget is not None:
+        check_budget(budget, size)
+    oracle = bits_oracle if budget is None else budget_oracle(budget)
+    found = sparsemap(torch.cat((scores, torch.zeros_like(scores)), dim=1), oracle)
+    return Support(found.choices[:, :size], found.weights, found.batch, found.certified)

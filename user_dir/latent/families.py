@@ -1,0 +1,92 @@
+"""Distributions with full support, for the estimators that sparse sums are compared with."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from .checks import check_scores
+from .support import Support
+
+_MOST_BITS = 16
+
+
+class Categories:
+    """Softmax over n choices, given scores (B, n); a choice is an index."""
+
+    def __init__(self, scores: Tensor):
+        check_scores(scores)
+        self.scores = scores
+        self.log_probabilities = scores.log_softmax(1)
+
+    def sample(self) -> Tensor:
+        """(B,) indices."""
+        return torch.multinomial(self.log_probabilities.detach().exp(), 1).squeeze(1)
+
+    def log_prob(self, choices: Tensor) -> Tensor:
+        """(B,), the log-probability of one choice (B,) per example."""
+        return self.log_probabilities.gather(1, choices.unsqueeze(1)).squeeze(1)
+
+    def entropy(self) -> Tensor:
+        """(B,), in nats."""
+        return torch.special.entr(self.log_probabilities.exp()).sum(1)
+
+    def everything(self) -> Support:
+        """All n choices of every example, with their probabilities."""
+        ids = torch.arange(self.scores.size(1), device=self.scores.device).expand_as(self.scores)
+        return Support.of(ids, self.log_probabilities.exp(), _all_true(self.scores))
+
+    def relaxed(self, temperature: float) -> Tensor:
+        """Gumbel-softmax samples (B, n), near one-hot vectors (Jang et al. 2017, equation 2)."""
+        gumbel = -torch.empty_like(self.scores).exponential_().log()
+        return ((self.scores + gumbel) / temperature).softmax(1)
+
+    def hardened(self, relaxed: Tensor) -> Tensor:
+        """The one-hot vectors (B, n) of the samples that :meth:`relaxed` gave."""
+        return functional.one_hot(relaxed.argmax(1), self.scores.size(1)).to(relaxed.dtype)
+
+
+class Bits:
+    """D independent bits, given their log-odds as scores (B, D); a choice is a vector of 0 and 1."""
+
+    def __init__(self, scores: Tensor):
+        check_scores(scores, finite=True)
+        self.scores = scores
+
+    def sample(self) -> Tensor:
+        """(B, D) of 0 and 1."""
+        return torch.bernoulli(self.scores.detach().sigmoid())
+
+    def log_prob(self, choices: Tensor) -> Tensor:
+        """(B,), the log-probability of one vector (B, D) per example."""
+        return -functional.softplus((1 - 2 * choices) * self.scores).sum(1)
+
+    def entropy(self) -> Tensor:
+        """(B,), in nats."""
+        return (functional.softplus(self.scores) - self.scores * self.scores.sigmoid()).sum(1)
+
+    def everything(self) -> Support:
+        """All 2^D vectors of every example, with their probabilities; raises ValueError if D > 16."""
+        batch, size = self.scores.shape
+        if size > _MOST_BITS:
+            raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most {_MOST_BITS} bits")
+        digits = torch.arange(size, device=self.scores.device)
+        vectors = (torch.arange(2**size, device=self.scores.device).unsqueeze(1) >> digits & 1).to(
+            self.scores
+        )
+        log_probabilities = -functional.softplus((1 - 2 * vectors) * self.scores.unsqueeze(1)).sum(2)
+        return Support.of(vectors.expand(batch, -1, -1), log_probabilities.exp(), _all_true(self.scores))
+
+    def relaxed(self, temperature: float) -> Tensor:
+        """Samples (B, D) between 0 and 1: the binary Gumbel-softmax (Maddison et al. 2017, appendix B)."""
+        uniform = torch.empty_like(self.scores).uniform_(1e-7, 1 - 1e-7)
+        return ((self.scores + uniform.logit()) / temperature).sigmoid()
+
+    def hardened(self, relaxed: Tensor) -> Tensor:
+        """The samples that :meth:`relaxed` gave, rounded to 0 and 1."""
+        return (relaxed > 0.5).to(relaxed.dtype)
+
+
+def _all_true(scores: Tensor) -> Tensor:
+    return torch.ones(scores.size(0), dtype=torch.bool, device=scores.device)

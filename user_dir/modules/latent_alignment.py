@@ -1,0 +1,229 @@
+"""Context attention as a latent alignment: a word's probability, summed over source positions."""
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from fairseq.incremental_decoding_utils import with_incremental_state
+from fairseq.modules import FairseqDropout, LayerNorm
+from torch import Tensor, nn
+
+from ..attention import Alpha, AlphaConfig
+from ..attention.dense import attention_scores
+from ..entmax import attention_weights
+from ..entmax.reference import entmax_forward
+
+
+@with_incremental_state
+class LatentAlignment(nn.Module):
+    """log p(y_t) = log Σ_a π_t(a) p(y_t | h_t, m_a), where a is the source position of the word.
+
+    π_t is α-entmax of the scores of one attention head, over the ``top_k`` best positions. The sum is exact,
+    and the output layer is computed only for positions of nonzero probability. Where one of the ``top_k`` has
+    probability 0, so would any position left out: π_t is α-entmax over all positions, and *certified*.
+
+    p(y_t | h_t, m_a) is the softmax of the decoder's output projection, applied to
+    LN(h_t + W_o ReLU(W_h h_t + W_m m_a)) for decoder state h_t and encoder output m_a.
+
+    If ``soft``, it is soft attention with the same parameters: the output projection is applied once, to
+    LN(h_t + W_o ReLU(W_h h_t + W_m Σ_a π_t(a) m_a)), where π_t is over all positions.
+
+    Source: Deng et al. 2018 (https://arxiv.org/abs/1807.03756), section 3, summed as in Correia et al. 2020
+    (https://arxiv.org/abs/2007.01919).
+    """
+
+    def __init__(
+        self, embed_dim: int, source_dim: int, hidden_dim: int, top_k: int, dropout: float, soft: bool = False
+    ):
+        super().__init__()
+        self.num_heads = 1
+        self.top_k = top_k
+        self.soft = soft
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(source_dim, embed_dim)
+        self.state_proj = nn.Linear(embed_dim, hidden_dim)
+        self.source_proj = nn.Linear(source_dim, hidden_dim, bias=False)
+        self.out_proj = nn.Linear(hidden_dim, embed_dim)
+        for layer in (self.q_proj, self.k_proj, self.state_proj, self.source_proj, self.out_proj):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        self.layer_norm = LayerNorm(embed_dim)
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.alpha = Alpha(1, AlphaConfig(fixed_alpha=1.5))
+        self.certified: Optional[Tensor] = None
+        self.support: Optional[Tensor] = None
+
+    def forward(
+        self,
+        state: Tensor,
+        source: Tensor,
+        padding_mask: Optional[Tensor],
+        vocabulary: Tensor,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+    ) -> Tuple[Tensor, Tensor]:
+        """The log-probabilities of the next words, and the distribution over source positions.
+
+        Args:
+            state: h (B, T, C).
+            source: m (S, B, C), the encoder's output.
+            padding_mask: (B, S), true where a source position is padding.
+            vocabulary: the weight of the output projection, (V, C).
+            incremental_state: keeps what is computed from the source between decoding steps.
+
+        Returns:
+            Log-probabilities (B, T, V), in float32 if the states are in half precision; or logits if
+            ``soft``; and π (B, T, S).
+        """
+        keys, hidden = self._source(source, incremental_state)
+        weights, place = self.distribution(state, keys, padding_mask)
+        prior = torch.zeros_like(weights[:, :, :1]).expand(-1, -1, keys.size(1)).scatter(2, place, weights)
+        from_state = self.state_proj(state)  # (B, T, F)
+        if self.soft:
+            mixed = self._combined(from_state + torch.bmm(prior, hidden), state)
+            return nn.functional.linear(mixed, vocabulary), prior
+        batch, step, candidate = torch.where(weights > 0)
+        chosen = place[batch, step, candidate]
+        row = batch * state.size(1) + step  # (N,), a pair of a word and a position for each
+        pairs = from_state.flatten(0, 1).index_select(0, row) + hidden.flatten(0, 1).index_select(
+            0, batch * hidden.size(1) + chosen
+        )
+        pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
+        logits = nn.functional.linear(pairs, vocabulary)  # (N, V)
+        log_p = log_mixture(logits, weights[batch, step, candidate], row, state.size(0) * state.size(1))
+        return log_p.view(state.size(0), state.size(1), -1), prior
+
+    def distribution(
+        self, state: Tensor, keys: Tensor, padding_mask: Optional[Tensor]
+    ) -> Tuple[Tensor, Tensor]:
+        """π over the candidate positions (B, T, K), and which positions they are (B, T, K)."""
+        scores = attention_scores(self.q_proj(state).unsqueeze(1), keys.unsqueeze(1), padding_mask)
+        limit = scores.size(-1) if self.soft else min(self.top_k, scores.size(-1))
+        best, place = scores.topk(limit, dim=-1)  # (B, 1, T, K)
+        if torch.jit.is_scripting():
+            weights = entmax_forward(best, self.alpha().to(best.device))
+        else:
+            weights = attention_weights(best, self.alpha.value())
+            if self.training:
+                self._record(weights.detach(), limit == scores.size(-1))
+        return weights.squeeze(1), place.squeeze(1)
+
+    def _combined(self, hidden: Tensor, state: Tensor) -> Tensor:
+        """Features (…, C) from the sum of both sides (…, F) and the state (…, C)."""
+        return self.layer_norm(state + self.dropout_module(self.out_proj(torch.relu(hidden))))
+
+    def _source(
+        self, source: Tensor, incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys (B, S, C) and hidden values (B, S, F) of the source, computed once per sentence."""
+        if incremental_state is not None:
+            saved = self.get_incremental_state(incremental_state, "source")
+            if saved is not None:
+                keys, hidden = saved["keys"], saved["hidden"]
+                assert keys is not None and hidden is not None
+                return keys, hidden
+        keys = self.k_proj(source).transpose(0, 1)
+        hidden = self.source_proj(source).transpose(0, 1).contiguous()
+        if incremental_state is not None:
+            cached: Dict[str, Optional[Tensor]] = {"keys": keys, "hidden": hidden}
+            self.set_incremental_state(incremental_state, "source", cached)
+        return keys, hidden
+
+    def reorder_incremental_state(
+        self, incremental_state: Dict[str, Dict[str, Optional[Tensor]]], new_order: Tensor
+    ) -> Dict[str, Dict[str, Optional[Tensor]]]:
+        """Keep the sentences of the hypotheses that beam search keeps."""
+        saved = self.get_incremental_state(incremental_state, "source")
+        if saved is not None:
+            for name in ("keys", "hidden"):
+                value = saved[name]
+                assert value is not None
+                saved[name] = value.index_select(0, new_order)
+            self.set_incremental_state(incremental_state, "source", saved)
+        return incremental_state
+
+    def posterior(
+        self,
+        state: Tensor,
+        source: Tensor,
+        padding_mask: Optional[Tensor],
+        vocabulary: Tensor,
+        target: Tensor,
+    ) -> Tensor:
+        """The alignment given the words: p(a | y_t) ∝ π_t(a) p(y_t | h_t, m_a) for target (B, T); (B, T, S).
+
+        The other arguments are those of :meth:`forward`. If ``soft``, which has no such posterior, it is π.
+        """
+        keys, hidden = self._source(source, None)
+        weights, place = self.distribution(state, keys, padding_mask)
+        if not self.soft:
+            from_state, likelihoods = self.state_proj(state), []
+            for candidate in place.unbind(2):
+                chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
+                p = nn.functional.linear(self._combined(from_state + chosen, state), vocabulary).softmax(2)
+                likelihoods.append(p.gather(2, target.unsqueeze(2)).squeeze(2))
+            weights = weights * torch.stack(likelihoods, dim=2)
+            weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
+        return weights.new_zeros(*weights.shape[:2], keys.size(1)).scatter(2, place, weights)
+
+    @torch.jit.unused
+    def _record(self, weights: Tensor, complete: bool) -> None:
+        """Keep what the log line reports: the share of certified words, and positions per word."""
+        positive = weights > 0
+        self.support = positive.sum(-1).float().mean()
+        self.certified = torch.ones_like(self.support) if complete else (~positive[..., -1]).float().mean()
+
+
+def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
+    """log Σ_n π_n softmax(logits_n) of the pairs n of each row, in float32 for half precision.
+
+    Args:
+        logits: (N, V).
+        weights: π (N,).
+        row: (N,), the row that each pair belongs to.
+        rows: their number, R.
+
+    Returns:
+        (R, V). A probability below the smallest normal number is taken for that number.
+    """
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    if torch.jit.is_scripting():  # TorchScript has no autograd functions
+        return torch.log(_mixture(_weighted(logits, weights), row, rows))
+    return LogMixture.apply(logits, weights, row, rows)
+
+
+def _weighted(logits: Tensor, weights: Tensor) -> Tensor:
+    """π_n softmax(logits_n), (N, V)."""
+    return torch.softmax(logits, 1).mul_(weights.to(logits.dtype).unsqueeze(1))
+
+
+def _mixture(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
+    """The sum of each row's pairs (R, V), at least the smallest normal number."""
+    total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
+    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if weighted.dtype == torch.float32 else 1e-300)
+
+
+class LogMixture(torch.autograd.Function):
+    """:func:`log_mixture` with a backward of few passes over (N, V), which is most of its cost.
+
+    With g the gradient of the result, q_n = π_n softmax(logits_n), m the mixture and c_n = q_n g/m:
+    the gradient of logits_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
+        """See :func:`log_mixture`."""
+        weighted = _weighted(logits, weights)
+        total = _mixture(weighted, row, rows)
+        ctx.save_for_backward(weighted, total, weights, row)
+        return total.log()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None, None]:
+        """Gradients of the logits and the weights."""
+        weighted, total, weights, row = ctx.saved_tensors
+        grad_logits = (grad / total).index_select(0, row).mul_(weighted)
+        grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
+        grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
+        return grad_logits, grad_weights.to(weights.dtype), None, None
