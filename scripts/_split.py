@@ -55,6 +55,28 @@ def add_cpu_option(parser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
+def add_penalty_option(parser) -> None:
+    """Add ``--new-piece-penalty``."""
+    parser.add_argument(
+        "--new-piece-penalty",
+        type=_penalty,
+        metavar="X",
+        help="of a post-editor: subtract this from the logits of pieces that stand neither in the source nor "
+        "in the machine translation (default: that of the checkpoint, usually 0)",
+    )
+
+
+def _penalty(text: str) -> float:
+    """A number from 0 to 1000."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1000")
+    return value
+
+
 def add_subset_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--subset``."""
     parser.add_argument(

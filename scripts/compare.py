@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-r"""Compare systems on one test set by BLEU and chrF, each against the first.
+r"""Compare systems on one test set by BLEU, chrF or TER, each against the first.
 
     python scripts/compare.py --margin 0.5 --system softmax RUNS/softmax-seed*/evaluation/test.json \
         --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
@@ -47,6 +47,14 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="difference too small to matter, chosen before the scores are seen: say which systems are level",
     )
     add(
+        "--metrics",
+        nargs="+",
+        choices=("BLEU", "chrF", "TER"),
+        default=["BLEU", "chrF"],
+        metavar="NAME",
+        help="BLEU, chrF, or TER, of which less is better (default: BLEU chrF)",
+    )
+    add(
         "--test",
         choices=("bs", "ar"),
         default="bs",
@@ -84,7 +92,7 @@ def main(argv=None) -> None:
     from user_dir.io import check_output
     from user_dir.tables import write_tables
     from user_dir.translation.paired import compare, comparison_tables
-    from user_dir.translation.scoring import make_bleu
+    from user_dir.translation.scoring import make_bleu, make_ter
     from user_dir.translation.systems import read_systems
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
@@ -92,10 +100,12 @@ def main(argv=None) -> None:
         check_output(args.output)
     systems, test_set = read_systems(args.system, args.ref)
     lower_case = args.lowercase or test_set.lowercase
-    metrics = {
-        "BLEU": make_bleu("", args.tokenize or test_set.tokenize, lower_case),
-        "chrF": sacrebleu.metrics.CHRF(lowercase=lower_case),
+    makers = {
+        "BLEU": lambda: make_bleu("", args.tokenize or test_set.tokenize, lower_case),
+        "chrF": lambda: sacrebleu.metrics.CHRF(lowercase=lower_case),
+        "TER": lambda: make_ter(test_set.language, lower_case),
     }
+    metrics = {name: makers[name]() for name in args.metrics}
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
     report = compare(systems, test_set.references, metrics, args.test, samples, args.margin)
     tables = comparison_tables(report)

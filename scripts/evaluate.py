@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import add_model_options, new_parser
+from _split import add_model_options, add_penalty_option, new_parser
 
 from user_dir.command_line import path_of, plain_name, positive, run_command
 
@@ -37,6 +37,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--lenpen", type=float, default=1.0, metavar="X", help="length penalty (default: 1, none)"
     )
+    add_penalty_option(parser)
     parser.add_argument(
         "--tokenize",
         metavar="NAME",
@@ -79,6 +80,7 @@ def main(argv=None) -> None:
         output,
         beam=args.beam,
         length_penalty=args.lenpen,
+        new_piece_penalty=args.new_piece_penalty,
         max_tokens=args.max_tokens,
         tokenize=args.tokenize,
         skip_long=args.skip_long,
@@ -96,6 +98,12 @@ def main(argv=None) -> None:
         print(f"  references: {scores['references']}")
         print(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
         print(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
+        print(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
+        if "uncorrected" in scores:
+            before, changes = scores["uncorrected"], scores["changes"]
+            shown = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
+            print("  uncorrected: " + "  ".join(shown))
+            print("  sentences: " + ", ".join(f"{changes[key]} {key.replace('_', ' ')}" for key in changes))
         if "tokenized_bleu" in scores:
             print(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
             print(f"    on tokens of {scores['tokenized_bleu_tokens']}: not to be compared with BLEU above")

@@ -3,6 +3,7 @@
 
     python scripts/experiment.py experiments/comparison.yaml --only 'de-en-*-seed1'
 
+What the runs need (in the plan, under before) is made first: corpora, pretrained models, triplets.
 Finished runs are skipped, interrupted ones resume from their last checkpoint, and runs made with different
 settings are refused. If a run fails, the others continue and the exit status is 1. Several processes can work
 on one experiment; each run is locked while a process works on it. The folder of a run keeps the averaged
@@ -67,6 +68,7 @@ def main(argv=None) -> None:
     from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select
+    from user_dir.experiments.steps import make_steps, read_steps
     from user_dir.io import check_output
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -76,6 +78,10 @@ def main(argv=None) -> None:
     if args.output:
         check_output(args.output)
     runs = select(read_plan(args.plan, ROOT), args.only)
+    steps = read_steps(args.plan)
+    if steps and not args.list:
+        folder = args.folder.resolve() / args.plan.stem / "before"
+        make_steps(steps, ROOT, folder, lambda line: print(line, flush=True))
     jobs, failed, elsewhere = [], {}, []
     for run in runs:
         try:

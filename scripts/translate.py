@@ -10,6 +10,7 @@ the one that the checkpoint names, unless --corpus names another.
   translate.py --path average.pt --nbest 3 < talk.de      # line, score and translation, separated by tabs
   translate.py --path a.pt --path b.pt "Guten Morgen."    # an ensemble
   translate.py --path average.pt --report heads.html "Guten Morgen."
+  translate.py --path post-editor.pt < src-tab-mt.tsv     # corrects translations: source, tab, translation
 
 --report also draws what every head attends to on these sentences, while the decoder reads the translations.
 """
@@ -24,6 +25,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _split import add_penalty_option
 
 from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
 
@@ -63,6 +66,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="print the N best translations of each sentence: number of the line, score (mean log2 p of the "
         "tokens) and text, separated by tabs",
     )
+    add_penalty_option(parser)
     parser.add_argument(
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
     )
@@ -159,6 +163,7 @@ def main(argv=None) -> None:
         length_penalty=args.lenpen,
         nbest=args.nbest or 1,
         max_tokens=args.max_tokens,
+        new_piece_penalty=args.new_piece_penalty,
     )
     given, name = chunks(args)
     lines, found, number = [], [], 0

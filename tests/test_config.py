@@ -54,6 +54,18 @@ def test_our_configs_pass(config):
     assert settings["optimization"]["max_update"] > 0  # from base.yaml
 
 
+OTHERS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - {*CONFIGS, *(ROOT / "configs").glob("*/base.yaml")})
+
+
+@pytest.mark.parametrize("config", OTHERS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_our_other_configs_pass(config):
+    """Pretraining, a black-box MT, peers: they open with their command and save where their name says."""
+    assert config.read_text().startswith(f"# python scripts/train.py {config.relative_to(ROOT)}\n")
+    settings, name = check_settings(config, []), config.parent.name
+    assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
+    assert settings["lr_scheduler"].get("total_num_update") in (None, settings["optimization"]["max_update"])
+
+
 def test_data_that_is_not_prepared_is_missed(tmp_path):
     with pytest.raises(UserError, match="no binarised data in"):
         check(tmp_path)

@@ -112,7 +112,8 @@ def _check_words(words: list[str]) -> None:
             raise UserError(
                 f"the argument {word} is not {encoding}, this system's encoding; rename what it names"
             ) from None
-        if any(unicodedata.category(each) == "Cc" for each in word):
+        # A tab separates the source sentence from its machine translation.
+        if any(unicodedata.category(each) == "Cc" for each in word.replace("\t", " ")):
             raise UserError(f"the argument {word!r} has a control character; rename what it names")
 
 

@@ -37,6 +37,14 @@ def test_exact_zeros_are_empty():
     assert shades == sorted(shades, reverse=True)
 
 
+def test_lines_enclose_the_separator():
+    keys = ["▁a", "b", "▁[SEP]", "▁c"]
+    lines = panels(head_maps([("title", np.eye(4), keys, keys)]))[0].lines
+    edges = [(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in lines]
+    assert edges == [((2, 2), (0, 1)), ((3, 3), (0, 1)), ((0, 1), (2, 2)), ((0, 1), (3, 3))]
+    assert not panels(head_maps([("title", np.eye(2), ["a", "b"], ["c", "d"])]))[0].lines
+
+
 def test_an_svg_has_a_shape_for_each_weight_and_no_pixels(tmp_path):
     weights = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9]])
     plots.save(head_maps([("title", weights, ["a", "b"], ["c", "d"])]), tmp_path / "maps.svg")

@@ -10,7 +10,14 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
-from user_dir.analysis.statistics import COLUMNS, Mean, Statistics, head_statistics
+from user_dir.analysis.statistics import (
+    COLUMNS,
+    PART_COLUMNS,
+    Mean,
+    Statistics,
+    definitions,
+    head_statistics,
+)
 from user_dir.analysis.words import Pieces
 
 WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
@@ -49,6 +56,36 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
         head_oracle.assert_agree(row, expected, f"{row['attention']} {row['layer']}", 1e-9)
     defined = [row for row in result["heads"] if row["attention"] == "encoder_self"]
     assert all(row[name] is not None for row in defined for name in COLUMNS), "the sentences lack a case"
+
+
+def test_what_the_heads_of_a_post_editor_attend_to():
+    """By loops over the tokens of sentences with ``[SEP]``, one without, and one with nothing before it."""
+    words = dictionary()
+    words.add_symbol("▁[SEP]")
+    pairs = [("▁who ed ▁[SEP] ▁the ▁lake .", "▁who"), ("▁the ▁lake", "▁the"), ("▁[SEP] ▁la ke", "▁lake ?")]
+    model = build("--encoder-attention-heads 2 --decoder-attention-heads 2")
+    statistics, sample = statistics_of(model, words), as_batch(words, pairs, True)
+    captured = random_attention(words, sample, layers=2, heads=2)
+    statistics.add(sample, captured)
+    sentences = without_padding(words, sample, captured)
+    report = statistics.result()
+    for row in report["heads"]:
+        found = {name: row[name] for name in PART_COLUMNS}
+        if row["attention"] == "decoder_self":
+            assert set(found.values()) == {None}
+            continue
+        masses: dict[str, list[float]] = {name: [] for name in PART_COLUMNS}
+        for sentence in sentences:
+            keys = sentence["source"]
+            if "▁[SEP]" not in keys:
+                continue
+            cut = keys.index("▁[SEP]")
+            for query in sentence["weights"][row["attention"]][row["layer"]][row["head"]]:
+                masses["on_source"].append(sum(query[:cut]))
+                masses["on_separator"].append(query[cut])
+                masses["on_translation"].append(sum(query[cut + 1 : -1]))  # without </s>
+        assert found == pytest.approx({name: sum(each) / len(each) for name, each in masses.items()})
+    assert set(PART_COLUMNS) <= set(definitions(report))
 
 
 def test_undefined_measures_are_none():

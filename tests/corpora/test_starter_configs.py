@@ -46,6 +46,16 @@ def test_each_variant_passes_the_checks(tmp_path):
         assert settings["checkpoint"]["patience"] > 0 and settings["task"]["eval_bleu"] is True
 
 
+def test_triplets_are_for_a_post_editor(tmp_path):
+    corpus = prepared(tmp_path)
+    path = corpus.folder / "corpus.yaml"
+    path.write_text(path.read_text().replace("{language}", "{side}") + "origin: triplets\n")
+    config = write_configs(load_corpus("talks", corpus.folder.parent), tmp_path)
+    model = check_config(config, [], tmp_path)["model"]
+    assert model["_name"] == "adaptively_sparse_post_editor_tiny" and model["bert"] is None
+    assert model["share_self_attention"] is True
+
+
 def test_data_elsewhere_are_named_by_their_whole_path(tmp_path):
     corpus = prepared(tmp_path / "elsewhere")
     root = tmp_path / "repository"

@@ -86,3 +86,21 @@ def test_scores_equal_sacrebleu():
     assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
     assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     assert "tok:13a" in found["bleu_signature"]
+    ter = sacrebleu.metrics.TER(case_sensitive=True)
+    assert found["ter"] == round(ter.corpus_score(hypotheses, [references]).score, 2)
+    assert "case:mixed" in found["ter_signature"]
+
+
+def test_ter_counts_case_unless_lower_cased_and_characters_where_there_are_no_spaces():
+    assert scoring.make_ter("en").corpus_score(["a b"], [["A b"]]).score == 50
+    assert scoring.make_ter("en", lower_case=True).corpus_score(["a b"], [["A b"]]).score == 0
+    assert scoring.make_ter("ja").corpus_score(["猫が見る"], [["犬が見る"]]).score == 25
+
+
+def test_changes_of_post_editing():
+    """Edits by hand: a word replaced, inserted or deleted is one."""
+    references = ["a b c d", "a b c d", "a b c d", "a b c d", "a b c d"]
+    uncorrected = ["a b c d", "a x c d", "a b c d", "a x c d", "a x y d"]
+    hypotheses = ["a  b c d", "a b c d", "a b c", "a c d", "a x c d"]
+    found = scoring.changes(hypotheses, uncorrected, [references], scoring.make_ter("en"))
+    assert found == {"left_alone": 1, "improved": 2, "worsened": 1, "no_effect": 1}

@@ -18,7 +18,7 @@ from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError
-from ..models.from_settings import from_stock
+from ..models.from_settings import OURS, from_stock
 from ..translation import loading
 
 Head = tuple[str, int, int]
@@ -46,10 +46,9 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
             converted = Path(folder) / "softmax.pt"
             save_checkpoint({**from_stock(state, 1.0), "last_optimizer_state": None}, converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
-    if family != "adaptively_sparse_transformer":
+    if family not in OURS:
         raise UserError(
-            f"{checkpoint} is of a {name}, neither of an adaptively_sparse_transformer nor of fairseq's "
-            "stock transformer"
+            f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
         )
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
 

@@ -9,6 +9,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from .plots import is_wide, sized_figure, styled
+from .words import separator_place
 
 _CELL = 0.17  # inches; keeps tokens legible
 _LEAST_CELL = 0.1
@@ -23,6 +24,8 @@ def head_maps(
     width: float | None = None,
 ) -> Figure:
     """Vector heat maps side by side; weights of exactly zero are left in the paper's colour.
+
+    Lines enclose the ``[SEP]`` that parts the source and the machine translation of a post-editor's input.
 
     Args:
         maps: for each map its title, weights (T, S), T queries and S keys.
@@ -77,6 +80,10 @@ def _draw(
     for label, key in zip(axes.get_xticklabels(), keys):
         label.set_rotation(0 if is_wide(key) else 90)
     axes.set_yticks(np.arange(len(queries)) + 0.5, [_printable(query) for query in queries], fontsize=size)
+    for tokens, draw in ((keys, axes.axvline), (queries, axes.axhline)):
+        place = separator_place(tokens)
+        for edge in () if place is None else (place, place + 1):
+            draw(edge, color="0.35", linewidth=0.8)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set(color="0.9", linewidth=0.4)
     return mesh

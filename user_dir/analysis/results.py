@@ -21,7 +21,7 @@ from .plots_importance import importance_figure
 from .roles import assign_roles, with_thresholds
 from .sources import read_statistics
 from .split import Split, rounded
-from .statistics import COLUMNS, LAYER_COLUMNS, head_statistics
+from .statistics import definitions, head_statistics
 
 
 def write_statistics(
@@ -62,7 +62,7 @@ def write_statistics(
         statistics = head_statistics(split.model, samples, *pieces, split.padding, dump)
     report = {**split.facts, "bpe": pieces[0].scheme, **statistics}
     report["roles"] = assign_roles(report["heads"], roles)
-    report["measures"] = {**COLUMNS, **LAYER_COLUMNS}
+    report["measures"] = definitions(report)
     report = rounded(report)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))

@@ -34,12 +34,24 @@ COLUMNS = {
     "eos": "weight on </s>, mean over queries",
     "punctuation": "weight on punctuation, mean over queries",
 }
+PART_COLUMNS = {
+    "on_source": "weight on the source sentence before [SEP], mean over queries",
+    "on_separator": "weight on [SEP], mean over queries",
+    "on_translation": "weight on the machine translation after [SEP], mean over queries",
+}
+"""Only of post-editors, whose input has two parts."""
 LAYER_COLUMNS = {
     "diversity": "Jensen-Shannon divergence of the heads / log(heads), from 0 to 1, mean over queries",
     "union_density": "density of the union of the heads' supports, mean over sentences",
     "union_density_of_pairs": "the same share over the pairs of all sentences together",
     "sorted_densities": "densities of the heads, ascending",
 }
+
+
+def definitions(statistics: dict) -> dict[str, str]:
+    """What each column of a result of :meth:`Statistics.result` means."""
+    parts = PART_COLUMNS if "on_source" in statistics["heads"][0] else {}
+    return {**COLUMNS, **parts, **LAYER_COLUMNS}
 
 
 class Mean:
@@ -80,6 +92,7 @@ class LayerStatistics:
         self.diversity = Mean()
         names = [name for name in COLUMNS if name != "alpha" and "density" not in name]
         self.means = {name: Mean() for name in names if name != "output_norm"}
+        self.parts = {name: Mean() for name in PART_COLUMNS}
 
     def add(self, weights: Tensor, possible: Tensor, query: Side, key: Side) -> None:
         """Add a batch: weights (B, H, T, S), mask of possible pairs (B, T, S), properties of its tokens."""
@@ -93,6 +106,10 @@ class LayerStatistics:
             self.means[f"confidence_{name}"].add(*at)
         self.means["eos"].add(measures.mass(weights, key.eos), queries)
         self.means["punctuation"].add(measures.mass(weights, key.punctuation), queries)
+        if key.part is not None:
+            parted = queries & key.part.ge(0).any(1, keepdim=True)
+            for part, mean in enumerate(self.parts.values()):
+                mean.add(measures.mass(weights, key.part == part), parted)
         if self.within:
             merging, pieces = measures.subword_merging(weights, query.word)
             self.means["subword_merging"].add(merging, pieces > 0)
@@ -131,6 +148,7 @@ class LayerStatistics:
             "density_std": max(variance, 0.0) ** 0.5,
             "density_histogram": self.histogram[head].tolist(),
             **{name: values.of(head) for name, values in self.means.items()},
+            **{name: values.of(head) for name, values in self.parts.items() if values.count},
         }
 
     def layer(self) -> dict:
@@ -178,10 +196,16 @@ class Statistics:
             for running, weights in zip(self.layers[attention_type], layers):
                 running.add(weights, pairs[attention_type], *sides[attention_type])
 
+    @property
+    def parted(self) -> bool:
+        """Whether sentences had two parts, as the input of a post-editor has."""
+        return any(running.parts["on_source"].count for layers in self.layers.values() for running in layers)
+
     def result(self) -> dict:
         """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …]}``: see COLUMNS and LAYER_COLUMNS.
 
-        Layers and heads count from 0; a measure that is not defined for a head is None.
+        For a post-editor also PART_COLUMNS. Layers and heads count from 0; a measure that is not defined for
+        a head is None.
         """
         heads, rows = [], []
         alphas, norms = self.model.alphas(), output_norms(self.model)
@@ -197,7 +221,8 @@ class Statistics:
                         "output_norm": float(norms[attention_type][layer][head]),
                         **running.head(head),
                     }
-                    heads.append({name: row[name] for name in ("attention", "layer", "head", *COLUMNS)})
+                    names = [*COLUMNS, *(PART_COLUMNS if self.parted else ())]
+                    heads.append({name: row.get(name) for name in ("attention", "layer", "head", *names)})
         return {"sentences": self.sentences, "heads": heads, "layers": rows}
 
 

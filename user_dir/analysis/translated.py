@@ -17,7 +17,7 @@ from .maps import Maps, maps_writer
 from .roles import ROLES, assign_roles
 from .sources import ModelAnalysis
 from .split import Split, rounded
-from .statistics import COLUMNS, LAYER_COLUMNS, head_statistics
+from .statistics import definitions, head_statistics
 from .trajectories import read_trajectories
 
 SUBSET = "own translations"
@@ -75,7 +75,7 @@ def analyse_translations(
         statistics = head_statistics(model, samples, *split.pieces(), split.padding, dump)
     statistics = {**split.facts, "target": "translation", **statistics}
     statistics["roles"] = assign_roles(statistics["heads"], ROLES)
-    statistics["measures"] = {**COLUMNS, **LAYER_COLUMNS}
+    statistics["measures"] = definitions(statistics)
     log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))
     trajectories = read_trajectories(log) if log.is_file() else None
     return ModelAnalysis(name, rounded(statistics), trajectories, Maps(maps))

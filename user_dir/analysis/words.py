@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..io import read_text
+from ..models.bert_sides import SEPARATORS, separator_of
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
 """How pieces form words, by fairseq's names: ``▁`` starts a word, ``@@`` ends a piece that is continued, or
@@ -21,6 +23,11 @@ _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
 _UNSPACED = {"ja", "th", "zh"}
 _LISTS = Path(__file__).parent / "interrogatives"
+
+
+def separator_place(symbols: Sequence[str]) -> int | None:
+    """The place of the symbol that parts source and machine translation in a post-editor's input, or None."""
+    return next((place for place, symbol in enumerate(symbols) if symbol in SEPARATORS), None)
 
 
 def detect_scheme(dictionary: Dictionary) -> str:
@@ -70,6 +77,8 @@ class Side:
         question: true for a question mark.
         interrogative: true for each piece of an interrogative word; None without a list of such words.
         final_stop: in a sentence without a question mark, true for its last piece if that is punctuation.
+        part: in the input of a post-editor 0 for the source, 1 for ``[SEP]``, 2 for the machine translation,
+            −1 for other tokens and in sentences without ``[SEP]``; None for a vocabulary without it.
     """
 
     position: Tensor
@@ -79,6 +88,7 @@ class Side:
     question: Tensor
     interrogative: Tensor | None
     final_stop: Tensor
+    part: Tensor | None = None
 
 
 class Pieces:
@@ -110,6 +120,7 @@ class Pieces:
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = language in _UNSPACED
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
+        self._separator = separator_of(dictionary)
         symbols = dictionary.symbols
         special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]
@@ -175,7 +186,16 @@ class Pieces:
             question=question,
             interrogative=None if self.interrogatives is None else self._interrogative(tokens, word),
             final_stop=is_last & punctuation & ~question.any(1, keepdim=True),
+            part=self._part(tokens, word),
         )
+
+    def _part(self, tokens: Tensor, word: Tensor) -> Tensor | None:
+        if self._separator is None:
+            return None
+        separators = tokens.eq(self._separator)
+        before = separators.cumsum(1) - separators.long()  # separators before each token
+        part = torch.where(before > 0, 2, separators.long())
+        return part.masked_fill((word < 0) | ~separators.any(1, keepdim=True), -1)
 
     def _interrogative(self, tokens: Tensor, words: Tensor) -> Tensor:
         rows = []

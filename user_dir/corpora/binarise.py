@@ -30,6 +30,13 @@ def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path
     return len(entries) + SPECIAL
 
 
+def copy_dictionary(source: Path, path: Path) -> int:
+    """Copy a ``dict.txt`` and return its size, including fairseq's special symbols."""
+    text = source.read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    return text.count("\n") + SPECIAL
+
+
 def preprocess(
     languages: tuple[str, str], subsets: list[str], folder: Path, dictionary: Path, target: Path, workers: int
 ) -> None:
@@ -51,8 +58,18 @@ def preprocess(
     }
     if tests:
         arguments["--testpref"] = ",".join(tests)
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", "--joined-dictionary"]
-    command += [word for pair in arguments.items() for word in pair]
+    _run(["--joined-dictionary", *(word for pair in arguments.items() for word in pair)], folder, target)
+
+
+def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) -> None:
+    """Run ``fairseq-preprocess`` on the text for masked language modelling, ``folder/SUBSET.pretraining``."""
+    flags = ["--only-source", "--trainpref", "train.pretraining", "--validpref", "valid.pretraining"]
+    flags += ["--srcdict", str(dictionary.resolve()), "--destdir", str(target.resolve())]
+    _run([*flags, "--workers", str(workers)], folder, target)
+
+
+def _run(flags: list[str], folder: Path, target: Path) -> None:
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", *flags]
     output = target / "preprocess.out"
     # Run in the folder itself, because --testpref would be split at a comma in its path.
     with output.open("wb") as file:

@@ -25,14 +25,18 @@ class Limits:
 
     unit: str
     min: int = 1
-    max: int | None = None
+    max: int | list[int] | None = None  # of both sides, or of source and target
     ratio: float | None = None
 
     def complaint(self, left: int, right: int) -> str | None:
         """Why a pair of sides of these lengths is dropped, or None."""
         if min(left, right) < self.min:
             return f"a side had fewer than {self.min} {UNITS[self.unit]}"
-        if self.max is not None and max(left, right) > self.max:
+        if isinstance(self.max, list):
+            for side, length, most in zip(("source", "target"), (left, right), self.max):
+                if length > most:
+                    return f"the {side} had more than {most} {UNITS[self.unit]}"
+        elif self.max is not None and max(left, right) > self.max:
             return f"a side had more than {self.max} {UNITS[self.unit]}"
         if self.ratio is not None and max(left, right) > self.ratio * min(left, right):
             return f"one side had more than {self.ratio:g} times the {UNITS[self.unit]} of the other"
@@ -51,7 +55,9 @@ def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
             raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
         for key, value in settings.items():
             if not _is_limit(key, value):
-                kind = "a number >= 1" if key == "ratio" else "a positive integer"
+                kind = {"ratio": "a number >= 1", "max": "a positive integer, or two"}.get(
+                    key, "a positive integer"
+                )
                 raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be {kind}")
         if (unit == "pieces") == pieces:
             found.append(Limits(unit, **settings))
@@ -59,6 +65,8 @@ def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
 
 
 def _is_limit(key: str, value: Any) -> bool:
+    if key == "max" and isinstance(value, list):
+        return len(value) == 2 and all(_is_limit("min", each) for each in value)
     kinds = (int, float) if key == "ratio" else (int,)
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= 1
 

@@ -64,12 +64,23 @@ class Corpus:
     def written(self) -> list[Path]:
         """All folders that preparation writes to, except for that of downloads."""
         text = self.folder / "text"
-        return [self.extracted, text, text / "reference", text / "normalised", self.segmented, self.bin]
+        inner = [text / name for name in ("reference", "normalised", "mt", "pretraining")]
+        return [self.extracted, text, *inner, self.segmented, self.bin, self.pretraining]
 
     @property
     def spm_model(self) -> Path:
         """The sentencepiece model of both languages."""
         return self.folder / "spm.model"
+
+    @property
+    def pieces(self) -> Path:
+        """What segments text into pieces: the sentencepiece model, or the WordPiece vocabulary of a BERT."""
+        return self.folder / "text" / "vocab.txt" if self.description.wordpiece else self.spm_model
+
+    @property
+    def pretraining(self) -> Path:
+        """Folder of the binarised text for masked language modelling, if the corpus has such text."""
+        return self.folder / "pretraining"
 
     def subset(self, name: str) -> str:
         """The fairseq subset of a split, by its public or fairseq name; raises UserError if unknown."""
@@ -87,6 +98,10 @@ class Corpus:
         """The original text to score translations against: ``text``, or a separate reference."""
         other = self.folder / "text" / "reference" / self._file(subset, language)
         return other if other.is_file() else self.text(subset, language)
+
+    def uncorrected(self, subset: str) -> Path:
+        """Of a triplet corpus: the machine translations that are to be corrected."""
+        return self.folder / "text" / "mt" / self._file(subset, self.languages[1])
 
     def normalised(self, subset: str, language: str) -> Path:
         """The text before segmentation: ``text``, or the result of the ``normalise`` steps."""

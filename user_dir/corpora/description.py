@@ -29,6 +29,8 @@ UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # languages that are written wi
 LARGEST = 2**31 - 1  # integer limit of sentencepiece
 BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+TRIPLET_SIDES = ("src", "mt", "pe")
+"""The files of post-editing triplets: source, machine translation, post-edited translation."""
 
 
 Lines = dict[tuple[str, ...], int]  # (key,) or (key, inner key) → line of the file
@@ -56,6 +58,9 @@ class Description:
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
     origin: str = "parallel_text"  # a key of origins.ORIGINS
+    pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
+    wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
+    pretraining: list[Any] = field(default_factory=list)  # sources of the text for masked language modelling
     vocabulary_size: int = 32_000  # entries; the paper's 32k are BPE merges
     licence: str = ""
     citation: str = ""
@@ -76,6 +81,21 @@ class Description:
         return UserError(f"{_where(self.path, self.lines, key)}: {complaint}")
 
     @property
+    def triplets(self) -> bool:
+        """Whether the corpus consists of post-editing triplets: a source line is ``src [SEP] mt``."""
+        return self.origin == "triplets"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What the files of a split are named by: the languages, or :data:`TRIPLET_SIDES`."""
+        return TRIPLET_SIDES if self.triplets else self.languages
+
+    @property
+    def placeholder(self) -> str:
+        """What stands for a side in file names."""
+        return "{side}" if self.triplets else "{language}"
+
+    @property
     def test_sets(self) -> dict[str, str]:
         """Public name of each test set → its fairseq subset: test, test1, test2, …"""
         return {name: subset for name, subset in _subsets(self.splits).items() if subset.startswith("test")}
@@ -87,6 +107,9 @@ KEYS = {
     "languages": (list, "a list of two language codes", True),
     "splits": (dict, "a mapping", True),
     "origin": (str, "text", False),
+    "pieces_of": (str, "the name of a corpus", False),
+    "wordpiece": (str, "a file name", False),
+    "pretraining": (list, "a list of sources", False),
     "vocabulary_size": (int, "an integer", False),
     "licence": (str, "text", False),
     "citation": (str, "text", False),
@@ -115,6 +138,16 @@ def read_description(path: Path) -> Description:
         if fault is not None:
             remedy = "use a plain relative name" if isinstance(name, str) else "write it in quotes"
             fail(key, f"{key}: {called} {shown(name)} {fault}; {remedy}", inner)
+
+    def require_files(value: Any, key: str, of: str, inner: Any = None) -> None:
+        for file in _file_names(value):
+            archive, member = split_name(file)
+            require_name(archive, key, f"the file {of}", inner, folders=True)
+            if member is None:
+                continue
+            require_name(member, key, f"the member {of}", inner, folders=True)
+            if re.match(r"stamp[./]|stamp$", member):
+                fail(key, f"{key}: {archive} has a member {member}, which is a reserved name", inner)
 
     for key in values:
         if key not in KEYS:
@@ -149,17 +182,15 @@ def read_description(path: Path) -> Description:
             fail(
                 "splits", f"splits: the tokens of {name} would be named like the split {name}.tok; rename it"
             )
-        for file in _file_names(values["splits"][name]):
-            archive, member = split_name(file)
-            require_name(archive, "splits", f"the file of {name},", name, folders=True)
-            if member is not None:
-                require_name(member, "splits", f"the member of {name},", name, folders=True)
-                if re.match(r"stamp[./]|stamp$", member):
-                    fail(
-                        "splits",
-                        f"splits: {name}: {archive} has a member {member}, which is a reserved name",
-                        name,
-                    )
+        require_files(values["splits"][name], "splits", f"of {name},", name)
+    require_files(values.get("pretraining", []), "pretraining", "of pretraining,")
+    if "pieces_of" in values:
+        require_name(values["pieces_of"], "pieces_of", "the corpus", None)
+        for other in ("wordpiece", "vocabulary_size"):
+            if other in values:
+                fail(other, f"{other}: the pieces are those of {values['pieces_of']}; omit it")
+    if "wordpiece" in values:
+        require_name(values["wordpiece"], "wordpiece", "the file", None, folders=True)
     for key in ("vocabulary_size", "learn_from"):
         if not 1 <= values.get(key, 1) <= LARGEST:
             fail(key, f"{key} is {values[key]}, but must be from 1 to {LARGEST}")
@@ -224,7 +255,7 @@ def _file_names(value: Any) -> Iterator[str]:
             yield from _file_names(each)
     elif isinstance(value, dict):
         for key, each in value.items():
-            if key != "format":
+            if key not in ("format", "lines"):
                 yield from _file_names(each)
 
 

@@ -7,26 +7,42 @@ from collections.abc import Iterator
 from . import normalising
 from .corpus import Corpus
 from .segment import load_pieces, pieces_of
+from .triplets import source_line
 
 
 class NewText:
     """Normalises sentences and segments them into pieces, as ``prepare`` does for test sets.
 
-    For a corpus that is released as tokens, sentences must be tokenised in the same way.
+    For a corpus that is released as tokens, sentences must be tokenised in the same way. For a triplet corpus
+    a sentence is ``src``, a tab and ``mt``.
 
     Args:
         corpus: prepared corpus.
         language: language of the sentences.
 
     Raises:
-        UserError: the corpus has no complete sentencepiece model.
+        UserError: the corpus has no complete model of its pieces.
     """
 
     def __init__(self, corpus: Corpus, language: str):
         self._language = language
         self._steps = normalising.steps_of_new_text(corpus.description)
-        self._processor = load_pieces(corpus.spm_model)
+        self._processor = load_pieces(corpus.pieces)
+        self._triplets = corpus.description.triplets
 
-    def pieces(self, sentences: list[str]) -> Iterator[str]:
-        """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything."""
+    def pieces(self, sentences: list[str], first_line: int = 1, name: str = "") -> Iterator[str]:
+        """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything.
+
+        Args:
+            sentences: natural text.
+            first_line: line number of the first sentence, for error messages.
+            name: name of their file, for error messages.
+
+        Raises:
+            UserError: a sentence of a triplet corpus has not exactly one tab.
+        """
+        if self._triplets:
+            sentences = [
+                source_line(text, number, name) for number, text in enumerate(sentences, start=first_line)
+            ]
         yield from pieces_of(normalising.normalise(sentences, self._language, self._steps), self._processor)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from functools import cache
 
 from .description import Description
+from .readers.triplets import SEPARATOR
+
+_BETWEEN = f" {SEPARATOR} "
 
 
 def _punctuation(language: str) -> Callable[[str], str]:
@@ -53,10 +56,10 @@ def steps_of_new_text(description: Description) -> tuple[str, ...]:
 
 
 def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
-    """Apply all steps to each line."""
+    """Apply all steps to each line, and to both parts of a line with a separator."""
     for step in steps:
         function = _function(step, language)
-        lines = [function(line) for line in lines]
+        lines = [_BETWEEN.join(map(function, line.split(_BETWEEN))) for line in lines]
     return lines
 
 

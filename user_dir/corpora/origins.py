@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from . import parallel_text, toy_grammar
+from . import parallel_text, toy_grammar, triplets
 from .corpus import Corpus
 
 Pairs = Iterator[tuple[str, str]]  # source, target
@@ -37,7 +37,11 @@ class Origin(Protocol):
         """The sentence pairs to score a split against; None if they are the split itself."""
 
 
-ORIGINS: dict[str, Origin] = {"parallel_text": parallel_text, "toy_grammar": toy_grammar}
+ORIGINS: dict[str, Origin] = {
+    "parallel_text": parallel_text,
+    "toy_grammar": toy_grammar,
+    "triplets": triplets,
+}
 
 
 def origin_of(corpus: Corpus) -> Origin:
@@ -45,5 +49,7 @@ def origin_of(corpus: Corpus) -> Origin:
     name = corpus.description.origin
     if name not in ORIGINS:
         raise corpus.description.error("origin", f"unknown origin {name!r}; choose from {', '.join(ORIGINS)}")
+    if name == "toy_grammar" and (corpus.description.wordpiece or corpus.description.pretraining):
+        raise corpus.description.error("origin", f"{name} has no files, so neither wordpiece nor pretraining")
     ORIGINS[name].check(corpus)
     return ORIGINS[name]

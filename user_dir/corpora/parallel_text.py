@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import UserError
 from ..io import leads_out, within
@@ -18,9 +19,10 @@ from .checksums import checksums, difference
 from .corpus import Corpus
 from .download import download
 from .readers import read_pairs
-from .sources import HeldOut, file_names, sources_of
+from .sources import HeldOut, Source, file_names, sources_of
 
 logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
 
 
 def check(corpus: Corpus) -> None:
@@ -96,7 +98,8 @@ def held_out(corpus: Corpus) -> int | None:
 def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split; raises UserError if the files do not match."""
     for source in sources_of(corpus.description, split):
-        yield from _read(corpus, source.names, source.form, raw)
+        pairs_of_source = _read(corpus, source.names, source.form, raw)
+        yield from within_lines(corpus, source, pairs_of_source)
 
 
 def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]] | None:
@@ -104,8 +107,27 @@ def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[s
     sources = sources_of(corpus.description, split)
     if isinstance(sources, HeldOut) or not any(source.references for source in sources):
         return None
-    sides = ((source.references or source.names, source.form) for source in sources)
-    return (pair for names, form in sides for pair in _read(corpus, names, form, raw))
+    return (
+        pair
+        for source in sources
+        for pair in within_lines(
+            corpus, source, _read(corpus, source.references or source.names, source.form, raw)
+        )
+    )
+
+
+def within_lines(corpus: Corpus, source: Source, items: Iterator[Item]) -> Iterator[Item]:
+    """The lines that ``source`` names; reads to the end, so that files of unequal length are noticed."""
+    number = 0
+    for number, item in enumerate(items, start=1):
+        if source.first <= number <= (source.last or number):
+            yield item
+    if source.last is not None and number < source.last:
+        names = ", ".join(source.names.values())
+        raise UserError(
+            f"{corpus.description.path} asks for lines {source.first}-{source.last} of {names}, "
+            f"which has {number:,} lines"
+        )
 
 
 def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
@@ -119,11 +141,12 @@ def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
 
 
 def _read(corpus: Corpus, names: dict[str, str], form: str, raw: Path | None) -> Iterator[tuple[str, str]]:
-    source, target = (_path(corpus, names[language], raw) for language in corpus.languages)
+    source, target = (path_of(corpus, names[language], raw) for language in corpus.languages)
     return read_pairs(source, target, corpus.languages, form)
 
 
-def _path(corpus: Corpus, name: str, raw: Path | None) -> Path:
+def path_of(corpus: Corpus, name: str, raw: Path | None) -> Path:
+    """The path of a raw file or of an extracted member."""
     archive, member = split_name(name)
     return (
         _require(corpus, name, raw or corpus.raw) if member is None else corpus.extracted / archive / member

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,14 +12,16 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..io import locked, within
-from . import cleaning, normalising, stamps
-from .binarise import preprocess, write_dictionary
-from .corpus import Corpus
+from . import cleaning, normalising, pretraining, stamps
+from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
+from .corpus import Corpus, load_corpus
 from .description import LARGEST
 from .origins import origin_of
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
 from .text import make_normalised, make_text, text_fingerprint, write_pairs
+from .triplets import SYMBOLS
+from .wordpiece import read_vocabulary
 from .workers import WORKERS, available_cores, batches
 
 logger = logging.getLogger(__name__)
@@ -55,6 +58,7 @@ def prepare(
         make_model(corpus, vocabulary_size, force)
         make_pieces(corpus, workers, force)
         make_bin(corpus, workers, force)
+        make_pretraining(corpus, workers, force)
 
 
 def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
@@ -63,6 +67,10 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
     stamp = corpus.folder / "spm.json"
+    if corpus.description.pieces_of:
+        return _copy_model(corpus, stamp, vocabulary_size, force)
+    if corpus.description.wordpiece:
+        return _take_vocabulary(corpus, stamp, vocabulary_size, force)
     last = stamps.read_stamp(stamp)
     before = last.get("report", {}).get("chosen_size")
     chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= LARGEST else None)
@@ -75,7 +83,10 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
         "byte_fallback": corpus.description.byte_fallback,
         "learn_from": corpus.description.learn_from,
     }
+    reserved = SYMBOLS if corpus.description.triplets or corpus.description.pretraining else ()
     inputs = {"text": text_fingerprint(corpus), **settings}
+    if reserved:
+        inputs["symbols"] = list(reserved)
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("sentencepiece model")
     if last and last["inputs"] != inputs:
@@ -85,9 +96,62 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     )
     with stamps.building(stamp, inputs, corpus.folder) as build:
         build.report = {"chosen_size": chosen}
-        sentences = _lines(*(corpus.normalised("train", each) for each in corpus.languages))
-        train_model(sentences, build.folder / "spm.model", **settings)
+        texts = [corpus.normalised("train", each) for each in corpus.languages]
+        texts += [path for subset, path in _pretraining_text(corpus).items() if subset == "train"]
+        train_model(_lines(*texts), build.folder / "spm.model", **settings, symbols=reserved)
     return None
+
+
+def _copy_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
+    """Copy the sentencepiece model of the corpus whose pieces are used."""
+    other = _other(corpus)
+    theirs = other.folder / "spm.json"
+    if vocabulary_size is not None:
+        raise UserError(
+            f"--vocab-size {vocabulary_size}: {corpus.name} has the pieces of {other.name}; omit it"
+        )
+    if not other.spm_model.is_file() or not stamps.read_stamp(other.bin / "stamp.json"):
+        raise corpus.description.error(
+            "pieces_of", f"pieces_of: {other.name} is not prepared; prepare it first"
+        )
+    inputs = {
+        "pieces_of": stamps.fingerprint(theirs),
+        "text": text_fingerprint(corpus),
+        "vocabulary_size": stamps.read_stamp(theirs)["inputs"].get("vocabulary_size"),
+    }
+    if stamps.is_whole(stamp, inputs) and not force:
+        return _skip("sentencepiece model")
+    with stamps.building(stamp, inputs, corpus.folder) as build:
+        for path in (other.spm_model, other.spm_model.with_suffix(".vocab")):
+            shutil.copyfile(path, build.folder / path.name)
+    return None
+
+
+def _other(corpus: Corpus) -> Corpus | None:
+    """The corpus beside this one whose pieces and dictionary are used, if any."""
+    name = corpus.description.pieces_of
+    return None if name is None else load_corpus(name, corpus.folder.parent)
+
+
+def _take_vocabulary(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
+    """Validate the WordPiece vocabulary, which is part of the text, instead of learning pieces."""
+    if vocabulary_size is not None:
+        raise UserError(
+            f"--vocab-size {vocabulary_size}: {corpus.name} has the vocabulary of a BERT; omit it"
+        )
+    inputs = {"text": text_fingerprint(corpus), "vocabulary_size": len(read_vocabulary(corpus.pieces))}
+    if stamps.is_whole(stamp, inputs) and not force:
+        return _skip("WordPiece vocabulary")
+    with stamps.building(stamp, inputs, corpus.folder):
+        logger.info("WordPiece vocabulary: %s tokens", f"{inputs['vocabulary_size']:,}")
+    return None
+
+
+def _pretraining_text(corpus: Corpus) -> dict[str, Path]:
+    """The text for masked language modelling by subset; empty if the corpus has none."""
+    folder = corpus.folder / "text" / "pretraining"
+    names = pretraining.SUBSETS if corpus.description.pretraining else ()
+    return {subset: folder / f"{subset}.txt" for subset in names}
 
 
 def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
@@ -103,7 +167,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
     with stamps.building(stamp, inputs, corpus.folder) as build:
         for split, subset in corpus.subsets.items():
             sides = (
-                segment(_lines(corpus.normalised(subset, language)), corpus.spm_model, workers)
+                segment(_lines(corpus.normalised(subset, language)), corpus.pieces, workers)
                 for language in corpus.languages
             )
             pairs = tqdm(zip(*sides), desc=f"pieces {split}", unit=" pairs", unit_scale=True, disable=None)
@@ -111,6 +175,9 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
             kept = _cleaned(corpus, pairs, limits, dropped) if subset == "train" else pairs
             count = write_pairs(corpus, kept, build.folder, subset)
             build.report[subset] = {"pairs": count, "dropped": dict(dropped)}
+        for subset, path in _pretraining_text(corpus).items():
+            with (build.folder / f"{subset}.pretraining").open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(line + "\n" for line in segment(_lines(path), corpus.pieces, workers) if line)
         if not build.report["train"]["pairs"]:
             raise UserError(
                 f"no pair of {corpus.name} passes the filter on pieces; check clean in corpus.yaml"
@@ -129,17 +196,38 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
     """Binarise ``text/spm/*`` to ``bin/``, with a joined dictionary."""
     stamp = corpus.bin / "stamp.json"
     inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
+    other = _other(corpus)
+    if other is not None:
+        inputs["dictionary_of"] = stamps.fingerprint(other.bin / "stamp.json")
     if stamps.is_whole(stamp, inputs) and not force:
         return _skip("binarised data")
     logger.info("fairseq-preprocess: binarising %s", ", ".join(corpus.subsets))
     with stamps.building(stamp, inputs, corpus.folder) as build:
         training = [corpus.segmented / f"train.{language}" for language in corpus.languages]
         dictionary = build.folder / "dict.txt"
-        size = write_dictionary(vocabulary(corpus.spm_model), _lines(*training), dictionary)
+        if other is None:
+            size = write_dictionary(vocabulary(corpus.pieces), _lines(*training), dictionary)
+        else:
+            size = copy_dictionary(other.bin / f"dict.{other.languages[0]}.txt", dictionary)
         subsets = list(corpus.subsets.values())
         preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
         dictionary.unlink()  # fairseq has copied it for each language
         build.report = {"dictionary": size}
+    return None
+
+
+def make_pretraining(corpus: Corpus, workers: int, force: bool) -> None:
+    """Binarise the text for masked language modelling to ``pretraining/``, with the same dictionary."""
+    if not corpus.description.pretraining:
+        return None
+    stamp = corpus.pretraining / "stamp.json"
+    inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
+    if stamps.is_whole(stamp, inputs) and not force:
+        return _skip("binarised pretraining text")
+    logger.info("fairseq-preprocess: binarising the pretraining text")
+    with stamps.building(stamp, inputs, corpus.folder) as build:
+        dictionary = corpus.bin / f"dict.{corpus.languages[0]}.txt"
+        preprocess_text(corpus.segmented, dictionary, build.folder, workers)
     return None
 
 

@@ -1,15 +1,16 @@
-"""Segmentation into subword pieces, with one sentencepiece BPE model for both languages of a corpus."""
+"""Segmentation into subword pieces, with one model for both languages: sentencepiece BPE, or WordPiece."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
 
 from ..errors import UserError
+from .wordpiece import WordPieces
 from .workers import batches
 
 
@@ -21,6 +22,7 @@ def train_model(
     normalization: str = "nmt_nfkc",
     byte_fallback: bool = False,
     learn_from: int = 1_000_000,
+    symbols: Sequence[str] = (),
 ) -> None:
     """Train a BPE model on sentences; writes ``model`` and, next to it, a file with the extension ``.vocab``.
 
@@ -28,7 +30,7 @@ def train_model(
     or smallest possible size, if the text is too small for it or has more characters. With ``byte_fallback``,
     a character without a piece becomes its UTF-8 bytes instead of <unk>. If there are more than
     ``learn_from`` sentences, a random sample of that size is used, which limits memory. The result is
-    deterministic.
+    deterministic. ``symbols`` become pieces that no text is segmented across.
     """
     sentencepiece.set_random_generator_seed(1)
     written = io.BytesIO()  # a file's name would be stored in the model
@@ -41,6 +43,7 @@ def train_model(
             character_coverage=character_coverage,
             normalization_rule_name=normalization,
             byte_fallback=byte_fallback,
+            user_defined_symbols=list(symbols),
             input_sentence_size=learn_from,
             shuffle_input_sentence=True,
             minloglevel=2,
@@ -68,8 +71,10 @@ def _explain(error: str, vocabulary_size: int) -> str:
     return f"sentencepiece could not learn a vocabulary of {vocabulary_size} pieces: {error}"
 
 
-def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor:
-    """Load a sentencepiece model; raises UserError if it is missing or corrupt."""
+def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor | WordPieces:
+    """Load a sentencepiece model or a WordPiece vocabulary; raises UserError if it is missing or corrupt."""
+    if model.suffix == ".txt":
+        return WordPieces(model)
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(model))
     except (RuntimeError, OSError):
@@ -86,7 +91,7 @@ def segment(sentences: Iterable[str], model: Path, workers: int) -> Iterator[str
 
 
 def pieces_of(
-    sentences: list[str], processor: sentencepiece.SentencePieceProcessor, workers: int = 1
+    sentences: list[str], processor: sentencepiece.SentencePieceProcessor | WordPieces, workers: int = 1
 ) -> Iterator[str]:
     """Each sentence as its pieces, joined by spaces."""
     for pieces in processor.encode(sentences, out_type=str, num_threads=workers):
@@ -96,5 +101,7 @@ def pieces_of(
 def vocabulary(model: Path) -> list[str]:
     """All pieces of the model except for the special ones, which fairseq's dictionary adds."""
     processor = load_pieces(model)
+    if isinstance(processor, WordPieces):
+        return processor.symbols
     ids = range(processor.get_piece_size())
     return [processor.id_to_piece(i) for i in ids if not (processor.is_unknown(i) or processor.is_control(i))]

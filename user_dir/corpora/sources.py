@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +13,16 @@ from .readers import FORMATS, format_of
 
 @dataclass(frozen=True)
 class Source:
-    """Two parallel files by language, their format, and separate references if there are any."""
+    """Parallel files by side (language, or src, mt and pe), their format, and separate references if any.
+
+    ``first`` and ``last`` are the numbers, from 1, of the pairs that are used; ``last`` None: to the end.
+    """
 
     names: dict[str, str]
     form: str
     references: dict[str, str] | None = None
+    first: int = 1
+    last: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,25 @@ def sources_of(description: Description, split: str) -> list[Source] | HeldOut:
     return [_source(description, split, entry) for entry in entries]
 
 
+def pretraining_sources(description: Description) -> list[Source]:
+    """The sources of the pretraining text: a file of sentences, or ``src`` and ``mt`` that form one line."""
+    found = []
+    for entry in description.pretraining:
+        settings = dict(entry) if isinstance(entry, dict) else {"file": entry}
+        first, last = _lines(description, "pretraining", entry, settings.pop("lines", None))
+        if settings.keys() not in ({"file"}, {"src", "mt"}) or not _all_names(settings.values()):
+            raise description.error(
+                "pretraining", f"pretraining: {entry!r} must be a file name, or files named src and mt"
+            )
+        found.append(Source(settings, "lines", None, first, last))
+    return found
+
+
 def file_names(description: Description) -> list[str]:
-    """All files or members that splits are read from, without duplicates."""
-    names: dict[str, None] = {}
+    """All files or members that the text is read from, without duplicates."""
+    names: dict[str, None] = dict.fromkeys([description.wordpiece] if description.wordpiece else [])
+    for source in pretraining_sources(description):
+        names.update(dict.fromkeys(source.names.values()))
     for split in description.splits:
         sources = sources_of(description, split)
         for source in [] if isinstance(sources, HeldOut) else sources:
@@ -57,35 +80,55 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     def fail(complaint: str):
         return description.error("splits", f"splits: {split} is {entry!r}, {complaint}")
 
+    mark = description.placeholder
+    each = "each of src, mt, pe" if description.triplets else "each language"
     settings = dict(entry) if isinstance(entry, dict) else {"file": entry}
+    first, last = _lines(description, "splits", entry, settings.pop("lines", None))
     form = settings.pop("format", None)
     references = settings.pop("reference", None)
     names = settings.pop("file", None)
     if names is None:
-        names = {language: settings.pop(language, None) for language in description.languages}
+        names = {side: settings.pop(side, None) for side in description.sides}
     if settings:
         raise fail(f"with unknown {', '.join(map(repr, settings))}")
     names = _sides(description, names)
     if names is None:
-        raise fail("but must be a file name with {language} in it, or a name for each language")
+        raise fail(f"but must be a file name with {mark} in it, or a name for {each}")
     form = form or format_of(next(iter(names.values())))
     if form not in FORMATS:
         raise fail(f"with the format {form!r}; choose from {', '.join(FORMATS)}")
-    alike = len(set(names.values())) == 1
+    if description.triplets and (form != "lines" or references is not None):
+        raise fail("but triplets are three files of lines, without references: pe is the reference")
+    alike = len(set(names.values())) < len(names)
     if alike != (form == "tmx"):
-        wrong = "but TMX must be a single file" if form == "tmx" else "but must have {language} in it"
+        wrong = "but TMX must be a single file" if form == "tmx" else f"but must have {mark} in it"
         raise fail(wrong)
     if references is not None:
         references = _sides(description, references)
         if references is None or split == "train":
             raise fail("but a reference must be a file name with {language} in it, and not for train")
-    return Source(names, form, references)
+    return Source(names, form, references, first, last)
 
 
 def _sides(description: Description, names: Any) -> dict[str, str] | None:
-    """Language → file name, from a name with ``{language}`` in it or from a mapping; None if neither."""
+    """Side → file name, from a name with ``{language}`` in it or from a mapping; None if neither."""
     if isinstance(names, str):
-        return {each: names.replace("{language}", each) for each in description.languages}
-    if not isinstance(names, dict) or set(names) != set(description.languages):
+        return {each: names.replace(description.placeholder, each) for each in description.sides}
+    if not isinstance(names, dict) or set(names) != set(description.sides):
         return None
-    return names if all(isinstance(name, str) for name in names.values()) else None
+    return names if _all_names(names.values()) else None
+
+
+def _lines(description: Description, key: str, entry: Any, value: Any) -> tuple[int, int | None]:
+    """First and last line of ``lines: FIRST-LAST``; all lines if it is not given."""
+    if value is None:
+        return 1, None
+    found = re.fullmatch(r"(\d{1,15})-(\d{1,15})", value) if isinstance(value, str) else None
+    first, last = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= first <= last:
+        raise description.error(key, f"{key}: the lines of {entry!r} must be FIRST-LAST, counted from 1")
+    return first, last
+
+
+def _all_names(values: Iterable[Any]) -> bool:
+    return all(isinstance(name, str) for name in values)

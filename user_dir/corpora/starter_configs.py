@@ -36,8 +36,10 @@ class Size:
     epochs: int  # maximum; early stopping ends most runs earlier
 
     @classmethod
-    def of(cls, pairs: int) -> Size:
+    def of(cls, pairs: int, triplets: bool = False) -> Size:
         """Follow the recipes of Multi30k (experiments/tuning.yaml), IWSLT and WMT in configs/."""
+        if triplets:
+            return cls("adaptively_sparse_post_editor_tiny", 0.1, 2048, 0.0007, 30)
         if pairs < SMALL:
             return cls("adaptively_sparse_transformer_tiny", 0.1, 2048, 0.003, 30)
         if pairs < LARGE:
@@ -74,7 +76,7 @@ def _size(corpus: Corpus) -> tuple[Size, int]:
     """The settings, and the resulting number of updates per epoch."""
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
     longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
-    size = Size.of(len(longer))
+    size = Size.of(len(longer), corpus.description.triplets)
     return size, max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
 
 
@@ -93,6 +95,7 @@ def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
         target=_scalar(target),
         bleu=validation_bleu(corpus),
         model=size.model,
+        layers=_BERT if corpus.description.triplets else _PRE_NORM,
         dropout=size.dropout,
         warmup=min(4000, updates // 4),
         max_tokens=size.max_tokens,
@@ -133,6 +136,8 @@ def _variant(name: str, variant: str, normalizer: str, described: str, title: st
     if normalizer == "entmax":
         alpha = "  alpha_log: ${checkpoint.save_dir}/alpha.jsonl\n  alpha_log_interval: 100\n"
     model = "The tiny model" if size.model.endswith("tiny") else "Transformer-base"
+    if "post_editor" in size.model:
+        model = "The tiny post-editor"
     return VARIANT.format(
         name=name,
         variant=variant,
@@ -147,6 +152,16 @@ def _scalar(text: str) -> str:
     """A string as YAML, quoted if needed: the language ``no`` would be read as false."""
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").strip()
 
+
+_PRE_NORM = """\
+  share_all_embeddings: true
+  encoder_normalize_before: true  # pre-norm, as in the paper
+  decoder_normalize_before: true
+"""
+_BERT = """\
+  bert: null  # a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm
+  share_self_attention: true
+"""
 
 BASE = """\
 # python scripts/train.py configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
@@ -168,10 +183,7 @@ task:
 model:
   _name: {model}
   dropout: {dropout}
-  share_all_embeddings: true
-  encoder_normalize_before: true  # pre-norm, as in the paper
-  decoder_normalize_before: true
-
+{layers}
 criterion:
   _name: label_smoothed_cross_entropy
   label_smoothing: 0.1

@@ -29,11 +29,19 @@ def summary(corpus: Corpus) -> str:
     rows += [
         f"  {'vocabulary':<28}{size:>10,} pieces, {symbols:,} symbols in fairseq's dictionary",
         f"  raw text    {_short(corpus.folder / 'text')}",
-        f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.spm_model)}",
+        f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
         f"  binarised   {_short(corpus.bin)}",
+        *_pretraining(corpus, counts),
         f"next: {_next_command(corpus)}",
     ]
     return "\n".join(rows)
+
+
+def _pretraining(corpus: Corpus, counts: dict) -> list[str]:
+    if "pretraining" not in counts:
+        return []
+    train, valid = (f"{counts['pretraining'][subset]:,}" for subset in ("train", "valid"))
+    return [f"  pretraining {_short(corpus.pretraining)}: {train} lines, {valid} for validation"]
 
 
 def _next_command(corpus: Corpus) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,10 +13,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
-from . import cleaning, normalising, stamps
+from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .corpus import Corpus
 from .origins import Origin
 from .readers import read_lines
+from .triplets import machine_translation
 from .workers import map_batches
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,10 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
         "options": corpus.description.options,
         "clean": [vars(each) for each in limits],
     }
+    if corpus.description.wordpiece:
+        settings["wordpiece"] = corpus.description.wordpiece
+    if corpus.description.pretraining:
+        settings["pretraining"] = corpus.description.pretraining
     # Text whose raw files are no longer here, or were in another --raw, needs no download.
     if raw is None and not force and not origin.available(corpus):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
@@ -55,12 +61,21 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
                 count = write_pairs(corpus, pairs, build.folder, subset)
                 build.report[subset] = {"pairs": count, "dropped": {}}
             _write_references(corpus, origin.references(corpus, split, raw), build, subset)
+        if corpus.description.triplets:
+            _write_uncorrected(corpus, build.folder)
         for subset, counts in build.report.items():
             if not counts["pairs"]:
                 raise UserError(
                     f"the split {corpus.split(subset)} of {corpus.name} has no sentence pair; "
                     "check its raw files, then run again"
                 )
+        if corpus.description.wordpiece:
+            shutil.copyfile(
+                parallel_text.path_of(corpus, corpus.description.wordpiece, raw),
+                build.folder / corpus.pieces.name,
+            )
+        if corpus.description.pretraining:
+            build.report["pretraining"] = pretraining.write_text(corpus, raw, build.folder / "pretraining")
     return None
 
 
@@ -115,6 +130,16 @@ def _write_references(corpus: Corpus, pairs: Iterable[Pair] | None, build: stamp
             f"the split {corpus.split(subset)} of {corpus.name} has {build.report[subset]['pairs']:,} pairs, "
             f"but {count:,} references; check corpus.yaml and the raw files"
         )
+
+
+def _write_uncorrected(corpus: Corpus, folder: Path) -> None:
+    """The machine translations of triplets, to ``mt/SUBSET.LANGUAGE``."""
+    (folder / "mt").mkdir()
+    source, target = corpus.languages
+    for subset in corpus.subsets.values():
+        with (folder / "mt" / f"{subset}.{target}").open("w", encoding="utf-8", newline="\n") as file:
+            for line in read_lines(folder / f"{subset}.{source}"):
+                file.write(machine_translation(line) + "\n")
 
 
 @contextmanager

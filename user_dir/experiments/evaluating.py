@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import torch
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-from ..analysis.capture import load_model
 from ..analysis.heads import alpha_and_density, by_attention, by_layer
 from ..analysis.results import write_importance, write_statistics
 from ..analysis.split import open_split
@@ -18,7 +18,9 @@ from ..benchmarks.machine import record
 from ..config import PLUGIN
 from ..errors import UserError
 from ..io import write_json
+from ..models.from_settings import OURS
 from ..translation import evaluation as translation
+from ..translation.loading import load_model
 from .folders import Job, read_json
 from .training import ROOT, run_child
 
@@ -34,24 +36,30 @@ def evaluate(job: Job) -> None:
     ]
     if not missing:
         return
-    for evaluation in translation.evaluate(job.average, job.corpus, missing, output):
+    for evaluation in translation.evaluate(job.average, job.corpus, missing, output, beam=job.run.beam):
         scores = evaluation.scores
         speeds[scores["test_set"]] = round(scores["sentences"] / evaluation.seconds, 2)
         write_json(job.folder / SPEEDS, speeds)
 
 
 def heads(job: Job) -> None:
-    """Compute head statistics on the validation set."""
+    """Compute head statistics on the validation set, unless it is a model of others."""
     output = job.average.with_suffix(".heads.json")
-    if not output.is_file():
+    if not output.is_file() and is_analysed(job):
         write_statistics(open_split(job.average, job.corpus), output)
 
 
 def importance(job: Job) -> None:
-    """Measure the effect of masking and pruning heads on a part of the validation set."""
+    """Measure the effect of masking and pruning heads on a part of the validation set, if asked for."""
     output = job.average.with_suffix(".importance.json")
-    if not output.is_file():
+    if not output.is_file() and job.run.importance and is_analysed(job):
         write_importance(open_split(job.average, job.corpus, sentences=300), output)
+
+
+def is_analysed(job: Job) -> bool:
+    """Whether the run's model is one whose heads can be analysed."""
+    name = job.asked["config"]["model"]["_name"]
+    return ARCH_MODEL_NAME_REGISTRY.get(name) in (*OURS, "transformer")
 
 
 def loss(job: Job, descriptors: tuple[int, ...]) -> None:
@@ -72,7 +80,8 @@ def conclude(job: Job) -> None:
     if job.result.is_file():
         return
     task = job.asked["config"]["task"]
-    model, _ = load_model(job.average, job.corpus, cpu=True)
+    direction = task["source_lang"], task["target_lang"]
+    model, _ = load_model(job.average, job.corpus, direction, cpu=True)
     config = job.run.config.resolve()
     made = record("experiment", torch.device("cpu"), job.run.seed)
     write_json(
@@ -84,7 +93,7 @@ def conclude(job: Job) -> None:
             "config": str(config.relative_to(ROOT) if ROOT in config.parents else config),
             "overrides": list(job.run.overrides),
             "corpus": job.corpus.name,
-            "direction": f"{task['source_lang']}-{task['target_lang']}",
+            "direction": "-".join(direction),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "averaged_epochs": job.run.average,
             "training": training_figures(job),
@@ -162,7 +171,8 @@ def evaluation_figures(job: Job) -> dict:
 
 def head_figures(job: Job) -> dict:
     """For each attention type: α by layer and head, its mean, minimum and maximum, and the mean density."""
-    rows = read_json(job.average.with_suffix(".heads.json"))["heads"]
+    path = job.average.with_suffix(".heads.json")
+    rows = read_json(path)["heads"] if path.is_file() else []
     return {
         kind: {"alpha": list(by_layer(mine, "alpha").values()), **alpha_and_density(mine)}
         for kind, mine in by_attention(rows).items()

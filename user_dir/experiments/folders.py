@@ -74,7 +74,7 @@ def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) ->
         config, before = plain_settings(run.config.resolve(), overrides), read_json(record / ASKED)
         if config is None:
             return None
-        asked = {"config": config, "data": before.get("data"), "average": run.average}
+        asked = {"config": config, "data": before.get("data"), **_asked_of(run)}
         corpus = _corpus(run, config, root)
     except UserError:  # reported by the complete check
         return None
@@ -102,7 +102,12 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
         config = check_settings(settings, words)  # a record can be read without the data
         corpus = _corpus(run, config, root)
         data = read_json(record / ASKED).get("data")
-    return corpus, {"config": config, "data": data, "average": run.average}
+    return corpus, {"config": config, "data": data, **_asked_of(run)}
+
+
+def _asked_of(run: Run) -> dict:
+    """What the plan decides about averaging and translating; the default beam is that of older records."""
+    return {"average": run.average, **({} if run.beam == 5 else {"beam": run.beam})}
 
 
 def _corpus(run: Run, config: dict, root: Path) -> Corpus:

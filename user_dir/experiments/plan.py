@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,10 @@ from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 
 KEYS = {
-    "average": (int, "a positive integer"),
+    "average": ((int, str), "a positive integer, or ema"),
+    "beam": (int, "a positive integer"),
+    "importance": (bool, "true or false"),
+    "before": (list, "a list of steps"),
     "overrides": (list, "a list of section.key=value"),
     "runs": (list, "a list of runs"),
 }
@@ -42,7 +45,9 @@ class Run:
     seed: int
     config: Path
     overrides: tuple[str, ...]
-    average: int  # number of last epochs to average
+    average: int | str  # number of last epochs to average; "ema": the moving average that training keeps
+    beam: int = 5
+    importance: bool = True  # whether to measure the importance of heads
 
     @property
     def label(self) -> str:
@@ -70,9 +75,11 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         raise UserError(f"{path}: the experiment's name, {shown(path.stem)}, {fault}; rename the file")
     values, lines = _load(path)
     _check(values, KEYS, ("runs",), str(path))
-    average = values.get("average", 5)
-    if average < 1:
-        raise UserError(f"{path}: average is {average}, but must be a positive integer")
+    average, beam = values.get("average", 5), values.get("beam", 5)
+    if average != "ema" and (not isinstance(average, int) or average < 1):
+        raise UserError(f"{path}: average is {average}, but must be {KEYS['average'][1]}")
+    if beam < 1:
+        raise UserError(f"{path}: beam is {beam}, but must be a positive integer")
     if not values["runs"]:
         raise UserError(f"{path}: runs is empty")
     shared = _overrides(values, str(path))
@@ -81,6 +88,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     for entry, line in zip(values["runs"], lines):
         where = f"{path}, line {line}"
         for run in _runs(entry, where, path.stem, root, average, shared):
+            run = replace(run, beam=beam, importance=values.get("importance", True))
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
             like = first.setdefault((run.experiment, run.name), run)
@@ -100,7 +108,7 @@ def select(runs: list[Run], patterns: list[str]) -> list[Run]:
 
 
 def _runs(
-    entry: Any, where: str, experiment: str, root: Path, average: int, shared: tuple[str, ...]
+    entry: Any, where: str, experiment: str, root: Path, average: int | str, shared: tuple[str, ...]
 ) -> list[Run]:
     if not isinstance(entry, dict):
         raise UserError(f"{where}: a run is {entry!r}, but must be a mapping with name and config")
@@ -148,7 +156,7 @@ def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> N
         if key not in values:
             if key in required:
                 raise UserError(f"{where}: the key {key!r} is missing; expected {called}")
-        elif not isinstance(values[key], kind) or isinstance(values[key], bool):
+        elif not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
             raise UserError(f"{where}: {key} is {values[key]!r}, but must be {called}")
 
 

@@ -18,14 +18,17 @@ def experiment_tables(results: list[dict]) -> str:
     for (corpus, direction), runs in groups.items():
         tests = [name for name in next(iter(runs.values()))[0]["evaluation"] if name != "valid"]
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
-        for title, columns in (("scores", _scores(tests)), ("cost and heads", _costs(tests))):
+        post_editing = "uncorrected" in next(iter(runs.values()))[0]["evaluation"]["valid"]
+        for title, columns in (("scores", _scores(tests, post_editing)), ("cost and heads", _costs(tests))):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         tables.append("\n".join(f"- {line}" for line in _legend(runs, tests)))
     return "\n\n".join(tables)
 
 
-def _scores(tests: list[str]) -> list[Column]:
+def _scores(tests: list[str], post_editing: bool) -> list[Column]:
     scores = (("BLEU", "bleu"), ("chrF", "chrf"), ("BLEU tok lc", "tokenized_bleu_lowercased"))
+    if post_editing:
+        scores = (("TER", "ter"), ("BLEU", "bleu"), ("chrF", "chrf"))
     return [
         seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
         seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
@@ -71,12 +74,22 @@ def _minutes(result: dict) -> float | None:
 def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
     first = next(iter(runs.values()))[0]
     test = first["evaluation"][tests[0]]
+    epochs = first["averaged_epochs"]
+    averaged = "Moving average" if epochs == "ema" else f"Average of the last {epochs} epochs"
     lines = [
-        f"Average of the last {first['averaged_epochs']} epochs, beam {test['beam']}; ± standard deviation "
-        "over seeds. Validation loss and perplexity are those of the average.",
+        f"{averaged}, beam {test['beam']}; ± standard deviation over seeds. Validation loss and perplexity "
+        "are those of the average.",
         f"BLEU: `{test['bleu_signature']}`; chrF: `{test['chrf_signature']}`",
     ]
-    if "tokenized_bleu_tokens" in test:
+    if "uncorrected" in test:
+        lines.append(f"TER: `{test['ter_signature']}`; less is better")
+        for name in tests:
+            before = first["evaluation"][name]["uncorrected"]
+            lines.append(
+                f"Uncorrected MT, {name}: TER {before['ter']:.2f}, BLEU {before['bleu']:.2f}, "
+                f"chrF {before['chrf']:.2f}"
+            )
+    elif "tokenized_bleu_tokens" in test:
         signature = test["tokenized_bleu_lowercased_signature"]
         lines.append(f"BLEU tok lc: lower-cased, on tokens of {test['tokenized_bleu_tokens']}: `{signature}`")
     return lines

@@ -75,9 +75,12 @@ def mend_last_checkpoint(folder: Path) -> int:
 
 
 def average(job: Job) -> None:
-    """Average the checkpoints of the last epochs, then remove all others."""
+    """Average the checkpoints of the last epochs, or take the moving average; then remove all others."""
     if not job.average.is_file():
-        save_checkpoint(average_checkpoints(last_epoch_checkpoints(job.folder, job.run.average)), job.average)
+        ema = job.run.average == "ema"
+        last = [job.folder / "checkpoint_last.pt"]
+        paths = last if ema else last_epoch_checkpoints(job.folder, job.run.average)
+        save_checkpoint(average_checkpoints(paths, ema), job.average)
     for path in [*epoch_checkpoints(job.folder).values(), *job.folder.glob("checkpoint_*.pt")]:
         path.unlink()
 

@@ -26,11 +26,13 @@ def install() -> None:
         last_batches,
         long_sentences,
         model_overrides,
+        moving_average,
         no_translation_models,
         numpy_long,
         oversized_models,
         patience,
         prefetching,
+        pretrained_encoders,
         resumed_epochs,
         short_log,
         tensorboard,
@@ -56,6 +58,8 @@ def install() -> None:
     tensorboard.install()
     prefetching.install()
     update_reports.install()
+    moving_average.install()
+    pretrained_encoders.install()
     last_batches.install()
     resumed_epochs.install()
     long_sentences.install()

@@ -69,6 +69,7 @@ FILES = {
     "decoder_embed_path",
     "embed_path",
     "alpha_log",
+    "bert",
     "path",
     "lm_path",
     "w2v_path",

@@ -23,8 +23,13 @@ else:
     install()
 
     from .. import criterions  # noqa: F401  registers the criterion
-    from . import architectures
+    from . import architectures, post_editor_architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
     from .language_model import AdaptivelySparseLanguageModel
 
-    __all__ = ["AdaptivelySparseLanguageModel", "AdaptivelySparseTransformerModel", "architectures"]
+    __all__ = [
+        "AdaptivelySparseLanguageModel",
+        "AdaptivelySparseTransformerModel",
+        "architectures",
+        "post_editor_architectures",
+    ]

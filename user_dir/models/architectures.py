@@ -14,14 +14,16 @@ from .output import output_normalizer
 MODEL = "adaptively_sparse_transformer"
 
 
-def _default(args, **values) -> None:
+def default(args, **values) -> None:
+    """Set the values that are not given."""
     for name, value in values.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)
 
 
-def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> None:
-    _default(
+def size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> None:
+    """Set the sizes of both sides that are not given, and validate all flags."""
+    default(
         args,
         encoder_embed_dim=embed_dim,
         encoder_ffn_embed_dim=ffn_embed_dim,
@@ -31,7 +33,7 @@ def _size(args, embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> 
         decoder_attention_heads=heads,
     )
     # As in stock fairseq, the decoder's widths default to the encoder's.
-    _default(args, decoder_embed_dim=args.encoder_embed_dim, decoder_ffn_embed_dim=args.encoder_ffn_embed_dim)
+    default(args, decoder_embed_dim=args.encoder_embed_dim, decoder_ffn_embed_dim=args.encoder_ffn_embed_dim)
     _check(args)
     stock_base_architecture(args)
 
@@ -65,30 +67,30 @@ def _check(args) -> None:
 @register_model_architecture(MODEL, MODEL)
 def base(args):
     """The paper's model: Transformer-base with pre-norm layers."""
-    _default(args, encoder_normalize_before=True, decoder_normalize_before=True)
-    _size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
+    default(args, encoder_normalize_before=True, decoder_normalize_before=True)
+    size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
 
 
 @register_model_architecture(MODEL, MODEL + "_tiny")
 def tiny(args):
     """A small model of 4+4 layers, for small corpora and CPUs (Wu et al. 2021, Transformer-Tiny)."""
-    _size(args, embed_dim=128, ffn_embed_dim=256, layers=4, heads=4)
+    size(args, embed_dim=128, ffn_embed_dim=256, layers=4, heads=4)
 
 
 @register_model_architecture(MODEL, MODEL + "_iwslt_de_en")
 def iwslt_de_en(args):
     """The size of fairseq's transformer_iwslt_de_en."""
-    _size(args, embed_dim=512, ffn_embed_dim=1024, layers=6, heads=4)
+    size(args, embed_dim=512, ffn_embed_dim=1024, layers=6, heads=4)
 
 
 @register_model_architecture(MODEL, MODEL + "_wmt_en_de")
 def wmt_en_de(args):
     """The size of fairseq's transformer_wmt_en_de: base, with post-norm layers."""
-    _size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
+    size(args, embed_dim=512, ffn_embed_dim=2048, layers=6, heads=8)
 
 
 @register_model_architecture(MODEL, MODEL + "_wmt_en_de_big")
 def wmt_en_de_big(args):
     """The size of fairseq's transformer_wmt_en_de_big."""
-    _default(args, attention_dropout=0.1, dropout=0.3)
-    _size(args, embed_dim=1024, ffn_embed_dim=4096, layers=6, heads=16)
+    default(args, attention_dropout=0.1, dropout=0.3)
+    size(args, embed_dim=1024, ffn_embed_dim=4096, layers=6, heads=16)

@@ -13,6 +13,9 @@ from ..errors import UserError
 from ..guards.hostile_checkpoints import blaming
 from .flags import alpha_configs
 
+OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
+"""Our translation models, by fairseq's name of the model."""
+
 
 def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
     """The α of each layer and head of one of our checkpoints, by attention type, without building the model.
@@ -21,7 +24,7 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
         UserError: the checkpoint is of a model without α.
     """
     name = model_name(state)
-    if not name.startswith("adaptively_sparse_transformer"):
+    if ARCH_MODEL_NAME_REGISTRY.get(name) not in (*OURS, "adaptively_sparse_masked_lm"):
         raise UserError(f"it is of a {name}, whose heads have no α; use convert_checkpoint.py")
     with blaming("it"):
         return _alphas(state, name)

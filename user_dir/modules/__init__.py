@@ -3,6 +3,7 @@
 from .latent_alignment import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .output_normalizer import OutputNormalizer, SparseOutput
+from .segmented_positions import SegmentedPositions
 from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "EntmaxMultiheadAttention",
     "LatentAlignment",
     "OutputNormalizer",
+    "SegmentedPositions",
     "SparseOutput",
     "causal_mask",
 ]

@@ -17,7 +17,14 @@ from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..errors import UserError
 from ..io import make_folder, within, write_json, write_text
-from .loading import check_lengths, load_model, load_split, too_long, translation_direction
+from .loading import (
+    check_lengths,
+    load_model,
+    load_split,
+    penalise_new_pieces,
+    too_long,
+    translation_direction,
+)
 from .scored_split import ScoredSplit
 from .search import check_beam, translate_split
 
@@ -40,6 +47,7 @@ def evaluate(
     *,
     beam: int = 5,
     length_penalty: float = 1.0,
+    new_piece_penalty: float | None = None,
     max_tokens: int = 4096,
     tokenize: str | None = None,
     skip_long: bool = False,
@@ -60,6 +68,7 @@ def evaluate(
         output: folder to write to.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
+        new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None for sacrebleu's default for the language.
         skip_long: leave out sentences that are longer than the model allows: they are not scored, their lines
@@ -87,6 +96,7 @@ def evaluate(
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
     model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
+    penalise_new_pieces(model, new_piece_penalty, checkpoint)
     # Load all first, so that an error in one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
     make_folder(output)
@@ -112,6 +122,8 @@ def evaluate(
         command += ["--gen-subset", split.subset, "--source-lang", direction[0]]
         command += ["--target-lang", direction[1], "--remove-bpe", "sentencepiece", "--beam", str(beam)]
         command += ["--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
+        if new_piece_penalty is not None:
+            command += ["--model-overrides", f"{{'new_piece_penalty': {new_piece_penalty}}}"]
         command += _length_flags(model, left_out, truncated)
         command += ["--cpu", "--model-overrides", "{'int8': True}"] if int8 else []
         asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
@@ -125,6 +137,7 @@ def evaluate(
             **{key: [number + 1 for number in numbers] for key, (given, numbers) in asked.items() if given},
             "beam": beam,
             "length_penalty": length_penalty,
+            **({} if new_piece_penalty is None else {"new_piece_penalty": new_piece_penalty}),
             **({"int8": True} if int8 else {}),
             "command": shlex.join(command),
             "references": split.references_name,

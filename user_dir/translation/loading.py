@@ -140,6 +140,19 @@ def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
     return model.cuda() if torch.cuda.is_available() and not cpu and not int8 else model
 
 
+def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
+    """Set a post-editor's penalty on pieces that are not in its input; None keeps that of the checkpoint.
+
+    Raises:
+        UserError: the model is not a post-editor.
+    """
+    if penalty is None:
+        return
+    if not hasattr(model.decoder, "new_piece_penalty"):
+        raise UserError(f"--new-piece-penalty: {checkpoint} is not of a post-editor; omit it")
+    model.decoder.new_piece_penalty = penalty
+
+
 def load_split(task, subset: str):
     """Load fairseq's dataset of a subset, once.
 

@@ -64,7 +64,10 @@ class ScoredSplit:
         return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
 
     def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
-        """BLEU, chrF and tokenised BLEU, with signatures.
+        """BLEU, chrF, TER and tokenised BLEU, with signatures.
+
+        For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
+        and how many sentences were changed for better or worse, ``changes``.
 
         Args:
             lines: lines of the corpus, one for each sentence of the split that is not left out.
@@ -80,10 +83,15 @@ class ScoredSplit:
             )
         kept = [number for number in range(len(self._own)) if number not in left_out]
         references = [[each[number] for number in kept] for each in self.references]
-        return {
-            **scoring.scores(self.natural(lines), references, self.bleu, self._lower_case),
-            **self._tokenized(lines, kept),
-        }
+        hypotheses, ter = self.natural(lines), scoring.make_ter(self.target, self._lower_case)
+        found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
+        if self._corpus.description.triplets:
+            given = list(read_lines(self._corpus.uncorrected(self.subset)))
+            given = self.natural([given[number] for number in kept])
+            before = scoring.scores(given, references, self.bleu, self._lower_case, ter)
+            found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
+            found["changes"] = scoring.changes(hypotheses, given, references, ter)
+        return {**found, **self._tokenized(lines, kept)}
 
     def _tokenized(self, lines: list[str], kept: list[int]) -> dict:
         """BLEU on the tokens of the release, or else Moses tokens; empty for unsupported languages."""

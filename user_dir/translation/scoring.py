@@ -1,4 +1,4 @@
-"""Metrics and references: sacrebleu's BLEU and chrF, and tokenised BLEU."""
+"""Metrics and references: sacrebleu's BLEU, chrF and TER, and tokenised BLEU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 
 from ..corpora import Corpus
+from ..corpora.description import UNSPACED
 from ..corpora.readers import read_lines
 from ..corpora.readers.segments import unescape
 from ..errors import UserError
@@ -17,16 +18,44 @@ logger = logging.getLogger(__name__)
 
 
 def scores(
-    hypotheses: list[str], references: list[list[str]], bleu: sacrebleu.metrics.BLEU, lower_case: bool
+    hypotheses: list[str],
+    references: list[list[str]],
+    bleu: sacrebleu.metrics.BLEU,
+    lower_case: bool,
+    ter: sacrebleu.metrics.TER | None = None,
 ) -> dict:
-    """BLEU and chrF on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
-    chrf = sacrebleu.metrics.CHRF(lowercase=lower_case)
-    return {
-        "bleu": round(bleu.corpus_score(hypotheses, references).score, 2),
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": round(chrf.corpus_score(hypotheses, references).score, 2),
-        "chrf_signature": str(chrf.get_signature()),
+    """BLEU, chrF and TER on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
+    metrics = {
+        "bleu": bleu,
+        "chrf": sacrebleu.metrics.CHRF(lowercase=lower_case),
+        "ter": ter or make_ter("", lower_case),
     }
+    found = {}
+    for name, metric in metrics.items():
+        found[name] = round(metric.corpus_score(hypotheses, references).score, 2)
+        found[f"{name}_signature"] = str(metric.get_signature())
+    return found
+
+
+def changes(
+    hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: sacrebleu.metrics.TER
+) -> dict[str, int]:
+    """What post-editing did to each machine translation, judged by the number of edits that TER counts.
+
+    Returns:
+        The number of sentences that were ``left_alone``, ``improved`` (fewer edits), ``worsened`` (more), or
+        changed with ``no_effect``.
+    """
+    counts = dict.fromkeys(("left_alone", "improved", "worsened", "no_effect"), 0)
+    before, after = (ter._extract_corpus_statistics(each, references) for each in (uncorrected, hypotheses))
+    for old, new, (edits_before, _), (edits_after, _) in zip(uncorrected, hypotheses, before, after):
+        if old.split() == new.split():
+            counts["left_alone"] += 1
+        elif edits_after == edits_before:
+            counts["no_effect"] += 1
+        else:
+            counts["improved" if edits_after < edits_before else "worsened"] += 1
+    return counts
 
 
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
@@ -76,6 +105,15 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 def _plain(line: str) -> str:
     # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
     return " ".join(unescape(line).split())
+
+
+def make_ter(language: str, lower_case: bool = False) -> sacrebleu.metrics.TER:
+    """sacrebleu's TER for text in ``language``; case matters, since post-editors correct it, too.
+
+    A language without spaces is split into characters.
+    """
+    unspaced = language in UNSPACED
+    return sacrebleu.metrics.TER(case_sensitive=not lower_case, normalized=unspaced, asian_support=unspaced)
 
 
 def make_bleu(language: str, tokenize: str | None = None, lower_case: bool = False) -> sacrebleu.metrics.BLEU:

@@ -31,6 +31,7 @@ class TestSet:
     references: list[list[str]]
     tokenize: str | None = None  # None: unknown
     lowercase: bool = False
+    language: str = ""  # of the translations; empty: unknown
 
     __test__ = False  # for pytest: not a test class
 
@@ -105,7 +106,7 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
                 f"{file} was scored with {_settings(each)} and {first_file} with {_settings(first)}; "
                 "evaluate both with the same settings"
             )
-    return TestSet(given.references, first.tokenize, first.lowercase)
+    return TestSet(given.references, first.tokenize, first.lowercase, first.language)
 
 
 def _read(file: Path) -> _Read:
@@ -134,7 +135,10 @@ def _read(file: Path) -> _Read:
     translations = _text(packed_or_plain(file.parent / beside))
     signature = dict(part.partition(":")[::2] for part in evaluation["bleu_signature"].split("|"))
     references = _references(file, evaluation["references"], evaluation["direction"])
-    return _Read(translations, TestSet(references, signature.get("tok"), signature.get("case") == "lc"))
+    language = evaluation["direction"].partition("-")[2]
+    return _Read(
+        translations, TestSet(references, signature.get("tok"), signature.get("case") == "lc", language)
+    )
 
 
 def _references(file: Path, named: str, direction: str) -> list[list[str]]:

@@ -14,7 +14,7 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.new_text import NewText
 from ..errors import UserError
-from .loading import corpus_of, load_model, translation_direction
+from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
 from .search import BeamSearch, check_beam
 from .text import corpus_lines, join_pieces, natural_text
 
@@ -88,17 +88,18 @@ class Translator:
         """The (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
         Args:
-            sentences: natural text, or tokens if the corpus is released as tokens.
+            sentences: natural text, or tokens if the corpus is released as tokens; for a post-editor the
+                source sentence, a tab and its machine translation.
             first_line: line number of the first sentence, for error messages.
             name: name of their file, for error messages.
 
         Raises:
-            UserError: a sentence has more tokens than the models allow.
+            UserError: a sentence has more tokens than the models allow, or a post-editor's has no tab.
         """
         dictionary = self.task.source_dictionary
         encoded = [
             dictionary.encode_line(pieces, add_if_not_exist=False).long()
-            for pieces in self._new_text.pieces(sentences)
+            for pieces in self._new_text.pieces(sentences, first_line, name)
         ]
         limit = min(model.max_positions()[0] for model in self.models)
         for number, tokens in enumerate(encoded, start=first_line):
@@ -145,6 +146,7 @@ def open_translator(
     cpu: bool = False,
     int8: bool = False,
     load=None,
+    new_piece_penalty: float | None = None,
     **options,
 ) -> Translator:
     """Load one or more checkpoints as a translator.
@@ -156,6 +158,7 @@ def open_translator(
         cpu: use the CPU even if there is a GPU.
         int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
+        new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
         options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
 
     Raises:
@@ -178,5 +181,6 @@ def open_translator(
             model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
         else:
             model, task = load(checkpoint, corpus, cpu=cpu)
+        penalise_new_pieces(model, new_piece_penalty, checkpoint)
         models.append(model)
     return Translator(models, task, corpus, **options)

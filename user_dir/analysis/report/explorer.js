@@ -162,6 +162,9 @@ const samePlace = (one, other) => (one.mean || other.mean ? one.mean === other.m
   : one.layer === other.layer && one.head === other.head);
 const exists = ([layers, heads], place) => place.mean || (place.layer < layers && place.head < heads);
 
+// Of a post-editor's input: where source and machine translation part; -1 in other sentences.
+const separatorOf = (tokens) => tokens.findIndex((token) => token === "▁[SEP]" || token === "[SEP]");
+
 // Rows are queries, columns are keys; exact zeros are empty cells.
 function matrix(sentence, type, map, chosen, choose) {
   const { queries, keys } = sidesOf(sentence, type);
@@ -173,7 +176,9 @@ function matrix(sentence, type, map, chosen, choose) {
     onclick: () => choose(row),
     onkeydown: (event) => roving(buttons, 1, event, (to) => { choose(to); buttons[to].focus(); }),
   }, tokenNode(decoding ? read : queries, row), decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
-  const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: row === chosen ? "chosen" : null },
+  const [cutRow, cutKey] = [separatorOf(queries), separatorOf(keys)];
+  const rowClass = (row) => (row === chosen ? "chosen" : row === cutRow ? "parting" : null);
+  const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: rowClass(row) },
     html("th", { scope: "row" }, buttons[row]),
     keys.map((key, index) => weight(row, index)
       ? html("td", { class: "heat", style: `--weight: ${weight(row, index).toFixed(4)}` },
@@ -193,6 +198,7 @@ function matrix(sentence, type, map, chosen, choose) {
       if (cell) choose(cell.parentNode.rowIndex - 1);
     },
   }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
+  cutKey < 0 ? null : html("colgroup", {}, html("col", { span: cutKey + 1 }), html("col", { class: "parting" })),
   html("thead", {}, html("tr", {},
     html("th", { scope: "col", class: "corner" },
       html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),

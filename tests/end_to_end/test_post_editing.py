@@ -1,0 +1,183 @@
+"""Post-editing from raw triplets to TER: prepare, pretrain, fine-tune, evaluate, translate, analyse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+from commands import PLUGIN, fairseq, refused, script
+from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
+
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.corpora import load_corpus
+from user_dir.models.from_settings import checkpoint_alphas
+from user_dir.translation import triplets as black_box
+
+pytestmark = pytest.mark.slow
+SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
+SIZES += ["--encoder-attention-heads", "4", "--max-source-positions", "60"]
+TRAINING = ["--optimizer", "adam", "--lr", "0.01", "--max-update", "3", "--max-tokens", "400"]
+TRAINING += ["--no-progress-bar", "--num-workers", "0", "--no-epoch-checkpoints", "--seed", "3"]
+TRAINING += ["--log-interval", "1"]
+
+
+@pytest.fixture(scope="module")
+def triplets(once) -> Path:
+    """The tiny triplets, prepared with text to pretrain on."""
+
+    def fill(folder):
+        write_triplets(folder / "raw")
+        (folder / "data" / "mine").mkdir(parents=True)
+        keys = "vocabulary_size: 90\npretraining: [train.src, train.pe, {src: train.src, mt: train.pe}]\n"
+        (folder / "data" / "mine" / "corpus.yaml").write_text(DESCRIPTION + keys)
+        script("prepare", "mine", "--raw", folder / "raw", "--data", folder / "data")
+
+    return once("triplets", fill) / "data" / "mine"
+
+
+@pytest.fixture(scope="module")
+def trained(triplets, once) -> Path:
+    """A folder with a pretrained encoder, bert.pt, and a post-editor trained from it for three updates."""
+
+    def fill(folder):
+        save = ["--save-dir", folder, *PLUGIN]
+        flags = "--task masked_lm --criterion masked_lm --sample-break-mode eos --tokens-per-sample 60"
+        flags += " --arch adaptively_sparse_masked_lm --attention-normalizer softmax"
+        fairseq("train", triplets / "pretraining", *flags.split(), *SIZES, *TRAINING, *save)
+        (folder / "checkpoint_last.pt").rename(folder / "bert.pt")
+        (folder / "checkpoint_best.pt").unlink()
+        flags = "--source-lang en --target-lang de --arch adaptively_sparse_post_editor --clip-norm 1"
+        flags += " --share-self-attention --max-target-positions 40 --criterion label_smoothed_cross_entropy"
+        flags += " --store-ema --ema-decay 0.9 --ema-fp32 --ema-warmup"
+        bert = ["--bert", folder / "bert.pt"]
+        fairseq("train", triplets / "bin", *flags.split(), *bert, *SIZES, *TRAINING, *save)
+
+    return once("post_editor", fill)
+
+
+@pytest.fixture(scope="module")
+def editor(trained, once) -> Path:
+    """The trained model with random weights, so that every sentence has a translation of its own."""
+
+    def fill(folder):
+        state = load_checkpoint(trained / "checkpoint_last.pt")
+        random = torch.Generator().manual_seed(2)
+        for name, values in state["model"].items():
+            if values.is_floating_point():
+                state["model"][name] = torch.randn(values.shape, generator=random) / 2
+        save_checkpoint({**state, "last_optimizer_state": None}, folder / "random.pt")
+
+    return once("random_editor", fill) / "random.pt"
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_training_starts_from_the_bert(trained):
+    """Three updates of at most 0.01 each away; α begins where a model without BERT begins."""
+    bert, model = (load_checkpoint(trained / name)["model"] for name in ("bert.pt", "checkpoint_last.pt"))
+    for name in (
+        "layers.1.fc2.weight",
+        "input_positions.positions.weight",
+        "layers.0.self_attn.k_proj.weight",
+    ):
+        drift = (bert[f"encoder.{name}"] - model[f"encoder.{name}"]).abs().max()
+        assert 0 < drift < 0.04, name
+    assert torch.equal(
+        model["decoder.layers.0.self_attn.q_proj.weight"], model["encoder.layers.0.self_attn.q_proj.weight"]
+    )
+    alphas = checkpoint_alphas(load_checkpoint(trained / "checkpoint_last.pt"))
+    assert [len(layers) for layers in alphas.values()] == [2, 2, 2]
+
+
+def test_the_moving_average_is_a_model(trained, tmp_path):
+    path, output = trained / "checkpoint_last.pt", tmp_path / "average.pt"
+    script("average_checkpoints", "--ema", "--path", path, "--output", output)
+    average, last = (load_checkpoint(each)["model"] for each in (output, path))
+    name = "encoder.layers.0.fc1.weight"
+    assert not torch.equal(average[name], last[name])
+    assert torch.equal(average["encoder.embed_tokens.weight"], average["decoder.output_projection.weight"])
+
+
+def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path):
+    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path]
+    said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2").stdout
+    result = json.loads((tmp_path / "exam.json").read_text())
+    found, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
+    assert result["ter"] == round(ter.corpus_score(found, [PE]).score, 2)
+    assert result["uncorrected"]["ter"] == round(ter.corpus_score(MT, [PE]).score, 2)
+    assert sum(result["changes"].values()) == len(PE)
+    assert f"TER  {result['ter']:.2f}" in said and "uncorrected: BLEU" in said and "0 left alone" in said
+    output = fairseq("generate", *shlex.split(result["command"])[1:]).stdout
+    by_hand = {int(n): text for n, text in re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.M)}
+    assert [by_hand[n] for n in range(len(PE))] == found
+    assert result["new_piece_penalty"] == 2
+
+
+def test_the_penalty_keeps_to_the_pieces_of_the_input(triplets, editor, tmp_path):
+    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path]
+    script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "900")
+    inputs = lines(triplets / "text" / "spm" / "test.en")
+    bpe = [line.split() for line in inputs]
+    translations = lines(tmp_path / "exam.de")
+    assert any(translations)
+    for text, pieces in zip(translations, bpe):
+        letters = set("".join(pieces).replace("▁", ""))
+        assert set(text.replace(" ", "")) <= letters
+
+
+def test_translate_reads_source_tab_translation(triplets, editor, tmp_path):
+    where = ["--path", editor, "--beam", "2"]
+    script("evaluate", *where, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path)
+    given = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
+    done = script("translate", *where, given[0], "", *given[1:])
+    expected = lines(tmp_path / "exam.de")
+    assert done.stdout.split("\n")[:-1] == [expected[0], "", *expected[1:]]
+    refused(script("translate", *where, *given[:2], "no tab", check=False), "line 3 has 0 tabs")
+
+
+def test_heads_are_analysed(triplets, editor, tmp_path):
+    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--subset", "exam"]
+    script("head_stats", *where, "--output", tmp_path / "heads.json")
+    heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
+    assert len(heads) == 3 * 2 * 4
+    for head in heads:
+        parts = [head[f"on_{part}"] for part in ("source", "separator", "translation")]
+        assert parts == [None] * 3 if head["attention"] == "decoder_self" else 0 < sum(parts) <= 1.000001
+
+
+def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
+    """Whatever it translates: here the source lines of triplets."""
+    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent]
+    script("evaluate", *where, "--beam", "2", "--output", tmp_path / "evaluated")
+    corpus, output = load_corpus("mine", triplets.parent), tmp_path / "made"
+    black_box.write_triplets(editor, corpus, output, beam=2)
+    assert {path.name for path in output.iterdir()} == {
+        "stamp.json",
+        *(f"{split}.{side}" for split in ("valid", "exam") for side in ("src", "mt", "pe", "none")),
+    }
+    assert lines(output / "exam.mt") == [line or "-" for line in lines(tmp_path / "evaluated" / "exam.de")]
+    assert lines(output / "exam.src") == lines(triplets / "text" / "test.en")
+    assert lines(output / "exam.pe") == PE and lines(output / "valid.none") == ["-"] * 4
+    before = (output / "exam.mt").stat().st_mtime_ns
+    black_box.write_triplets(editor, corpus, output, beam=2)
+    assert (output / "exam.mt").stat().st_mtime_ns == before
+
+
+def test_other_models_have_no_penalty(trained, triplets, stock, data):
+    done = script(
+        "evaluate",
+        *("--path", stock, "--corpus", "toy", "--data", data, "--new-piece-penalty", "1"),
+        check=False,
+    )
+    refused(done, "--new-piece-penalty", "is not of a post-editor")
+    done = script(
+        "evaluate", "--path", trained / "bert.pt", "--corpus", "mine", "--data", triplets.parent, check=False
+    )
+    refused(done, "bert.pt")

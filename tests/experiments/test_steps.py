@@ -1,0 +1,75 @@
+"""What an experiment makes before its runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from user_dir.errors import UserError
+from user_dir.experiments import steps, training
+from user_dir.experiments.steps import make_steps, read_steps
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def plan(tmp_path, text: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("before: 3", "before is 3, but must be a list of steps"),
+        ("before: [{run: x}]", "step 1 is .*, but must have one of the keys prepare, train, triplets"),
+        ("before: [{prepare: a}, train]", "step 2 is 'train'"),
+        ("before: [{train: a, raw: b}]", "train takes nothing else"),
+        ("before: [{triplets: a, corpus: b}]", "triplets takes corpus and output"),
+        ("before: [{prepare: ../a}]", "step 1: prepare is '../a', which has a part '..'"),
+        ("before: [{prepare: a, raw: /tmp}]", "step 1: raw is '/tmp', which is an absolute path"),
+    ],
+)
+def test_wrong_steps_are_refused(tmp_path, text, message):
+    with pytest.raises(UserError, match=rf"mine\.yaml.*{message}"):
+        read_steps(plan(tmp_path, text))
+
+
+def test_the_steps_of_the_repository_name_what_exists():
+    for path in sorted((ROOT / "experiments").glob("*.yaml")):
+        for step in read_steps(path):
+            if step.kind == "train":
+                assert (ROOT / step.object).is_file()
+            else:
+                name = step.object if step.kind == "prepare" else step.settings["corpus"]
+                assert (ROOT / "data" / name / "corpus.yaml").is_file()
+
+
+def test_a_training_is_made_once(tmp_path, monkeypatch):
+    config = {"checkpoint": {"save_dir": "run"}, "optimization": {"max_update": 3}}
+    made = []
+    monkeypatch.setattr("user_dir.config.check_config", lambda path, overrides, root: config)
+    monkeypatch.setattr("user_dir.config.training_command", lambda path, overrides, root: (["train"], {}))
+    monkeypatch.setattr(training, "run_child", lambda name, command, log, *rest: made.append(command))
+    given, said = read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), []
+    for _ in range(2):
+        make_steps(given, tmp_path, tmp_path / "before", said.append)
+    assert made == [["train"]] and said == ["before the runs: train c.yaml"] * 2
+    assert json.loads((tmp_path / "run" / steps.DONE).read_text()) == config
+    config["optimization"]["max_update"] = 4
+    with pytest.raises(UserError, match="run was trained with other settings; remove it to train again"):
+        make_steps(given, tmp_path, tmp_path / "before", said.append)
+
+
+def test_a_failed_training_is_not_done(tmp_path, monkeypatch):
+    def fail(*_):
+        raise UserError("training ended with status 1")
+
+    monkeypatch.setattr("user_dir.config.check_config", lambda *_: {"checkpoint": {"save_dir": "run"}})
+    monkeypatch.setattr("user_dir.config.training_command", lambda *_: (["train"], {}))
+    monkeypatch.setattr(training, "run_child", fail)
+    with pytest.raises(UserError, match="status 1"):
+        make_steps(read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), tmp_path, tmp_path / "b", print)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,238 @@
+"""Loading a BERT: against a random ``transformers.BertModel``, saved as Hugging Face lays it out."""
+
+import importlib.util
+import json
+import pickle
+import shutil
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from helpers import parse
+from post_editing import ARCH, SMALL, SYMBOLS, build, dictionary, task
+
+from user_dir.errors import UserError
+from user_dir.models.bert_files import read_bert
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(12)), "##ed", "##s"]
+CLOSE = {"rtol": 0.0, "atol": 1e-5}
+
+
+def our_dictionary():
+    """The vocabulary in another order, padded as by prepare.py."""
+    symbols = [*reversed(SYMBOLS), "s", "ed", "madeupword0000", "madeupword0001"]
+    return dictionary(symbols)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    find = importlib.util.find_spec
+
+    def without_audio(name, package=None):
+        # transformers imports torchaudio if it is there, and it fails with torch's builds for CPUs.
+        return None if name == "torchaudio" else find(name, package)
+
+    with mock.patch.object(importlib.util, "find_spec", without_audio):
+        from transformers import BertConfig, BertModel
+
+    torch.manual_seed(5)
+    config = BertConfig(
+        vocab_size=len(TOKENS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=22,
+        layer_norm_eps=1e-3,
+    )
+    model = BertModel(config).eval()
+    for parameter in model.parameters():  # LayerNorms would otherwise do nothing
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(bert, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    bert.save_pretrained(folder)
+    assert (folder / "model.safetensors").is_file()
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "bert"))
+
+
+def ours(folder: Path, flags: str = "", given=None):
+    flags = f"--attention-normalizer softmax --bert {folder} {flags}"
+    return build(flags, given=given or task(our_dictionary())).float().eval()
+
+
+def as_pickle(folder: Path, rename) -> None:
+    """Replace the safetensors by ``pytorch_model.bin`` with other names."""
+    from safetensors.torch import load_file
+
+    weights = load_file(folder / "model.safetensors")
+    torch.save({rename(name): value for name, value in weights.items()}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def old_name(name: str) -> str:
+    name = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+    return f"bert.{name}"
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize("left_pad", [False, True])
+def test_the_encoder_equals_transformers(bert, folder, left_pad, pickled):
+    if pickled:
+        as_pickle(folder, old_name)
+    model, words = ours(folder), our_dictionary()
+    sentences = [
+        "word3 word1 ##ed [SEP] word5 word7 word0 [SEP]",
+        "word2 [SEP] word4 [SEP]",
+        "word9 ##s [MASK] word8 [SEP] [UNK] [CLS] word6 word2 ##s [SEP]",
+    ]
+    rows, theirs = [], []
+    for sentence in sentences:
+        tokens = sentence.split()
+        boundary = tokens.index("[SEP]")
+        symbols = [_symbol(token) for token in tokens[:-1]] + ["</s>"]  # which ends our sentences
+        rows.append([words.index(symbol) for symbol in symbols])
+        ids = [TOKENS.index(token) for token in tokens]
+        kinds = [0] * (boundary + 1) + [1] * (len(ids) - boundary - 1)
+        places = [*range(boundary + 1), *range(len(ids) - boundary - 1)]
+        with torch.no_grad():
+            found = bert(
+                torch.tensor([ids]), token_type_ids=torch.tensor([kinds]), position_ids=torch.tensor([places])
+            )
+        theirs.append(found.last_hidden_state[0])
+    longest = max(map(len, rows))
+    fill = [[words.pad()] * (longest - len(row)) for row in rows]
+    tokens = torch.tensor([(pad + row) if left_pad else (row + pad) for row, pad in zip(rows, fill)])
+    with torch.no_grad():
+        output = model.encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    for row, source, expected in zip(output, tokens, theirs):
+        torch.testing.assert_close(row[source.ne(words.pad())], expected, **CLOSE)
+
+
+def _symbol(token: str) -> str:
+    special = {"[SEP]": "▁[SEP]", "[MASK]": "<mask>", "[UNK]": "<unk>", "[CLS]": "<s>"}
+    return special.get(token) or (token[2:] if token.startswith("##") else f"▁{token}")
+
+
+def test_a_decoder_layer_equals_a_layer_of_transformers(bert, folder):
+    model = ours(folder)
+    x = torch.randn(5, 1, 16)
+    for layer, theirs in zip(model.decoder.layers, bert.encoder.layer):
+        with torch.no_grad():
+            attended, _ = layer.self_attn(x, x, x)
+            inner = layer.self_attn_layer_norm(x + attended)
+            found = layer.final_layer_norm(inner + layer.fc2(layer.activation_fn(layer.fc1(inner))))
+            expected = theirs(x.transpose(0, 1))
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        torch.testing.assert_close(found.transpose(0, 1), expected.view(1, 5, 16), **CLOSE)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            context, own = (getattr(each, name).weight for each in (layer.encoder_attn, layer.self_attn))
+            assert torch.equal(context, own) and context is not own
+        for kind in ("weight", "bias"):
+            norm = getattr(layer.encoder_attn_layer_norm, kind)
+            assert torch.equal(norm, getattr(layer.self_attn_layer_norm, kind))
+
+
+def test_a_random_decoder_has_only_the_embeddings_of_the_bert(folder):
+    model, unlike = ours(folder, "--decoder-init random"), build(given=task(our_dictionary())).float()
+    own, other = dict(model.decoder.named_parameters()), dict(unlike.decoder.named_parameters())
+    same = {name for name in own if "alpha" not in name and torch.equal(own[name], other[name])}
+    loaded = {"embed_tokens.weight", "embed_positions.positions.weight", "embed_positions.segments.weight"}
+    assert {name for name in own if "alpha" not in name} - same == loaded
+    assert model.decoder.embed_tokens is model.encoder.embed_tokens
+    for layer in model.encoder.layers:
+        assert layer.self_attn_layer_norm.eps == 1e-3
+
+
+def test_symbols_that_fill_the_dictionary_keep_their_random_embedding(folder):
+    words = our_dictionary()
+    place = words.index("madeupword0000")
+    loaded, plain = ours(folder), build(given=task(words)).float()
+    ours_, other = loaded.encoder.embed_tokens.weight, plain.encoder.embed_tokens.weight
+    assert torch.equal(ours_[place], other[place])
+    assert not torch.equal(ours_[words.index("ed")], other[words.index("ed")])
+
+
+def change(folder: Path, **values) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+def without(folder: Path, name: str) -> None:
+    as_pickle(folder, lambda each: each)
+    weights = torch.load(folder / "pytorch_model.bin")
+    del weights[name]
+    torch.save(weights, folder / "pytorch_model.bin")
+
+
+class Code:
+    def __reduce__(self):
+        return print, ("run",)
+
+
+def hostile(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Code()}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda f: (f / "vocab.txt").unlink(), "vocab.txt cannot be read: No such file"),
+        (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors cannot be read"),
+        (hostile, "pytorch_model.bin cannot be read as weights"),
+        (
+            lambda f: without(f, "encoder.layer.1.output.dense.bias"),
+            "lacks the weights for layers.1.fc2.bias",
+        ),
+        (lambda f: change(f, model_type="roberta"), "model_type is 'roberta', but only a bert"),
+        (lambda f: change(f, hidden_size=32), "--encoder-embed-dim is 16, but the BERT .* has 32; give"),
+        (lambda f: change(f, num_hidden_layers=3), "--encoder-layers is 2, but the BERT .* has 3"),
+        (lambda f: change(f, num_attention_heads="4"), "num_attention_heads is '4', but must be a positive"),
+        (lambda f: change(f, hidden_act="silu"), "hidden_act is 'silu', but must be one of gelu"),
+        (lambda f: change(f, hidden_act="relu"), "--activation-fn is gelu, but that of the BERT .* is relu"),
+        (lambda f: change(f, type_vocab_size=1), "type_vocab_size is 1, but two are needed"),
+        (lambda f: change(f, position_embedding_type="relative_key"), "position_embedding_type is 'rela"),
+        (lambda f: shutil.rmtree(f), "there is neither such a folder nor such a checkpoint"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(folder, capsys, spoil, message):
+    spoil(folder)
+    with pytest.raises(UserError, match=message):
+        ours(folder)
+    assert "run" not in capsys.readouterr().out
+
+
+def test_another_vocabulary_is_refused(folder):
+    words = dictionary([*SYMBOLS, "▁unseen", "▁unheard"])
+    with pytest.raises(
+        UserError, match=r"2 of the 20 symbols of the dictionary are not in .* such as '▁unseen'"
+    ):
+        ours(folder, given=task(words))
+
+
+def test_more_tokens_than_embeddings_are_refused(folder):
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("late\n")
+    with pytest.raises(UserError, match="has 19 word embeddings, but more tokens"):
+        ours(folder, given=task(dictionary([*SYMBOLS, "▁late"])))
+
+
+def test_the_number_of_positions_is_at_most_that_of_the_bert(folder):
+    flags = f"{SMALL} --bert {folder} --max-source-positions 99 --max-target-positions 9"
+    args = parse(flags, ARCH)
+    read_bert(str(folder)).fit(args)
+    assert (args.max_source_positions, args.max_target_positions) == (22, 9)

@@ -1,0 +1,56 @@
+"""The text for masked language modelling that a corpus names under ``pretraining``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import parallel_text
+from .corpus import Corpus
+from .readers import read_lines
+from .readers.triplets import joined, read_triplets, require_plain
+from .sources import Source, pretraining_sources
+
+EVERY = 100
+"""Every N-th line is held out for validation."""
+SUBSETS = ("train", "valid")
+
+
+def write_text(corpus: Corpus, raw: Path | None, folder: Path) -> dict[str, int]:
+    """Write ``train.txt`` and ``valid.txt``; returns the number of lines of each.
+
+    Raises:
+        UserError: a line contains a reserved symbol, or there are less than :data:`EVERY` lines.
+    """
+    folder.mkdir()
+    counts = dict.fromkeys(SUBSETS, 0)
+    paths = [folder / f"{subset}.txt" for subset in SUBSETS]
+    with paths[0].open("w", encoding="utf-8") as most, paths[1].open("w", encoding="utf-8") as few:
+        for number, line in enumerate(_lines(corpus, raw), start=1):
+            held_out = number % EVERY == 0
+            (few if held_out else most).write(line + "\n")
+            counts["valid" if held_out else "train"] += 1
+    if not counts["valid"]:
+        raise corpus.description.error(
+            "pretraining",
+            f"pretraining: the files have {counts['train']} lines that are not empty; at least {EVERY} are "
+            "needed, because every such line is held out for validation",
+        )
+    return counts
+
+
+def _lines(corpus: Corpus, raw: Path | None) -> Iterator[str]:
+    """Sentences, or ``src [SEP] mt``, without empty lines."""
+    for source in pretraining_sources(corpus.description):
+        paths = {side: parallel_text.path_of(corpus, name, raw) for side, name in source.names.items()}
+        yield from filter(None, parallel_text.within_lines(corpus, source, _read(source, paths)))
+
+
+def _read(source: Source, paths: dict[str, Path]) -> Iterator[str]:
+    if "file" not in source.names:
+        yield from (joined(*pair) for pair in read_triplets(paths["src"], paths["mt"]))
+        return
+    for number, line in enumerate(read_lines(paths["file"]), start=1):
+        if line.strip():
+            require_plain(line, f"{paths['file']}, line {number}")
+        yield line.strip()

@@ -1,0 +1,36 @@
+"""fairseq's moving average of parameters (``--store-ema``) is wrong for shared ones, and starts badly.
+
+It applies the decay once for each name of a parameter: with shared embeddings and a decay of d, theirs is d³.
+And while the decay is constant, the average contains mostly the initial parameters for 1/(1 − d) updates;
+with ``--ema-warmup`` (a flag of the post-editor) the decay is at most (t + 1)/(t + 10) at update t, as in
+TensorFlow and in the code of Correia and Martins 2019. fairseq 0.12.2 and later. Unnecessary once fairseq
+averages each parameter once and offers a warm-up.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+
+from fairseq.models.ema.ema import EMA
+from torch import Tensor, nn
+
+
+def install() -> None:
+    """Average each parameter once per step, with a warm-up if the model asks for it."""
+    step = EMA._step_internal
+
+    @functools.wraps(step)
+    def step_once(self, new_model, updates=None):
+        if getattr(new_model, "ema_warmup", False) and updates is not None:
+            self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
+        return step(self, SimpleNamespace(state_dict=lambda: first_names(new_model)), updates)
+
+    EMA._step_internal = step_once
+
+
+def first_names(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model, each shared parameter by its first name only."""
+    first = {name for name, _ in model.named_parameters()}  # shared ones once
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: value for name, value in model.state_dict().items() if name in first or name not in every}

@@ -1,0 +1,129 @@
+"""Our encoder and decoder as one BERT: segments, positions that start again, an output layer with a bias."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from ..errors import UserError
+from ..modules import SegmentedPositions
+from ..modules.linear import Linear
+from .adaptively_sparse_transformer import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+
+SEPARATORS = ("▁[SEP]", "[SEP]")
+"""Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""
+
+
+def separator_of(dictionary: Dictionary) -> Optional[int]:
+    """The index of the separator in a dictionary, or None."""
+    return next((dictionary.index(symbol) for symbol in SEPARATORS if symbol in dictionary), None)
+
+
+def set_eps(module: nn.Module, eps: float) -> None:
+    """Set ε of every LayerNorm; BERT's is 1e-12, PyTorch's 1e-5."""
+    for each in module.modules():
+        if hasattr(each, "eps") and hasattr(each, "normalized_shape"):
+            each.eps = eps
+
+
+class BertEncoder(AdaptivelySparseEncoder):
+    """Our encoder with BERT's embeddings: words + positions + segments, LayerNorm, dropout.
+
+    With ``drops_separator``, no other token attends to the separator, which is the same as removing it after
+    positions and segments are known.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens):
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.separator = separator_of(dictionary)
+        if self.separator is None:
+            raise UserError(
+                f"the dictionary has no {SEPARATORS[1]}; prepare the triplets with scripts/prepare.py, or "
+                "add the symbol to the dictionary"
+            )
+        positions = max(cfg.max_source_positions, cfg.max_target_positions)
+        self.input_positions = build_positions(positions, embed_tokens, self.separator)
+        self.drops_separator = False
+
+    def forward(
+        self,
+        src_tokens,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ):
+        """See fairseq; ``src_tokens`` of the result are used by the decoder."""
+        if token_embeddings is None:
+            token_embeddings = self.embed_tokens(src_tokens)
+        seen = src_tokens
+        if self.drops_separator:
+            seen = src_tokens.masked_fill(src_tokens.eq(self.separator), self.padding_idx)
+        output = self.forward_scriptable(
+            seen, src_lengths, return_all_hiddens, token_embeddings + self.input_positions(src_tokens)
+        )
+        output["src_tokens"] = [src_tokens]
+        return output
+
+
+class BertDecoder(AdaptivelySparseDecoder):
+    """Our decoder with BERT's embeddings, in segment B, and an output layer with a bias.
+
+    ``new_piece_penalty`` is subtracted, outside training, from the logits of pieces that stand neither in the
+    source nor in the machine translation (Lopes et al. 2019, aclanthology.org/W19-5413), except ``</s>``.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=False):
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn)
+        positions = max(cfg.max_source_positions, cfg.max_target_positions)
+        self.embed_positions = build_positions(positions, embed_tokens)
+        self.new_piece_penalty = 0.0
+        self.eos = dictionary.eos()
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        """The output layer, with the embeddings as weight."""
+        layer = nn.Linear(embed_tokens.embedding_dim, embed_tokens.num_embeddings)
+        layer.weight = embed_tokens.weight
+        self.output_projection = Linear.sharing(layer)
+
+    def forward(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Any] = None,
+        return_all_hiddens: bool = False,
+    ):
+        """See fairseq."""
+        x, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            incremental_state=incremental_state,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+        if not features_only:
+            x = self.output_layer(x)
+            if self.new_piece_penalty > 0 and not self.training and encoder_out is not None:
+                x = x - self.new_piece_penalty * self.is_new(x, encoder_out["src_tokens"][0])
+        return x, extra
+
+    def is_new(self, logits: Tensor, src_tokens: Tensor) -> Tensor:
+        """1 for each piece of the vocabulary that is not in the input, else 0: (B, 1, V)."""
+        new = torch.ones_like(logits[:, 0])  # (B, V)
+        beam = logits.size(0) // src_tokens.size(0)  # above 1 if fairseq stores the source once per sentence
+        new.scatter_(1, src_tokens.repeat_interleave(beam, 0), 0.0)
+        new[:, self.eos] = 0.0
+        return new.unsqueeze(1)
+
+
+def build_positions(
+    max_positions: int, embed_tokens: nn.Embedding, separator: Optional[int] = None
+) -> SegmentedPositions:
+    """Position and segment embeddings that match word embeddings."""
+    return SegmentedPositions(max_positions, embed_tokens.embedding_dim, embed_tokens.padding_idx, separator)

@@ -1,0 +1,122 @@
+"""The weights of a BERT under our parameters' names, and how they are put into our layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor, nn
+
+from ..errors import UserError
+
+SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
+PADDING = re.compile(r"madeupword\d+")  # symbols that fill a dictionary up to a multiple of 8
+_PROJECTIONS = tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
+_SHARED = (*_PROJECTIONS, "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
+
+
+@dataclass(frozen=True)
+class Bert:
+    """A pretrained encoder.
+
+    Attributes:
+        path: where it was read from, for error messages.
+        sizes: of :data:`SIZES`, and ``positions``.
+        activation: fairseq's name of the activation function.
+        eps: ε of its LayerNorms.
+        weights: by the names that the parameters have in our encoder.
+        rows: symbol of a fairseq dictionary → row of the word embeddings.
+    """
+
+    path: str
+    sizes: dict[str, int]
+    activation: str
+    eps: float
+    weights: dict[str, Tensor]
+    rows: dict[str, int]
+
+    def fit(self, args) -> None:
+        """Take over ε and the number of positions, where the flags allow more.
+
+        Raises:
+            UserError: a size or the activation function given by the flags is another than the BERT's.
+        """
+        for size in SIZES:
+            given = getattr(args, f"encoder_{size}")
+            if given != self.sizes[size]:
+                flag = f"--encoder-{size.replace('_', '-')}"
+                raise UserError(
+                    f"{flag} is {given}, but the BERT {self.path} has {self.sizes[size]}; "
+                    f"give {flag} {self.sizes[size]}, or another --arch"
+                )
+        if args.activation_fn != self.activation:
+            raise UserError(
+                f"--activation-fn is {args.activation_fn}, but that of the BERT {self.path} is "
+                f"{self.activation}; give --activation-fn {self.activation}"
+            )
+        args.layer_norm_eps = self.eps
+        for side in ("source", "target"):
+            name = f"max_{side}_positions"
+            setattr(args, name, min(getattr(args, name, None) or 10**9, self.sizes["positions"]))
+
+    def load_embeddings(self, encoder: nn.Module, dictionary: Dictionary) -> None:
+        """Load word embeddings by the names of the tokens, positions, segments and their LayerNorm.
+
+        Raises:
+            UserError: the dictionary has symbols that the BERT's vocabulary lacks.
+        """
+        places, rows, missing = [], [], []
+        for place, symbol in enumerate(dictionary.symbols):
+            row = self.rows.get(symbol, self.rows.get(f"▁{symbol}") if symbol == "[SEP]" else None)
+            if row is not None:
+                places.append(place)
+                rows.append(row)
+            elif not PADDING.fullmatch(symbol):
+                missing.append(symbol)
+        if missing:
+            raise UserError(
+                f"{len(missing):,} of the {len(dictionary):,} symbols of the dictionary are not in the "
+                f"vocabulary of the BERT {self.path}, such as {missing[0]!r}; prepare the corpus with it"
+            )
+        words = self._weight("embed_tokens.weight")
+        if max(rows) >= len(words):
+            raise UserError(f"{self.path} has {len(words):,} word embeddings, but more tokens")
+        weight = encoder.embed_tokens.weight
+        self._require_shape("embed_tokens.weight", words, (len(words), weight.size(1)))
+        with torch.no_grad():
+            weight[places] = words[rows].to(weight)
+        positions = encoder.input_positions.positions.weight
+        theirs = self._weight("input_positions.positions.weight")[: len(positions)]
+        self._copy("input_positions.positions.weight", theirs, positions)
+        self._load("input_positions.segments", encoder.input_positions.segments)
+        self._load("layernorm_embedding", encoder.layernorm_embedding)
+
+    def load_layers(self, layers: Iterable[nn.Module]) -> None:
+        """Load self-attention, feed-forward network and their LayerNorms of each layer."""
+        for number, layer in enumerate(layers):
+            for name in _SHARED:
+                self._load(f"layers.{number}.{name}", layer.get_submodule(name))
+
+    def _load(self, prefix: str, module: nn.Module) -> None:
+        for name, parameter in module.named_parameters():
+            self._copy(f"{prefix}.{name}", self._weight(f"{prefix}.{name}"), parameter)
+
+    def _weight(self, name: str) -> Tensor:
+        if name not in self.weights:
+            raise UserError(f"the BERT {self.path} lacks the weights for {name}; it is not a whole encoder")
+        return self.weights[name]
+
+    def _copy(self, name: str, value: Tensor, parameter: Tensor) -> None:
+        self._require_shape(name, value, parameter.shape)
+        with torch.no_grad():
+            parameter.copy_(value)
+
+    def _require_shape(self, name: str, value: Tensor, shape: tuple[int, ...]) -> None:
+        if tuple(value.shape) != tuple(shape):
+            raise UserError(
+                f"the weights of the BERT {self.path} for {name} have the shape {tuple(value.shape)}, not "
+                f"{tuple(shape)}; do its config.json and its weights belong together?"
+            )

@@ -1,0 +1,77 @@
+"""Automatic post-editing with one BERT as encoder and decoder (Correia and Martins 2019)."""
+
+from __future__ import annotations
+
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig
+
+from ..errors import UserError
+from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+from .bert_files import read_bert
+from .bert_sides import BertDecoder, BertEncoder, set_eps
+from .latent_flags import latent_alignment
+from .post_editor_flags import add_post_editor_flags
+from .sharing import copy_self_attention, share_layers
+
+
+@register_model("adaptively_sparse_post_editor")
+class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
+    """BERT as encoder and decoder, with α-entmax attention, which corrects machine translations.
+
+    The source is ``src [SEP] mt``, the target the corrected translation, in one vocabulary. Takes all flags
+    of ``adaptively_sparse_transformer`` but those that would change BERT's layers, and the flags of
+    :mod:`.post_editor_flags`.
+    """
+
+    @classmethod
+    def add_args(cls, parser):
+        """Add fairseq's Transformer flags, those of α, and ours."""
+        super().add_args(parser)
+        add_post_editor_flags(parser)
+
+    @classmethod
+    def build_model(cls, args, task):
+        """Build the model for ``task``; raises UserError for flags that contradict each other or the BERT."""
+        if task.source_dictionary != task.target_dictionary:
+            raise UserError(
+                "source and target have different dictionaries, but encoder and decoder are one BERT; "
+                "use fairseq-preprocess --joined-dictionary"
+            )
+        if latent_alignment(args) is not None:
+            raise UserError("--latent-alignment would replace the decoder of BERT; omit it")
+        bert = read_bert(args.bert) if args.bert else None
+        if bert is not None:
+            bert.fit(args)
+        model = super().build_model(args, task)
+        encoder, decoder = model.encoder, model.decoder
+        decoder.embed_positions.share(encoder.input_positions)
+        set_eps(model, args.layer_norm_eps)
+        encoder.drops_separator = args.drop_sep
+        model.ema_warmup = args.ema_warmup  # read by guards/moving_average.py
+        decoder.new_piece_penalty = float(args.new_piece_penalty)
+        if bert is not None:
+            bert.load_embeddings(encoder, task.source_dictionary)
+            bert.load_layers(encoder.layers)
+            if args.decoder_init == "bert":
+                bert.load_layers(decoder.layers)
+                decoder.layernorm_embedding.load_state_dict(encoder.layernorm_embedding.state_dict())
+        for layer in decoder.layers:
+            copy_self_attention(layer, projections=args.context_init == "self")
+        share_layers(
+            encoder.layers,
+            decoder.layers,
+            self_attention=args.share_self_attention,
+            context_attention=args.tie_context_attention,
+            feed_forward=args.share_feed_forward,
+        )
+        return model
+
+    @classmethod
+    def build_encoder(cls, args, src_dict, embed_tokens):
+        """See fairseq."""
+        return BertEncoder(TransformerConfig.from_namespace(args), src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args, tgt_dict, embed_tokens):
+        """See fairseq."""
+        return BertDecoder(TransformerConfig.from_namespace(args), tgt_dict, embed_tokens)
