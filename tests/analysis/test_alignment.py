@@ -121,6 +121,8 @@ def test_gold_files_that_do_not_match_are_named(tmp_path):
 class Copier(torch.nn.Module):
     """Context attention with given weights: head 0 has those of a table, head 1 attends to the first key."""
 
+    alignment = None  # not a latent one
+
     def __init__(self, tables: list[torch.Tensor]):
         super().__init__()
         self.attention, self.tables = Attention(), tables

@@ -20,8 +20,10 @@ from search import search, sentence
 from user_dir.attention import ATTENTION_TYPES, BACKENDS, AlphaConfig
 from user_dir.attention.normalizers import NORMALIZERS
 
-ARCHITECTURES = [
-    name for name in ARCH_MODEL_REGISTRY if name.startswith("adaptively_sparse") and "_lm" not in name
+ARCHITECTURES = [  # language models and post-editors need other data
+    name
+    for name in ARCH_MODEL_REGISTRY
+    if name.startswith("adaptively_sparse") and "_lm" not in name and "post_editor" not in name
 ]
 SIZES = {
     **{f"{side}_embed_dim": 16 for side in ("encoder", "decoder")},
