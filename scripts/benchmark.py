@@ -5,7 +5,7 @@
     kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
     loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
     end-to-end   training and translation: ours against fairseq's own transformer
-    profile      where the time of a training update of α-entmax goes
+    profile      where the time of a training update of α-entmax goes, and that of translation
 
 Contenders take turns in every round, in random order; numbers are medians over rounds.
 """
@@ -141,7 +141,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="N",
         help="sentences to translate per round (default: by device and size)",
     )
-    kinds.add_parser("profile", parents=[common, models], help="a training update of α-entmax")
+    kinds.add_parser("profile", parents=[common, models], help="a training update, and translation")
     args = parser.parse_args(argv)
     args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
     if getattr(args, "figure", None) and args.figure.suffix not in (".svg", ".pdf", ".png"):
@@ -272,17 +272,26 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
 
 
 def profile(args: argparse.Namespace, device, report: dict) -> None:
-    """Where the time of an update goes."""
+    """Where the time of an update goes and, on a CPU, that of translation."""
+    from user_dir.benchmarks.end_to_end import WORK
+    from user_dir.benchmarks.profile import operations_table, profile_tables, profile_translation
     from user_dir.benchmarks.profile import profile as profile_updates
-    from user_dir.benchmarks.profile import profile_tables
+    from user_dir.benchmarks.systems import ALPHA_ENTMAX, STOCK
 
-    report["profiles"] = []
+    report.update(profiles=[], translation=[])
     for workshop, where in workshops(args, device, report):
         updates = args.updates or (1 if args.quick else 5)
         found = profile_updates(workshop, updates)
         report["profiles"].append({**where, "updates": updates, **found})
         title = f"{where['size']}, {where['precision']}, {updates} updates"
         finish_part(args, report, title + "\n\n" + profile_tables(found))
+        sentences = 20 if args.quick else WORK[device.type, workshop.size][1]
+        for system in (STOCK, ALPHA_ENTMAX) if device.type == "cpu" else ():
+            found = profile_translation(workshop, system, where["subset"], sentences)
+            report["translation"].append({**where, "system": system.name, "sentences": sentences, **found})
+            title = f"translation, {system.name}, {where['size']}, {sentences} sentences, beam 5"
+            title += f": {1000 * found['seconds']:.0f} ms (with profiler)"
+            finish_part(args, report, title + "\n\n" + operations_table(found))
 
 
 def workshops(args: argparse.Namespace, device, report: dict):

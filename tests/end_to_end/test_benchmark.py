@@ -147,7 +147,10 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
 
     done = script("benchmark", "profile", *common, "--output", output)
     assert "| aten::mm" in done.stdout
-    (found,) = json.loads(output.read_text(encoding="utf-8"))["profiles"]
+    report = json.loads(output.read_text(encoding="utf-8"))
+    stock, ours = ({each["operation"] for each in run["operations"]} for run in report["translation"])
+    assert {"attend", "best"} <= ours and not {"attend", "best"} & stock
+    (found,) = report["profiles"]
     assert len(found["operations"]) == 15
     for name in ("forward", "backward"):
         whole = found["phases"][name]

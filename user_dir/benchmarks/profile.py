@@ -1,12 +1,19 @@
-"""Profile of a training update of α-entmax."""
+"""Profiles of a training update of α-entmax, and of translation with fairseq's search and with ours."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
 
+import torch
+from torch.profiler import record_function
+
+from ..decoding import beam_search, passes
 from ..tables import markdown
-from .end_to_end import Runner, training_batches
-from .systems import ALPHA_ENTMAX, Workshop
+from .end_to_end import Runner, training_batches, translation_batches
+from .measure import seconds
+from .systems import ALPHA_ENTMAX, Variant, Workshop
 
 # The phases that fairseq's trainer marks.
 PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
@@ -44,13 +51,57 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
             place = f"{function.__module__}.{name}"
             phases[f"{place}, forward"], phases[f"{place}, backward"] = whole(name), whole(f"{name}Backward")
 
+    return {
+        "seconds": total / updates,
+        "phases": phases,
+        "operations": _operations(averages, device, updates, top),
+    }
+
+
+def profile_translation(
+    workshop: Workshop, system: Variant, subset: str, sentences: int, top: int = 12
+) -> dict:
+    """Profile the translation of ``sentences`` sentences with beam 5 on a CPU.
+
+    Returns:
+        ``seconds``, including the profiler, and ``operations`` as :func:`profile`. The kernels of our search
+        are operations, too: ``attend``, ``add_norm`` and ``best``.
+    """
+    runner = Runner(system, workshop.trainer(system))
+    batches = translation_batches(workshop.task, subset, sentences)
+    runner.translate(batches[:1], beam=5)
+    with _marked_kernels(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        total = seconds(lambda: runner.translate(batches, beam=5), runner.trainer.device)
+    averages = {average.key: average for average in found.key_averages()}
+    return {"seconds": total, "operations": _operations(averages, "cpu", 1, top)}
+
+
+@contextmanager
+def _marked_kernels() -> Iterator[None]:
+    """While open, the profiler sees the kernels that are called past PyTorch."""
+
+    def marked(name: str, function):
+        def call(*args, **kwargs):
+            with record_function(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    with ExitStack() as stack:
+        for module, name in ((passes, "attend"), (passes, "add_norm"), (beam_search, "best")):
+            patch = mock.patch.object(module, name, marked(name, getattr(module, name)))
+            stack.enter_context(patch)
+        yield
+
+
+def _operations(averages: dict, device: str, updates: int, top: int) -> list[dict]:
     own = {
         name: getattr(average, f"self_{device}_time_total") / 1e6 / updates
         for name, average in averages.items()
         if name not in PHASES
     }
     everything = sum(own.values())
-    operations = [
+    return [
         {
             "operation": name,
             "calls": averages[name].count / updates,
@@ -59,7 +110,6 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
         }
         for name in sorted(own, key=own.__getitem__, reverse=True)[:top]
     ]
-    return {"seconds": total / updates, "phases": phases, "operations": operations}
 
 
 def profile_tables(found: dict) -> str:
@@ -69,6 +119,16 @@ def profile_tables(found: dict) -> str:
         [name, f"{1000 * seconds:.1f}", f"{100 * seconds / total:.0f} %"]
         for name, seconds in found["phases"].items()
     ]
+    return (
+        f"one update of α-entmax: {1000 * total:.0f} ms (with profiler)\n\n"
+        + markdown(phases, ["phase", "ms", "share of the update"])
+        + "\n\n"
+        + operations_table(found)
+    )
+
+
+def operations_table(found: dict) -> str:
+    """The operations of a profile as Markdown."""
     operations = [
         [
             each["operation"],
@@ -78,9 +138,4 @@ def profile_tables(found: dict) -> str:
         ]
         for each in found["operations"]
     ]
-    return (
-        f"one update of α-entmax: {1000 * total:.0f} ms (with profiler)\n\n"
-        + markdown(phases, ["phase", "ms", "share of the update"])
-        + "\n\n"
-        + markdown(operations, ["operation", "calls", "self ms", "share"])
-    )
+    return markdown(operations, ["operation", "calls", "self ms", "share"])
