@@ -11,8 +11,9 @@ from torch import Tensor
 from .cpu import Rules, best
 from .passes import DecoderPass, Memory
 
-# Logits computed at once: as many as stay in a processor's cache.
-LOGITS = 1 << 19
+# Logits computed at once: as many as stay in a processor's cache, but of enough hypotheses that reading the
+# weights of a large vocabulary takes less time than multiplying.
+LOGITS, HYPOTHESES = 1 << 19, 128
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _candidates(
     rules = Rules(banned, settings.unknown, settings.unknown_penalty, settings.temperature)
     only = settings.end if step == settings.longest else None
     batch, beams = totals.shape
-    at_once = max(1, LOGITS // (beams * symbols))
+    at_once = max(1, max(HYPOTHESES, LOGITS // symbols) // beams)
     parts = []
     for first in range(0, batch, at_once):
         some = totals[first : first + at_once].contiguous()
@@ -148,10 +149,10 @@ def _finish(
         total = total / (step + 1) ** settings.length_penalty
     nothing = torch.empty(0)
     done = set()
-    for at, *values in zip(sentence.tolist(), whole.unbind(), total.unbind(), positional.unbind()):
+    for at, *parts in zip(sentence.tolist(), whole.unbind(), total.unbind(), positional.unbind()):
         hypotheses = found[live[at]]
         if len(hypotheses) < settings.beam:
-            hypothesis = dict(zip(("tokens", "score", "positional_scores"), values))
+            hypothesis = dict(zip(("tokens", "score", "positional_scores"), parts))
             hypotheses.append(hypothesis | {"attention": nothing, "alignment": nothing})
         if len(hypotheses) == settings.beam or step == settings.longest:
             done.add(at)
