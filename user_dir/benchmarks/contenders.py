@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -43,27 +44,33 @@ class Contender:
                 os.environ["ENTMAX_BACKEND"] = before
 
 
+def entmax_package() -> ModuleType:
+    """The ``entmax`` package, which benchmarks compare with; raises UserError if it is not installed."""
+    try:
+        import entmax as package
+    except ImportError:
+        raise UserError(
+            "the benchmark compares with the entmax package; pip install -r requirements-dev.txt"
+        ) from None
+    return package
+
+
 def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
     """The implementations that run on ``device``, and the reasons why others do not.
 
     Raises:
         UserError: the ``entmax`` package is not installed.
     """
-    try:
-        from entmax import entmax15, entmax_bisect, sparsemax
-    except ImportError:
-        raise UserError(
-            "the benchmark compares with the entmax package; pip install -r requirements-dev.txt"
-        ) from None
+    peer = entmax_package()
     steps50, steps25 = "entmax_bisect, 50 steps", "entmax_bisect, 25 steps"
     found = [
         Contender("torch softmax", 1.0, lambda scores, alpha: torch.softmax(scores, -1)),
-        Contender(steps50, PER_HEAD, entmax_bisect),  # its default
-        Contender(steps25, PER_HEAD, functools.partial(entmax_bisect, n_iter=25), steps50),
+        Contender(steps50, PER_HEAD, peer.entmax_bisect),  # its default
+        Contender(steps25, PER_HEAD, functools.partial(peer.entmax_bisect, n_iter=25), steps50),
         *_ours(PER_HEAD, steps50),
-        Contender("entmax15", 1.5, lambda scores, alpha: entmax15(scores, dim=-1)),
+        Contender("entmax15", 1.5, lambda scores, alpha: peer.entmax15(scores, dim=-1)),
         *_ours(1.5, "entmax15"),
-        Contender("sparsemax", 2.0, lambda scores, alpha: sparsemax(scores, dim=-1)),
+        Contender("sparsemax", 2.0, lambda scores, alpha: peer.sparsemax(scores, dim=-1)),
         *_ours(2.0, "sparsemax"),
     ]
     if device.type == "cuda":

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..entmax import entmax_loss
-from ..errors import UserError
 from ..tables import Column, mebibytes, table
+from .contenders import entmax_package
 from .measure import interleaved, peak_memory, quartiles, ratio, seconds, warm_up
 
 SYMBOLS = (8_000, 32_000)
@@ -39,20 +39,15 @@ def loss_contenders() -> list[LossContender]:
     Raises:
         UserError: the ``entmax`` package is not installed.
     """
-    try:
-        from entmax import entmax15_loss, sparsemax_loss
-    except ImportError:
-        raise UserError(
-            "the benchmark compares with the entmax package; pip install -r requirements-dev.txt"
-        ) from None
+    package = entmax_package()
     ours = [
         LossContender("ours", alpha, functools.partial(entmax_loss, alpha=alpha))
         for alpha in (1.1, 1.25, 1.5, 2.0)
     ]
     return [
         LossContender(CROSS_ENTROPY, 1.0, functools.partial(F.cross_entropy, reduction="none")),
-        LossContender(PEER, 1.5, entmax15_loss),
-        LossContender("sparsemax_loss", 2.0, sparsemax_loss),
+        LossContender(PEER, 1.5, package.entmax15_loss),
+        LossContender("sparsemax_loss", 2.0, package.sparsemax_loss),
         *ours,
     ]
 

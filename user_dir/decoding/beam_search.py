@@ -65,16 +65,13 @@ def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Se
     found: list[list[dict]] = [[] for _ in range(sentences)]
     live = list(range(sentences))
     tokens = torch.full((sentences, 1), settings.begin)
-    scores = torch.zeros(sentences, 0)
-    scores = scores.to(memory.rows.dtype)
+    scores = memory.rows.new_zeros(sentences, 0)
     idle = torch.zeros(sentences, beam, dtype=torch.bool)  # places of hypotheses without any future
     for step in range(settings.longest + 1):
         features = decoder.step(state, tokens[:, -1])
         totals = scores[:, -1] if step else scores.new_zeros(sentences)
-        candidates = _candidates(
-            features, decoder.output, totals.view(len(live), -1), symbols, step, settings
-        )
-        values, chosen, parents = candidates
+        totals = totals.view(len(live), -1)
+        values, chosen, parents = _candidates(features, decoder.output, totals, symbols, step, settings)
         each = tokens.size(0) // len(live)
         rows = parents + (torch.arange(len(live)) * each)[:, None]
         ends = chosen.eq(settings.end) & values.isfinite()

@@ -113,8 +113,6 @@ def unsupported_model(model: nn.Module) -> str | None:
     parameters = list(model.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return "the model is on a GPU"
-    if len({parameter.dtype for parameter in parameters if parameter.dtype != torch.float32}) > 1:
-        return "parameters are of different types"
     kinds = {type(layer) for layer in [*encoder.layers, *decoder.layers]}
     if kinds != {AdaptivelySparseEncoderLayer, AdaptivelySparseDecoderLayer}:
         return "a layer is not the usual one"
@@ -138,5 +136,7 @@ def unsupported_model(model: nn.Module) -> str | None:
         extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
         if layer.encoder_attn is None or any(extra is not None for extra in extras):
             return "a decoder layer lacks context attention, or has additional scales"
+    if len({parameter.dtype for parameter in parameters}) > 1:
+        return "parameters are of different types"
     missing = unavailable(decoder.output_projection.weight.dtype)
     return int8_unavailable() if missing is None and model.int8 else missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -159,7 +159,6 @@ class State:
         slabs: by layer, keys and values (R, 2·C) of each position.
         places: int32 (R, positions), the row of each hypothesis in the slab of each position.
         sentences: int32 (R,), the sentence of each hypothesis.
-        length: positions decoded so far.
     """
 
     context: list[Tensor]
@@ -167,7 +166,6 @@ class State:
     slabs: list[list[Tensor]]
     places: Tensor
     sentences: Tensor
-    length: int = field(default=0)
 
     def reorder(self, order: Tensor) -> None:
         """Let hypothesis i continue hypothesis ``order[i]``, int64 (R′,)."""
@@ -206,16 +204,15 @@ class DecoderPass:
         """Features (R, C) at the next position, after the tokens (R,) there."""
         own = torch.arange(len(tokens), dtype=torch.int32)
         state.places = torch.cat([state.places, own[:, None]], dim=1)
-        state.length += 1
-        memory = state.memory
+        length, memory = state.places.size(1), state.memory
         sublayers: list[Sublayer] = []
         for layer, slabs, context in zip(self._layers, state.slabs, state.context):
-            history = Cache(slabs, state.places, None, None, state.length, single=False)
+            history = Cache(slabs, state.places, None, None, length, single=False)
             source = Cache(
                 [context], memory.places, memory.counts, state.sentences, memory.places.size(1), single=True
             )
             sublayers += layer.sublayers(history, slabs, source)
-        return self._residual(self._embed(tokens, state.length), sublayers)
+        return self._residual(self._embed(tokens, length), sublayers)
 
     def _embed(self, tokens: Tensor, length: int) -> Tensor:
         decoder = self._decoder

@@ -95,11 +95,6 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
     int8 = False  # see --int8
 
     @classmethod
-    def hub_models(cls):
-        """No pretrained models are published."""
-        return {}
-
-    @classmethod
     def add_args(cls, parser):
         """Add fairseq's Transformer flags and ours."""
         super().add_args(parser)

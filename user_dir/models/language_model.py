@@ -36,11 +36,6 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
     """
 
     @classmethod
-    def hub_models(cls):
-        """No pretrained models are published."""
-        return {}
-
-    @classmethod
     def add_args(cls, parser):
         """Add the flags of fairseq's language model and ours."""
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)

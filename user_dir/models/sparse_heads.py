@@ -31,6 +31,11 @@ class SparseHeads:
         """The attention modules of each type, by layer."""
         raise NotImplementedError
 
+    @classmethod
+    def hub_models(cls):
+        """No pretrained models are published."""
+        return {}
+
     def set_up_heads(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
         """Set α and backend of every attention, and open the α log."""
         self.set_alphas(configs)
