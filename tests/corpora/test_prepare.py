@@ -20,7 +20,7 @@ from user_dir.corpora import load_corpus, parallel_text, stamps
 from user_dir.corpora import prepare as module
 from user_dir.corpora import text as text_module
 from user_dir.corpora.prepare import prepare
-from user_dir.corpora.summary import summary
+from user_dir.corpora.summary import _next_command, summary
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -409,3 +409,11 @@ def test_the_published_files(name, number, tmp_path, caplog):
     assert caplog.text == ""  # all checksums match corpus.yaml
     report = stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     assert report["train"] == {"pairs": number, "dropped": {}}
+
+
+@pytest.mark.parametrize(
+    "name, command",
+    (("multi30k", "train.py configs/multi30k-de-en/"), ("multi30k-mt", "prepare.py multi30k-mt")),
+)
+def test_the_next_command_is_for_this_corpus_not_for_one_whose_name_begins_alike(name, command):
+    assert f"scripts/{command}" in _next_command(load_corpus(name))

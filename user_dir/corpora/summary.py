@@ -46,20 +46,23 @@ def _pretraining(corpus: Corpus, counts: dict) -> list[str]:
 
 def _next_command(corpus: Corpus) -> str:
     """The command that trains on the corpus or, if it has no configs, the one that writes them."""
-    configs = [
-        *ROOT.glob(f"configs/{glob.escape(corpus.name)}/alpha_entmax.yaml"),
-        *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*/alpha_entmax.yaml")),
-    ]
-    if not configs:
+    folders = [ROOT / "configs" / corpus.name, *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*"))]
+    named = {folder: _data(folder) for folder in folders if (folder / "alpha_entmax.yaml").is_file()}
+    fitting = [folder for folder, data in named.items() if data.parts[-2:] == (corpus.name, "bin")]
+    if not fitting:
         words = [_short(ROOT / "scripts/prepare.py"), corpus.name, "--config"]
         if corpus.folder.parent != DATA:
             words += ["--data", _short(corpus.folder.parent)]
     else:
-        words = [_short(ROOT / "scripts/train.py"), _short(configs[0])]
-        named = yaml.safe_load(configs[0].with_name("base.yaml").read_text(encoding="utf-8"))["task"]["data"]
-        if ROOT / named != corpus.bin:
+        words = [_short(ROOT / "scripts/train.py"), _short(fitting[0] / "alpha_entmax.yaml")]
+        if ROOT / named[fitting[0]] != corpus.bin:
             words.append(f"task.data='{corpus.bin}'")
     return shlex.join(["python", *words])
+
+
+def _data(folder: Path) -> Path:
+    """The binarised corpus that a folder's configs train on."""
+    return Path(yaml.safe_load((folder / "base.yaml").read_text(encoding="utf-8"))["task"]["data"])
 
 
 def _short(path: Path) -> str:

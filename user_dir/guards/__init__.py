@@ -22,6 +22,7 @@ def install() -> None:
         exhausted_beams,
         finished_runs,
         hostile_checkpoints,
+        hydra_settings,
         interrupts,
         last_batches,
         long_sentences,
@@ -52,6 +53,7 @@ def install() -> None:
     workers.install()
     exhausted_beams.install()
     model_overrides.install()
+    hydra_settings.install()
     finished_runs.install()
     patience.install()
     interrupts.install()
