@@ -1,5 +1,6 @@
 """Our beam search against fairseq's: the same hypotheses, in the same order, with the same scores."""
 
+import post_editing
 import pytest
 import torch
 from fairseq.search import BeamSearch, Sampling
@@ -29,13 +30,13 @@ def sources(left_pad: bool = True) -> dict:
     return {"net_input": {name: whole[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}}
 
 
-def both(built, options: dict, sample=None, **arguments) -> tuple[list, list]:
+def both(built, options: dict, sample=None, words=None, **arguments) -> tuple[list, list]:
     """What our generator and fairseq's return for the same batch."""
     sample = sample or sources()
     settings = {"beam_size": 3, "max_len_a": 1.2, "max_len_b": 4, **options}
     results = []
     for kind in (FastGenerator, SequenceGenerator):
-        generator = kind([built], dictionary(), **settings)
+        generator = kind([built], words or dictionary(), **settings)
         if kind is FastGenerator:
             assert unsupported(generator, sample) is None
         results.append(generator.generate([built], sample, **arguments))
@@ -74,6 +75,17 @@ def assert_same(ours: list, theirs: list) -> None:
 @pytest.mark.parametrize("left_pad", (True, False))
 def test_same_hypotheses_for_all_models(flags, left_pad):
     assert_same(*both(model(flags), {}, sources(left_pad)))
+
+
+@pytest.mark.parametrize("left_pad", (True, False))
+@pytest.mark.parametrize("flags", ("", "--drop-sep --share-self-attention", "--attention-normalizer softmax"))
+def test_same_hypotheses_for_post_editors(flags, left_pad):
+    built, words = post_editing.build(flags).eval(), post_editing.dictionary()
+    built.decoder.output_projection.bias.data.normal_(std=2)
+    inputs = post_editing.batch(left_pad)
+    names = ("src_tokens", "src_lengths", "prev_output_tokens")
+    sample = {"net_input": {name: inputs[name] for name in names}}
+    assert_same(*both(built, {"beam_size": 4, "len_penalty": 0.5}, sample, words=words))
 
 
 @pytest.mark.parametrize(
@@ -166,6 +178,13 @@ def test_models_that_are_left_to_fairseq(flags, reason):
     else:
         built = build(flags).eval()
     assert reason in unsupported_model(built)
+
+
+def test_a_penalty_on_new_pieces_is_left_to_fairseq():
+    built = post_editing.build().eval()
+    assert unsupported_model(built) is None
+    built.decoder.new_piece_penalty = 2.0
+    assert "new pieces" in unsupported_model(built)
 
 
 def test_a_hook_is_not_passed_over():

@@ -102,14 +102,25 @@ def unsupported(
 
 def unsupported_model(model: nn.Module) -> str | None:
     """Why fairseq's own search is to use a model; None if ours can."""
-    from ..models import AdaptivelySparseTransformerModel
-    from ..models.adaptively_sparse_transformer import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+    from ..models.adaptively_sparse_transformer import (
+        AdaptivelySparseDecoder,
+        AdaptivelySparseEncoder,
+        AdaptivelySparseTransformerModel,
+    )
+    from ..models.bert_sides import BertDecoder, BertEncoder
+    from ..models.post_editor import AdaptivelySparsePostEditor
 
-    if type(model) is not AdaptivelySparseTransformerModel:
+    usual = {
+        AdaptivelySparseTransformerModel: (AdaptivelySparseEncoder, AdaptivelySparseDecoder),
+        AdaptivelySparsePostEditor: (BertEncoder, BertDecoder),
+    }
+    if type(model) not in usual:
         return f"the model is a {type(model).__name__}"
     encoder, decoder = model.encoder, model.decoder
-    if type(encoder) is not AdaptivelySparseEncoder or type(decoder) is not AdaptivelySparseDecoder:
+    if (type(encoder), type(decoder)) != usual[type(model)]:
         return "encoder or decoder are not the usual ones"
+    if getattr(decoder, "new_piece_penalty", 0) > 0:
+        return "new pieces are penalised"
     parameters = list(model.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return "the model is on a GPU"

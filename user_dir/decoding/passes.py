@@ -101,8 +101,9 @@ class EncoderPass:
 
     def __call__(self, tokens: Tensor) -> Memory:
         """Encode sentences (B, S), padded on either side."""
-        there = tokens.ne(self._encoder.padding_idx)
-        embedded, _ = self._encoder.forward_embedding(tokens)
+        seen, given = self._encoder.embedded(tokens)
+        there = seen.ne(self._encoder.padding_idx)
+        embedded, _ = self._encoder.forward_embedding(seen, given)
         padding = _Padding(there)
         sublayers: list[Sublayer] = []
         for qkv, module, out, feed_forward in self._layers:

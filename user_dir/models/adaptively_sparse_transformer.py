@@ -56,6 +56,10 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
 
+    def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What the layers see (B, S), and its embeddings (B, S, C) if they are not those of words alone."""
+        return src_tokens, None
+
 
 class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""

@@ -1,6 +1,6 @@
 """Our encoder and decoder as one BERT: segments, positions that start again, an output layer with a bias."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -54,16 +54,21 @@ class BertEncoder(AdaptivelySparseEncoder):
         token_embeddings: Optional[Tensor] = None,
     ):
         """See fairseq; ``src_tokens`` of the result are used by the decoder."""
+        seen, embeddings = self.embedded(src_tokens, token_embeddings)
+        output = self.forward_scriptable(seen, src_lengths, return_all_hiddens, embeddings)
+        output["src_tokens"] = [src_tokens]
+        return output
+
+    def embedded(
+        self, src_tokens: Tensor, token_embeddings: Optional[Tensor] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """What the layers see (B, S), the rest as padding, and words + positions + segments (B, S, C)."""
         if token_embeddings is None:
             token_embeddings = self.embed_tokens(src_tokens)
         seen = src_tokens
         if self.drops_separator:
             seen = src_tokens.masked_fill(src_tokens.eq(self.separator), self.padding_idx)
-        output = self.forward_scriptable(
-            seen, src_lengths, return_all_hiddens, token_embeddings + self.input_positions(src_tokens)
-        )
-        output["src_tokens"] = [src_tokens]
-        return output
+        return seen, token_embeddings + self.input_positions(src_tokens)
 
 
 class BertDecoder(AdaptivelySparseDecoder):
