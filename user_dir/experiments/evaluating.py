@@ -163,8 +163,8 @@ def evaluation_figures(job: Job) -> dict:
     speeds, figures = _speeds(job), {}
     for split in splits(job):
         found = read_json(job.folder / "evaluation" / f"{split}.json")
-        places = ("checkpoint", "command", "references")  # specific to this machine
-        figures[split] = {key: value for key, value in found.items() if key not in places}
+        specific = ("checkpoint", "checkpoint_sha256", "command", "references")  # to this machine and file
+        figures[split] = {key: value for key, value in found.items() if key not in specific}
         figures[split]["sentences_per_second"] = speeds.get(split)
     return figures
 

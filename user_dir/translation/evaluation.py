@@ -15,6 +15,7 @@ from ..checkpoints import load_checkpoint, model_name
 from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
+from ..corpora.checksums import checksums
 from ..errors import UserError
 from ..io import make_folder, within, write_json, write_text
 from .loading import (
@@ -92,6 +93,7 @@ def evaluate(
         )
     state = load_checkpoint(checkpoint)
     name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
+    digest = checksums(checkpoint, ["sha256"])["sha256"]
     del state
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
@@ -129,6 +131,7 @@ def evaluate(
         asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
         scores = {
             "checkpoint": str(checkpoint),
+            "checkpoint_sha256": digest,
             "model": name,
             "corpus": corpus.name,
             "test_set": split.name,
