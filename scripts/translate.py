@@ -11,6 +11,7 @@ the one that the checkpoint names, unless --corpus names another.
   translate.py --path a.pt --path b.pt "Guten Morgen."    # an ensemble
   translate.py --path average.pt --report heads.html "Guten Morgen."
   translate.py --path post-editor.pt < src-tab-mt.tsv     # corrects translations: source, tab, translation
+  translate.py --path release.tar < talk.de     # an archive by release.py, which needs no prepared corpus
 
 --report also draws what every head attends to on these sentences, while the decoder reads the translations.
 """
@@ -45,7 +46,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         action="append",
         required=True,
         metavar="CHECKPOINT",
-        help="checkpoint to translate with; several make an ensemble",
+        help="checkpoint or release archive to translate with; several make an ensemble",
     )
     parser.add_argument("--input", type=file_path, metavar="FILE", help="a sentence a line (default: stdin)")
     parser.add_argument("--output", type=file_path, metavar="FILE", help="default: stdout")
@@ -110,7 +111,9 @@ def formatted(number: int, hypotheses: list, nbest: int | None) -> str:
     return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in hypotheses)
 
 
-def write_report(args: argparse.Namespace, translator, lines: list[str], found: list[list]) -> None:
+def write_report(
+    args: argparse.Namespace, checkpoints: list[Path], translator, lines: list[str], found: list[list]
+) -> None:
     """Draw the heads of each model on the sentences and their best translations."""
     from user_dir.analysis.report import write_report
     from user_dir.analysis.sources import model_names
@@ -132,8 +135,12 @@ def write_report(args: argparse.Namespace, translator, lines: list[str], found: 
                 texts,
                 Path(folder) / f"{i}.npz",
             )
-            for i, (name, path, model) in enumerate(zip(model_names(args.path), args.path, translator.models))
+            for i, (name, path, model) in enumerate(
+                zip(model_names(args.path), checkpoints, translator.models)
+            )
         ]
+        for model, path in zip(models, args.path):
+            model.statistics["checkpoint"] = str(path)  # of an archive it is a temporary file
         write_report(models, args.report, len(texts))
     print(f"head report: {args.report}", file=sys.stderr)
 
@@ -144,7 +151,9 @@ def main(argv=None) -> None:
 
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
+    from user_dir.errors import UserError
     from user_dir.io import check_output, written_beside
+    from user_dir.releases.opened import opened
     from user_dir.translation.translator import open_translator
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -152,22 +161,25 @@ def main(argv=None) -> None:
         check_output(path)
     if not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
-    translator = open_translator(
-        args.path,
-        args.corpus,
-        data=args.data,
-        cpu=args.cpu,
-        int8=args.int8,
-        load=load_model if args.report else None,
-        beam=args.beam,
-        length_penalty=args.lenpen,
-        nbest=args.nbest or 1,
-        max_tokens=args.max_tokens,
-        new_piece_penalty=args.new_piece_penalty,
-    )
-    given, name = chunks(args)
-    lines, found, number = [], [], 0
     with contextlib.ExitStack() as stack:
+        checkpoints, corpus = stack.enter_context(opened(args.path))
+        if corpus is not None and (args.corpus or args.data):
+            raise UserError("--corpus and --data: a release archive brings its own corpus; omit them")
+        translator = open_translator(
+            checkpoints,
+            corpus or args.corpus,
+            data=args.data,
+            cpu=args.cpu,
+            int8=args.int8,
+            load=load_model if args.report else None,
+            beam=args.beam,
+            length_penalty=args.lenpen,
+            nbest=args.nbest or 1,
+            max_tokens=args.max_tokens,
+            new_piece_penalty=args.new_piece_penalty,
+        )
+        given, name = chunks(args)
+        lines, found, number = [], [], 0
         output = sys.stdout
         if args.output:
             beside = stack.enter_context(written_beside(args.output))
@@ -181,8 +193,8 @@ def main(argv=None) -> None:
             if args.report:
                 lines += chunk
                 found += translated
-    if args.report:
-        write_report(args, translator, lines, found)
+        if args.report:
+            write_report(args, checkpoints, translator, lines, found)
 
 
 if __name__ == "__main__":

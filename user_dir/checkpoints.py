@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import copy
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -11,10 +13,11 @@ from pathlib import Path
 import torch
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
+from torch import Tensor
 from tqdm import tqdm
 
 from .errors import UserError
-from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite
+from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite, without_files
 from .io import durable, written_beside
 
 
@@ -49,6 +52,48 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
                 cause = OSError(str(error))
             raise cause from None
         durable(file)
+
+
+# The settings that say how a model was trained; the others are about where, and about other commands.
+_TRAINING = (
+    "common",
+    "dataset",
+    "optimization",
+    "checkpoint",
+    "task",
+    "criterion",
+    "optimizer",
+    "lr_scheduler",
+)
+
+
+def for_inference(state: dict) -> dict:
+    """What translation needs of a checkpoint, and how it was trained; without optimizer state and file names.
+
+    Equal parameters, such as tied embeddings that were averaged, are stored once.
+
+    Args:
+        state: from :func:`load_checkpoint`; it is not changed.
+    """
+    cfg = copy.deepcopy({name: state["cfg"][name] for name in ("model", *_TRAINING) if name in state["cfg"]})
+    epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
+    kept: dict[tuple, Tensor] = {}
+    model = {}
+    for name, value in state["model"].items():
+        value = value.contiguous()
+        content = value.view(-1).view(torch.uint8).numpy() if value.numel() else b""
+        key = value.dtype, value.shape, hashlib.sha256(content).digest()
+        model[name] = kept.setdefault(key, value.clone())
+    return {
+        "args": None,
+        "cfg": without_files({"cfg": cfg})["cfg"],
+        "model": model,
+        "optimizer_history": [
+            {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
+        ],
+        "extra_state": {"train_iterator": {"epoch": epoch}},
+        "last_optimizer_state": None,
+    }
 
 
 def model_name(state: dict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +19,7 @@ from helpers import SMALL, binarise, dictionary, parse, translation_task, whole_
 from hypothesis import strategies as st
 from mutations import JUNK, TENSORS, broken, changed
 from search import budgets, search, sentence
+from tiny_release import listed, write_tar
 
 from user_dir.analysis.alignment import Gold
 from user_dir.analysis.capture import load_model
@@ -36,6 +38,7 @@ from user_dir.corpora.description import read_description
 from user_dir.corpora.origins import ORIGINS
 from user_dir.corpora.readers import FORMATS, read_lines, read_pairs
 from user_dir.models.from_settings import checkpoint_alphas, from_stock
+from user_dir.releases.archive import place_of, unpack, write_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -130,6 +133,44 @@ def test_changed_checkpoints(folder, corpus, examples):
         use_checkpoint(folder / "changed.pt", corpus)
 
     check()
+
+
+# ------------------------------------------------------------------------------------- release archives
+
+RELEASED = {"README.md": b"# card\n", "model.pt": bytes(range(256)) * 4, "dict.de.txt": b"a 1\n" * 200}
+
+
+def archive() -> bytes:
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "whole.tar"
+        write_archive("toy", RELEASED, path)
+        return path.read_bytes()
+
+
+def use_archive(path: Path) -> None:
+    """What is unpacked at all is what was released."""
+    with tempfile.TemporaryDirectory() as temporary:
+        manifest = unpack(path, Path(temporary))
+        for name, content in RELEASED.items():
+            assert (Path(temporary) / place_of(name)).read_bytes() == content
+        assert manifest.files.keys() == RELEASED.keys()
+
+
+@search(150)
+@hypothesis.given(broken(archive()))
+def test_broken_release_archives(folder, content):
+    sentence(use_archive, written(folder / "broken.tar", content))
+
+
+@search(150)
+@hypothesis.given(changed(json.loads(listed(RELEASED)["manifest.json"]), most=2))
+def test_changed_manifests(folder, manifest):
+    files = {"manifest.json": json.dumps(manifest).encode(), **RELEASED}
+    sentence(use_archive, write_tar(folder / "changed.tar", files))
+
+
+def test_a_whole_release_archive_is_read(folder):
+    use_archive(written(folder / "whole.tar", archive()))
 
 
 # -------------------------------------------------------------------------- α logs, statistics and maps

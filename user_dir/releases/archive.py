@@ -1,0 +1,218 @@
+"""The format of release archives, and reading them without trusting them.
+
+An archive is an uncompressed tar of regular files. The first, ``manifest.json``, has the size and SHA-256 of
+every other: ``{"format": 1, "corpus": NAME, "files": {NAME: {"bytes": N, "sha256": DIGEST}}}``. All files are
+at the top level and have the names of :data:`NAMES`, so none can be written elsewhere. Nothing is compressed,
+so an archive never unpacks to more than its own size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import UserError, one_line
+from ..io import durable, name_fault, parse_json, shown, written_beside
+
+MANIFEST = "manifest.json"
+CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
+NAMES = re.compile(
+    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|dict\.[A-Za-z_]{1,50}\.txt"
+    r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
+)
+FORMAT = 1
+_LARGEST_MANIFEST = 1 << 16  # bytes
+_CHUNK = 1 << 20
+_KINDS = {
+    tarfile.LNKTYPE: "a link",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.DIRTYPE: "a folder",
+    tarfile.FIFOTYPE: "a pipe",
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an archive contains: the corpus's name, and the size and SHA-256 of each file."""
+
+    corpus: str
+    files: dict[str, tuple[int, str]]
+
+
+def is_release(path: Path) -> bool:
+    """Whether a file is an archive, or at least named like one; a checkpoint is a zip file or a pickle."""
+    if path.suffix == ".tar":
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _is_tar(file.read(tarfile.BLOCKSIZE))
+
+
+def place_of(name: str) -> Path:
+    """Where a file of an archive is unpacked to: the same place as in the folder of a prepared corpus."""
+    if name.startswith("dict."):
+        return Path("bin") / name
+    return Path("text") / name if name == "vocab.txt" else Path(name)
+
+
+def write_archive(corpus: str, files: Mapping[str, bytes], output: Path) -> Manifest:
+    """Write an archive; equal files give equal bytes."""
+    manifest = Manifest(
+        corpus,
+        {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in files.items()},
+    )
+    listed = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in manifest.files.items()}
+    first = json.dumps({"format": FORMAT, "corpus": corpus, "files": listed}, indent=1, ensure_ascii=False)
+    with written_beside(output) as beside, beside.open("wb") as file:
+        with tarfile.open(fileobj=file, mode="w:", format=tarfile.USTAR_FORMAT) as archive:
+            for name, content in {MANIFEST: f"{first}\n".encode(), **files}.items():
+                entry = tarfile.TarInfo(name)  # neither owner nor time
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        durable(file)
+    return manifest
+
+
+def unpack(archive: Path, folder: Path) -> Manifest:
+    """Unpack an archive to ``folder``, checking everything that its manifest says.
+
+    Raises:
+        UserError: it is no archive, is damaged, or contains other files than its manifest lists.
+    """
+    if not archive.is_file():
+        raise UserError(f"no release archive {archive}")
+    try:
+        with archive.open("rb") as file:
+            return _unpack(archive, file, folder)
+    except OSError as error:
+        raise UserError(f"cannot unpack {archive}: {error.filename or folder}: {error.strerror}") from None
+
+
+def _unpack(archive: Path, file: BinaryIO, folder: Path) -> Manifest:
+    if not _is_tar(file.read(tarfile.BLOCKSIZE)):
+        raise UserError(f"{archive} is not a release archive")
+    file.seek(0)
+    first = _next_entry(archive, file)
+    if first is None or first.name != MANIFEST or not 0 < first.size <= _LARGEST_MANIFEST:
+        raise UserError(f"{archive} is not a release archive: it does not begin with a {MANIFEST}")
+    manifest = _read_manifest(archive, _content(archive, file, first))
+    left = dict(manifest.files)
+    while (entry := _next_entry(archive, file)) is not None:
+        if entry.name not in left:
+            fault = "a second time" if entry.name in manifest.files else "which its manifest does not list"
+            raise UserError(f"{archive} contains {shown(entry.name)}, {fault}; do not use it")
+        size, digest = left.pop(entry.name)
+        if entry.size != size:
+            raise UserError(
+                f"{archive}: {entry.name} has {entry.size:,} bytes instead of {size:,}; get it again"
+            )
+        found = _copy(archive, file, entry, folder / place_of(entry.name))
+        if found != digest:
+            raise UserError(
+                f"{archive} is damaged or was changed: the SHA-256 of {entry.name} is {found} instead of "
+                f"{digest}; get it again"
+            )
+    if left:
+        raise UserError(f"{archive} lacks {', '.join(left)}, which its manifest lists; get it again")
+    if file.read(tarfile.RECORDSIZE).strip(b"\0") or file.read(1):
+        raise UserError(f"{archive} has something behind its end; do not use it")
+    return manifest
+
+
+def _is_tar(block: bytes) -> bool:
+    return block[257:262] == b"ustar"
+
+
+def _next_entry(archive: Path, file: BinaryIO) -> tarfile.TarInfo | None:
+    """The next entry of a tar, which must be a regular file; None at its end.
+
+    Entries are read one by one, without tarfile's extensions, which may take memory or claim any size.
+    """
+    block = file.read(tarfile.BLOCKSIZE)
+    if block == bytes(tarfile.BLOCKSIZE):
+        return None
+    try:
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except (tarfile.TarError, ValueError) as error:
+        raise UserError(f"{archive} is damaged or cut short ({one_line(error)}); get it again") from None
+    if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        kind = _KINDS.get(entry.type, "of an unknown type")
+        raise UserError(f"{archive}: {shown(entry.name)} is {kind}, not a regular file; do not use it")
+    return entry
+
+
+def _content(archive: Path, file: BinaryIO, entry: tarfile.TarInfo) -> bytes:
+    content = io.BytesIO()
+    _transfer(archive, file, entry, content)
+    return content.getvalue()
+
+
+def _copy(archive: Path, file: BinaryIO, entry: tarfile.TarInfo, target: Path) -> str:
+    """Copy an entry to a new file; returns the SHA-256 of what was written."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as copy:
+        return _transfer(archive, file, entry, copy)
+
+
+def _transfer(archive: Path, file: BinaryIO, entry: tarfile.TarInfo, target: BinaryIO) -> str:
+    digest, left = hashlib.sha256(), entry.size
+    while left:
+        chunk = file.read(min(left, _CHUNK))
+        if not chunk:
+            raise UserError(f"{archive} is cut short: it ends within {entry.name}; get it again")
+        left -= len(chunk)
+        digest.update(chunk)
+        target.write(chunk)
+    if file.read(-entry.size % tarfile.BLOCKSIZE).strip(b"\0"):
+        raise UserError(f"{archive} is damaged: something follows {entry.name}; get it again")
+    return digest.hexdigest()
+
+
+def _read_manifest(archive: Path, content: bytes) -> Manifest:
+    def refuse(reason: str) -> UserError:
+        return UserError(f"{archive}: its {MANIFEST} {reason}; get it again")
+
+    try:
+        values = parse_json(content.decode())
+    except ValueError:  # including invalid UTF-8
+        raise refuse("is not JSON") from None
+    if not isinstance(values, dict) or values.keys() != {"format", "corpus", "files"}:
+        raise refuse("does not consist of format, corpus and files")
+    if values["format"] != FORMAT or type(values["format"]) is not int:
+        raise UserError(
+            f"{archive} has the format {shown(values['format'])}, but this version reads {FORMAT}; "
+            "use the version of the package that wrote it"
+        )
+    fault = name_fault(values["corpus"])
+    if fault is not None:
+        raise refuse(f"names the corpus {shown(values['corpus'])}, which {fault}")
+    files = values["files"]
+    if not isinstance(files, dict):
+        raise refuse(f"has files {shown(files)} instead of names with size and checksum")
+    for name, entry in files.items():
+        if not NAMES.fullmatch(name):
+            raise refuse(f"lists {shown(name)}, which no release contains")
+        if not _is_entry(entry):
+            raise refuse(f"has {shown(entry)} for {name} instead of its bytes and sha256")
+    return Manifest(values["corpus"], {name: (each["bytes"], each["sha256"]) for name, each in files.items()})
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"bytes", "sha256"}:
+        return False
+    size, digest = entry["bytes"], entry["sha256"]
+    return type(size) is int and size >= 0 and isinstance(digest, str) and _is_sha256(digest)
+
+
+def _is_sha256(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
