@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -14,9 +15,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from wheels import PIP, ROOT, build_wheel
 
 from user_dir import __version__
+from user_dir.releases.wheel import PIP, ROOT, build_wheel
 
 NOT_NEEDED = ("fairseq", "hydra", "omegaconf", "sacrebleu", "tqdm")
 
@@ -70,6 +71,17 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert {"adaptively_sparse/py.typed", "adaptively_sparse/entmax/lanes.h"} <= expected
+
+
+@pytest.mark.slow
+def test_equal_files_give_equal_bytes(wheel, tmp_path):
+    """Whatever the user's umask."""
+    before = os.umask(0o077)
+    try:
+        again = build_wheel(tmp_path)
+    finally:
+        os.umask(before)
+    assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_the_example_of_the_readme_runs_with_torch_alone(python, tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from commands import fairseq, read_alpha_log, train_flags
-from wheels import PIP, build_wheel
 
 from user_dir.checkpoints import load_checkpoint
+from user_dir.releases.wheel import PIP, build_wheel
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,171 @@
+"""The model card of a release, in Markdown: everything in it is read from the checkpoint and its corpus."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import yaml
+
+from ..checkpoints import model_name, model_settings, num_updates
+from ..corpora import Corpus
+from ..corpora.segment import vocabulary
+from .archive import MANIFEST
+from .scores import METRICS
+from .training import training_config
+
+_PACKAGES = ("torch", "fairseq-fixed", "fairseq", "numpy", "sacrebleu", "sacremoses", "sentencepiece")
+_CITATION = (
+    "Gonçalo M. Correia, Vlad Niculae, André F. T. Martins, 2019: [Adaptively Sparse Transformers]"
+    "(https://aclanthology.org/D19-1223/)"
+)
+
+
+def model_card(
+    state: dict, corpus: Corpus, direction: tuple[str, str], parameters: int, scores: list[dict], wheel: str
+) -> str:
+    """The card of a model.
+
+    Args:
+        state: from :func:`~user_dir.checkpoints.for_inference`.
+        corpus: the prepared corpus that it was trained on.
+        direction: source and target language.
+        parameters: number of parameters of the model.
+        scores: from :func:`~.scores.read_scores`.
+        wheel: file name of the package's wheel.
+    """
+    sections = {
+        f"{corpus.name}, {direction[0]} → {direction[1]}": _model(state, corpus, direction, parameters),
+        "Translating": _translating(corpus, wheel),
+        "Scores": _scores(scores, corpus),
+        "Training": _training(state, corpus),
+        "Data": _data(corpus),
+        "Versions and licence": _versions(wheel.split("-")[1]),
+        "Files": f"`{MANIFEST}` has the size and the SHA-256 of every file, which are checked before any is "
+        "used. They reveal damage, not forgery: compare the SHA-256 of the whole archive with the one that "
+        "its author published.",
+    }
+    (title, first), *rest = sections.items()
+    return f"# {title}\n\n{first}\n" + "".join(f"\n## {name}\n\n{text}\n" for name, text in rest)
+
+
+def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: int) -> str:
+    task = "corrects machine translations" if corpus.description.triplets else "translates sentences"
+    settings = model_settings(state)
+    rows = {
+        "languages": f"{direction[0]} → {direction[1]}",
+        "architecture": f"`{model_name(state)}`",
+        "attention": f"`{settings['attention_normalizer']}`" if "attention_normalizer" in settings else None,
+        "parameters": f"{parameters:,}",
+        "vocabulary": f"{len(vocabulary(corpus.pieces)):,} pieces of "
+        + ("WordPiece" if corpus.description.wordpiece else "sentencepiece"),
+        "trained on": f"{corpus.name}: {corpus.description.title}",
+        "updates": f"{num_updates(state):,}",
+    }
+    about = (
+        f"A Transformer that {task}, trained with [fairseq](https://github.com/facebookresearch/fairseq) "
+        f"and the package adaptively-sparse (attention with α-entmax: {_CITATION})."
+    )
+    return f"{about}\n\n" + _table([("", ""), *((key, value) for key, value in rows.items() if value)])
+
+
+def _translating(corpus: Corpus, wheel: str) -> str:
+    described = corpus.description
+    lines = (
+        "A line is a source sentence, a tab and its machine translation"
+        if described.triplets
+        else ("Text goes in and comes out one sentence a line")
+    )
+    tokens = ", in tokens separated by spaces, as in the corpus" if described.tokenised else ""
+    return (
+        f"{lines}{tokens}. In the repository of adaptively-sparse, in its environment:\n\n"
+        "```\npython scripts/translate.py --path ARCHIVE.tar < source.txt\n```\n\n"
+        f'Elsewhere, unpack the wheel, `pip install "./{wheel}[corpora]"`, and in Python:\n\n'
+        "```python\n"
+        "from pathlib import Path\n\n"
+        "from adaptively_sparse.releases.opened import opened\n"
+        "from adaptively_sparse.translation.translator import open_translator\n\n"
+        'with opened([Path("ARCHIVE.tar")]) as (checkpoints, corpus):\n'
+        "    translator = open_translator(checkpoints, corpus)\n"
+        'for (best,) in translator(Path("source.txt").read_text(encoding="utf-8").splitlines()):\n'
+        "    print(best.text)\n"
+        "```"
+    )
+
+
+def _scores(scores: list[dict], corpus: Corpus) -> str:
+    if not scores:
+        return (
+            "The model was not scored before it was released. `python scripts/evaluate.py --path CHECKPOINT "
+            f"--corpus {corpus.name}` scores its checkpoint; a release built later lists the scores here."
+        )
+    rows = [("test set", "sentences", "beam", "length penalty", "BLEU", "chrF", "TER")]
+    for each in scores:
+        settings = str(each["sentences"]), str(each["beam"]), f"{each['length_penalty']:g}"
+        rows.append((each["test_set"], *settings, *(f"{each[name]:.2f}" for name in METRICS)))
+        if "uncorrected" in each:
+            unchanged = (f"{each['uncorrected'][name]:.2f}" for name in METRICS)
+            rows.append((f"{each['test_set']}, uncorrected", settings[0], "", "", *unchanged))
+    notes = [note for each in scores for note in _notes(each)]
+    signatures = sorted({each[f"{name}_signature"] for each in scores for name in METRICS})
+    notes.append("sacrebleu's signatures: " + ", ".join(f"`{each}`" for each in signatures))
+    return "Of the test sets of the corpus, translated by beam search.\n\n" + "\n".join(
+        [_table(rows), "", *(f"- {note}" for note in notes)]
+    )
+
+
+def _notes(scores: dict) -> list[str]:
+    """What else determined the scores of a test set."""
+    notes = {
+        "left_out_lines": lambda lines: f"{len(lines)} sentences that are too long are left out",
+        "truncated_lines": lambda lines: f"{len(lines)} sources that are too long are cut",
+        "int8": lambda _: "computed with 8-bit integers",
+        "new_piece_penalty": lambda penalty: f"with a penalty of {penalty:g} on new pieces",
+    }
+    return [f"{scores['test_set']}: {note(scores[key])}" for key, note in notes.items() if scores.get(key)]
+
+
+def _training(state: dict, corpus: Corpus) -> str:
+    listed = yaml.safe_dump(training_config(state), allow_unicode=True).rstrip()
+    return (
+        "These settings are those of the checkpoint; what they leave out is fairseq's default, or a path. "
+        "Written to a file, they train another such model:\n\n"
+        f"```\npython scripts/prepare.py {corpus.name}\n"
+        f"python scripts/train.py FILE.yaml task.data=data/{corpus.name}/bin checkpoint.save_dir=DIR\n```\n\n"
+        f"```yaml\n{listed}\n```"
+    )
+
+
+def _data(corpus: Corpus) -> str:
+    described = corpus.description
+    rows = {
+        "corpus": f"{corpus.name}: {described.title}",
+        "licence": described.licence or "not stated in its description",
+        "citation": described.citation or "not stated in its description",
+    }
+    return (
+        _table([("", ""), *rows.items()])
+        + "\n\n`corpus.yaml` describes the corpus and says where it is from."
+    )
+
+
+def _versions(ours: str) -> str:
+    found = [("adaptively-sparse", ours), ("Python", platform.python_version())]
+    for name in _PACKAGES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:  # one of fairseq's two distributions
+            continue
+    return (
+        _table([("package", "version at release"), *found])
+        + "\n\nThe package has an MIT licence. The licence of the data is above."
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    head, *rest = (f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *rest])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

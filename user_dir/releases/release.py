@@ -1,0 +1,66 @@
+"""Building the archive of a trained model."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
+from ..corpora import Corpus
+from ..corpora.checksums import checksums
+from ..io import copy_file
+from ..translation.loading import load_model, translation_direction
+from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
+from .card import model_card
+from .opened import opened
+from .scores import read_scores
+from .wheel import build_wheel
+
+
+@dataclass(frozen=True)
+class Release:
+    """An archive that was written: what it contains, its SHA-256, and the test sets it has scores of."""
+
+    manifest: Manifest
+    sha256: str
+    scored: list[str]
+
+
+def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Path) -> Release:
+    """Write the archive of a model; the same input gives the same bytes.
+
+    Args:
+        checkpoint: of a fairseq translation model.
+        corpus: the prepared corpus that it was trained on.
+        evaluation: folder of evaluate.py's scores of this checkpoint, if there is one.
+        output: archive to write.
+
+    Raises:
+        UserError: the checkpoint does not match the corpus, the scores are not of this checkpoint, or the
+            wheel cannot be built.
+    """
+    state = load_checkpoint(checkpoint)
+    direction = translation_direction(state, checkpoint, corpus)
+    scores = read_scores(evaluation, checkpoint, corpus, direction)
+    model, _ = load_model(checkpoint, corpus, direction, cpu=True)
+    parameters = sum(each.numel() for each in model.parameters())
+    state = for_inference(state)
+    with tempfile.TemporaryDirectory() as temporary:
+        wheel = build_wheel(Path(temporary))
+        reduced = Path(temporary) / CHECKPOINT
+        save_checkpoint(state, reduced)
+        card = model_card(state, corpus, direction, parameters, scores, wheel.name)
+        dictionaries = [corpus.bin / f"dict.{language}.txt" for language in corpus.languages]
+        files = {
+            CARD: card.encode(),
+            DESCRIPTION: corpus.description.path.read_bytes(),
+            CHECKPOINT: reduced.read_bytes(),
+            **{path.name: path.read_bytes() for path in (corpus.pieces, *dictionaries, wheel)},
+        }
+        archive = Path(temporary) / output.name
+        manifest = write_archive(corpus.name, files, archive)
+        with opened([archive]):  # before anybody else tries to
+            copy_file(archive, output)
+    sha256 = checksums(output, ["sha256"])["sha256"]
+    return Release(manifest, sha256, [each["test_set"] for each in scores])
