@@ -76,6 +76,8 @@ def for_inference(state: dict) -> dict:
         state: from :func:`load_checkpoint`; it is not changed.
     """
     cfg = copy.deepcopy({name: state["cfg"][name] for name in ("model", *_TRAINING) if name in state["cfg"]})
+    processes = (state["cfg"].get("distributed_training") or {}).get("distributed_world_size", 1)
+    cfg["distributed_training"] = {"distributed_world_size": processes}  # the rest is about the machines
     epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
     kept: dict[tuple, Tensor] = {}
     model = {}

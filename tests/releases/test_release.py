@@ -30,6 +30,7 @@ SCORES = {
     "direction": "de-en",
     "test_set": "test",
     "sentences": 11,
+    "references": "data/mine/text/test.en",
     "beam": 4,
     "length_penalty": 0.6,
     "bleu": 12.345,
@@ -131,13 +132,24 @@ def test_the_card_is_of_this_model(corpus, checkpoint, tmp_path):
         assert said in card
 
 
+def test_the_card_of_a_stock_transformer_trained_by_several_processes(corpus, tmp_path):
+    state = tiny_state(arch="transformer")
+    state["cfg"]["distributed_training"] = {"distributed_world_size": 4, "distributed_init_method": "tcp://h"}
+    write_release(tiny_checkpoint(tmp_path / "x.pt", state), corpus, tmp_path / "none", tmp_path / "mine.tar")
+    card = card_of(tmp_path / "mine.tar")
+    assert "A Transformer that translates sentences" in card and "Adaptively Sparse" not in card
+    assert "| architecture | `transformer` |" in card and "| attention |" not in card
+    assert "| processes in training | 4 |" in card and "distributed" not in card and "tcp://" not in card
+
+
 def test_the_example_of_the_card_runs(corpus, checkpoint, tmp_path, monkeypatch, capsys):
     write_release(checkpoint, corpus, tmp_path / "none", tmp_path / "ARCHIVE.tar")
-    (tmp_path / "source.txt").write_text("Der Hund schläft.\nWo ist das Haus?\n", encoding="utf-8")
+    (tmp_path / "source.txt").write_text("Der Hund schläft.\n\nWo ist das Haus?\n", encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", card_of(tmp_path / "ARCHIVE.tar"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(code.replace("adaptively_sparse.", "user_dir."), {})
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    first, empty, last = capsys.readouterr().out.splitlines()
+    assert first and last and not empty
 
 
 def test_the_card_of_a_post_editor_says_what_a_line_is(checkpoint, tmp_path):
@@ -185,12 +197,18 @@ def test_the_settings_on_the_card_train_the_same_architecture(flags, corpus, tmp
 def test_scores_are_on_the_card(corpus, checkpoint, tmp_path):
     folder = evaluated(checkpoint)
     evaluated(checkpoint, test_set="valid", left_out_lines=[3, 4], new_piece_penalty=2.5)
-    evaluated(checkpoint, test_set="train", uncorrected={"bleu": 1.5, "chrf": 2.5, "ter": 3.5})
+    evaluated(
+        checkpoint,
+        test_set="train",
+        references="sacrebleu's wmt14",
+        uncorrected={"bleu": 1.5, "chrf": 2.5, "ter": 3.5},
+    )
     release = write_release(checkpoint, corpus, folder, tmp_path / "mine.tar")
     assert release.scored == ["train", "valid", "test"]
     card = card_of(tmp_path / "mine.tar")
     assert "| test | 11 | 4 | 0.6 | 12.35 | 50.00 | 60.50 |" in card
     assert "| train, uncorrected | 11 |  |  | 1.50 | 2.50 | 3.50 |" in card
+    assert "- train: the references are sacrebleu's wmt14\n" in card and "data/mine/text" not in card
     assert "- valid: 2 sentences that are too long are left out\n" in card
     assert "- valid: with a penalty of 2.5 on new pieces\n" in card
     assert "`signature of bleu`, `signature of chrf`, `signature of ter`" in card

@@ -38,11 +38,12 @@ def tiny_corpus(folder: Path, *lines: str) -> Corpus:
     return corpus
 
 
-def tiny_state(data: str = "data/mine/bin", flags: str = "") -> dict:
+def tiny_state(
+    data: str = "data/mine/bin", flags: str = "", arch: str = "adaptively_sparse_transformer"
+) -> dict:
     """What fairseq-train writes of a small model, with settings that name files of this machine."""
-    args = parse(
-        f"{SMALL} {flags} --share-all-embeddings --task translation --source-lang de --target-lang en"
-    )
+    given = f"{SMALL} {flags} --share-all-embeddings --task translation --source-lang de --target-lang en"
+    args = parse(given, arch)
     args._name = args.arch
     task = {"_name": "translation", "data": data, "source_lang": "de", "target_lang": "en"}
     task |= {"left_pad_source": True, "left_pad_target": False}

@@ -10,7 +10,7 @@ import yaml
 from ..checkpoints import model_name, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.segment import vocabulary
-from .archive import MANIFEST
+from .archive import CHECKPOINT, MANIFEST
 from .scores import METRICS
 from .training import training_config
 
@@ -61,12 +61,21 @@ def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: 
         + ("WordPiece" if corpus.description.wordpiece else "sentencepiece"),
         "trained on": f"{corpus.name}: {corpus.description.title}",
         "updates": f"{num_updates(state):,}",
+        "processes in training": _processes(state),
     }
+    ours = model_name(state).startswith("adaptively_sparse")
+    package = f" of the package adaptively-sparse ({_CITATION})" if ours else ""
     about = (
-        f"A Transformer that {task}, trained with [fairseq](https://github.com/facebookresearch/fairseq) "
-        f"and the package adaptively-sparse (attention with α-entmax: {_CITATION})."
+        f"A Transformer{package} that {task}, trained with "
+        "[fairseq](https://github.com/facebookresearch/fairseq)."
     )
     return f"{about}\n\n" + _table([("", ""), *((key, value) for key, value in rows.items() if value)])
+
+
+def _processes(state: dict) -> str | None:
+    """How many processes trained, each with a batch of its own; None for one."""
+    count = state["cfg"]["distributed_training"]["distributed_world_size"]
+    return None if count == 1 else str(count)
 
 
 def _translating(corpus: Corpus, wheel: str) -> str:
@@ -74,7 +83,7 @@ def _translating(corpus: Corpus, wheel: str) -> str:
     lines = (
         "A line is a source sentence, a tab and its machine translation"
         if described.triplets
-        else ("Text goes in and comes out one sentence a line")
+        else "Text goes in and comes out one sentence a line"
     )
     tokens = ", in tokens separated by spaces, as in the corpus" if described.tokenised else ""
     return (
@@ -87,8 +96,8 @@ def _translating(corpus: Corpus, wheel: str) -> str:
         "from adaptively_sparse.translation.translator import open_translator\n\n"
         'with opened([Path("ARCHIVE.tar")]) as (checkpoints, corpus):\n'
         "    translator = open_translator(checkpoints, corpus)\n"
-        'for (best,) in translator(Path("source.txt").read_text(encoding="utf-8").splitlines()):\n'
-        "    print(best.text)\n"
+        'for found in translator(Path("source.txt").read_text(encoding="utf-8").splitlines()):\n'
+        '    print(found[0].text if found else "")  # nothing for an empty line\n'
         "```"
     )
 
@@ -109,20 +118,21 @@ def _scores(scores: list[dict], corpus: Corpus) -> str:
     notes = [note for each in scores for note in _notes(each)]
     signatures = sorted({each[f"{name}_signature"] for each in scores for name in METRICS})
     notes.append("sacrebleu's signatures: " + ", ".join(f"`{each}`" for each in signatures))
-    return "Of the test sets of the corpus, translated by beam search.\n\n" + "\n".join(
-        [_table(rows), "", *(f"- {note}" for note in notes)]
-    )
+    about = f"Of the checkpoint that `{CHECKPOINT}` was made from, by beam search.\n\n"
+    return about + "\n".join([_table(rows), "", *(f"- {note}" for note in notes)])
 
 
 def _notes(scores: dict) -> list[str]:
     """What else determined the scores of a test set."""
     notes = {
+        "references": lambda name: f"the references are {name}" if name.startswith("sacrebleu's ") else None,
         "left_out_lines": lambda lines: f"{len(lines)} sentences that are too long are left out",
         "truncated_lines": lambda lines: f"{len(lines)} sources that are too long are cut",
         "int8": lambda _: "computed with 8-bit integers",
         "new_piece_penalty": lambda penalty: f"with a penalty of {penalty:g} on new pieces",
     }
-    return [f"{scores['test_set']}: {note(scores[key])}" for key, note in notes.items() if scores.get(key)]
+    found = [note(scores[key]) for key, note in notes.items() if scores.get(key)]
+    return [f"{scores['test_set']}: {note}" for note in found if note]
 
 
 def _training(state: dict, corpus: Corpus) -> str:

@@ -18,6 +18,7 @@ _TYPES = {
     "corpus": str,
     "direction": str,
     "sentences": int,
+    "references": str,
     "beam": int,
     "length_penalty": _NUMBER,
     **dict.fromkeys(METRICS, _NUMBER),

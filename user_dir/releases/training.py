@@ -23,7 +23,7 @@ def training_config(state: dict) -> dict[str, dict]:
     sections = {
         name: dict(section if isinstance(section, dict) else vars(section))
         for name, section in state["cfg"].items()
-        if section is not None
+        if section is not None and name != "distributed_training"  # it is up to the machines
     }
     model = _beyond_architecture(model_name(state), sections["model"])
     significant = significant_settings({**sections, "model": model})
