@@ -55,16 +55,8 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
 
 
 # The settings that say how a model was trained; the others are about where, and about other commands.
-_TRAINING = (
-    "common",
-    "dataset",
-    "optimization",
-    "checkpoint",
-    "task",
-    "criterion",
-    "optimizer",
-    "lr_scheduler",
-)
+_TRAINING = ("common", "dataset", "optimization", "checkpoint", "ema")
+_TRAINING += ("task", "criterion", "optimizer", "lr_scheduler")
 
 
 def for_inference(state: dict) -> dict:

@@ -181,6 +181,7 @@ def test_the_settings_on_the_card_train_the_same_architecture(flags, corpus, tmp
     write_release(checkpoint, corpus, tmp_path / "none", tmp_path / "mine.tar")
     settings = settings_of(card_of(tmp_path / "mine.tar"))
     assert settings["common"] == {"seed": 7} and settings["checkpoint"] == {"patience": 3}
+    assert settings["ema"] == {"store_ema": True, "ema_decay": 0.99}
     assert settings["task"]["source_lang"] == "de" and "data" not in settings["task"]
     assert len(settings["model"]) < 30
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(settings))

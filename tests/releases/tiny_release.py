@@ -54,6 +54,7 @@ def tiny_state(
             "model": args,
             "task": task,
             "common": {"seed": 7, "user_dir": data},
+            "ema": {"_name": None, "store_ema": True, "ema_decay": 0.99, "ema_fp32": False},
             "checkpoint": {"save_dir": data, "patience": 3},
             "job_logging_cfg": {"handlers": {"file": {"filename": data}}},
         },

@@ -29,9 +29,7 @@ def training_config(state: dict) -> dict[str, dict]:
     significant = significant_settings({**sections, "model": model})
     kept = {
         name: {
-            key: value
-            for key, value in section.items()
-            if value is not None and key not in FILES and key not in ("data", "tpu")
+            key: value for key, value in section.items() if value is not None and key not in {*FILES, "data"}
         }
         for name, section in significant.items()
     }
