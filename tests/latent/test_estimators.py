@@ -123,6 +123,28 @@ def test_entropy_and_log_probabilities(family):
     torch.testing.assert_close(made.log_prob(chosen).exp(), everything.weights.view(3, -1)[:, 2])
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_entropy_of_near_certain_choices_has_a_finite_gradient(family, dtype):
+    scores = torch.tensor([[1000.0, 0.0, -1000.0], [2.0, 1.0, 0.0]], dtype=dtype, requires_grad=True)
+    entropy = FAMILIES[family](scores).entropy()
+    entropy.sum().backward()
+    assert entropy[0] >= 0 and entropy[1] > 0
+    assert scores.grad.isfinite().all() and (scores.grad[1] != 0).any()
+
+
+def test_entropy_leaves_out_impossible_categories():
+    scores = torch.tensor([[1.0, -torch.inf, 0.5]], dtype=torch.float64, requires_grad=True)
+    entropy = Categories(scores).entropy()
+    entropy.sum().backward()
+    without = torch.tensor([[1.0, 0.5]], dtype=torch.float64, requires_grad=True)
+    expected = torch.special.entr(without.softmax(1)).sum(1)
+    expected.sum().backward()
+    torch.testing.assert_close(entropy, expected)
+    torch.testing.assert_close(scores.grad[:, [0, 2]], without.grad)
+    assert scores.grad[0, 1] == 0
+
+
 def test_sums_over_too_many_bits_are_refused():
     with pytest.raises(ValueError, match=r"17 bits has 2\^17 terms; at most 16 bits"):
         Bits(torch.zeros(1, 17)).everything()

@@ -30,7 +30,9 @@ class Categories:
 
     def entropy(self) -> Tensor:
         """(B,), in nats."""
-        return torch.special.entr(self.log_probabilities.exp()).sum(1)
+        # Not entr of the probabilities: its slope is infinite where one underflows to 0.
+        finite = self.log_probabilities.clamp(min=torch.finfo(self.scores.dtype).min)
+        return -(self.log_probabilities.exp() * finite).sum(1)
 
     def everything(self) -> Support:
         """All n choices of every example, with their probabilities."""
