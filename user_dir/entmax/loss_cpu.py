@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .build import INTEGER, POINTER, load_kernel
+from .loss_reference import new_results
 
 _PROBLEM = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER]
 
@@ -27,10 +28,7 @@ def loss_forward(
     scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
-    losses = scores.new_empty(scores.size(0))
-    support = torch.empty_like(target)
-    solutions = scores.new_empty(scores.size(0), 3)
-    results = (losses, support, solutions)
+    results = new_results(scores, target)
     _run("loss_forward", scores, target, alpha, label_smoothing, ignore_index, *results)
     return results
 

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .loss_reference import new_results
 from .triton import exact_power, next_step
 
 TILE = 2048  # elements of a row that a program holds at once
@@ -23,10 +24,7 @@ def loss_forward(
     scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses, sizes of the support, and λ with Σ p for the backward; see ``loss_reference``."""
-    losses = scores.new_empty(scores.size(0))
-    support = torch.empty_like(target)
-    solutions = scores.new_empty(scores.size(0), 3)
-    results = (losses, support, solutions)
+    results = new_results(scores, target)
     _launch(_forward, (scores, target, *results), alpha, label_smoothing, ignore_index)
     return results
 
