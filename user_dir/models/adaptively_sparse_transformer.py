@@ -1,9 +1,8 @@
 """The Adaptively Sparse Transformer (Correia et al. 2019) as a fairseq model."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
+from typing import Any, Optional
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -56,7 +55,7 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
 
-    def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+    def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Optional[Tensor]]:
         """What the layers see (B, S), and its embeddings (B, S, C) if they are not those of words alone."""
         return src_tokens, None
 
@@ -77,6 +76,41 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
         super().build_output_projection(cfg, dictionary, embed_tokens)
         if type(self.output_projection) is nn.Linear:  # not with adaptive softmax
             self.output_projection = Linear.sharing(self.output_projection)
+
+    def forward(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[dict[str, list[Tensor]]] = None,
+        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]] = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Any] = None,
+        return_all_hiddens: bool = False,
+    ):
+        """See fairseq; what follows the features is :meth:`outputs`."""
+        x, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            incremental_state=incremental_state,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+        if not features_only:
+            x = self.outputs(x, extra, encoder_out, incremental_state)
+        return x, extra
+
+    def outputs(
+        self,
+        x: Tensor,
+        extra: dict[str, list[Optional[Tensor]]],
+        encoder_out: Optional[dict[str, list[Tensor]]],
+        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]],
+    ) -> Tensor:
+        """The model's output (B, T, V) for the features x (B, T, C); may change ``extra``."""
+        return self.output_layer(x)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""

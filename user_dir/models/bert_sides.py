@@ -1,6 +1,6 @@
 """Our encoder and decoder as one BERT: segments, positions that start again, an output layer with a bias."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -91,32 +91,18 @@ class BertDecoder(AdaptivelySparseDecoder):
         layer.weight = embed_tokens.weight
         self.output_projection = Linear.sharing(layer)
 
-    def forward(
+    def outputs(
         self,
-        prev_output_tokens,
-        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
-        features_only: bool = False,
-        full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-        src_lengths: Optional[Any] = None,
-        return_all_hiddens: bool = False,
-    ):
-        """See fairseq."""
-        x, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out=encoder_out,
-            incremental_state=incremental_state,
-            full_context_alignment=full_context_alignment,
-            alignment_layer=alignment_layer,
-            alignment_heads=alignment_heads,
-        )
-        if not features_only:
-            x = self.output_layer(x)
-            if self.new_piece_penalty > 0 and not self.training and encoder_out is not None:
-                x = x - self.new_piece_penalty * self.is_new(x, encoder_out["src_tokens"][0])
-        return x, extra
+        x: Tensor,
+        extra: Dict[str, List[Optional[Tensor]]],
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+    ) -> Tensor:
+        """See the base class."""
+        x = self.output_layer(x)
+        if self.new_piece_penalty > 0 and not self.training and encoder_out is not None:
+            x = x - self.new_piece_penalty * self.is_new(x, encoder_out["src_tokens"][0])
+        return x
 
     def is_new(self, logits: Tensor, src_tokens: Tensor) -> Tensor:
         """1 for each piece of the vocabulary that is not in the input, else 0: (B, 1, V)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -32,29 +32,14 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
             settings.soft,
         )
 
-    def forward(
+    def outputs(
         self,
-        prev_output_tokens,
-        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
-        features_only: bool = False,
-        full_context_alignment: bool = False,
-        alignment_layer: Optional[int] = None,
-        alignment_heads: Optional[int] = None,
-        src_lengths: Optional[Any] = None,
-        return_all_hiddens: bool = False,
-    ):
-        """See fairseq; log-probabilities (B, T, V), and the alignment (B, T, S) as ``attn``."""
-        x, extra = self.extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
-        if features_only:
-            return x, extra
+        x: Tensor,
+        extra: Dict[str, List[Optional[Tensor]]],
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+    ) -> Tensor:
+        """Log-probabilities (B, T, V), and the alignment (B, T, S) as ``attn``."""
         assert encoder_out is not None
         source, padding_mask = self._source(encoder_out)
         x, attention = self.alignment(
@@ -62,7 +47,7 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         )
         attn: List[Optional[Tensor]] = [attention]
         extra["attn"] = attn
-        return x, extra
+        return x
 
     def get_normalized_probs(
         self,
