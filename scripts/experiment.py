@@ -79,7 +79,7 @@ def main(argv=None) -> None:
         check_output(args.output)
     runs = select(read_plan(args.plan, ROOT), args.only)
     steps = read_steps(args.plan)
-    if steps and not args.list:
+    if steps and not args.list and not all_recorded(runs, args):
         folder = args.folder.resolve() / args.plan.stem / "before"
         make_steps(steps, ROOT, folder, lambda line: print(line, flush=True))
     jobs, failed, elsewhere = [], {}, []
@@ -103,6 +103,19 @@ def main(argv=None) -> None:
     if failed:
         print(f"{len(failed)} of {len(runs)} runs failed:", file=sys.stderr)
         sys.exit("\n".join(f"  {label}: error: {reason}" for label, reason in failed.items()))
+
+
+def all_recorded(runs: list, args: argparse.Namespace) -> bool:
+    """Whether every run has a record, so that nothing needs to be made before them."""
+    from user_dir.errors import UserError
+    from user_dir.experiments.folders import is_recorded, open_job
+
+    try:
+        return all(
+            is_recorded(open_job(run, ROOT, args.folder.resolve(), args.records.resolve())) for run in runs
+        )
+    except UserError:  # reported when the runs are made
+        return False
 
 
 def report(jobs: list, labels: list[str], table: Path | None) -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
+from helpers import script_module
 
 from user_dir.errors import UserError
 from user_dir.experiments import steps, training
@@ -73,3 +75,17 @@ def test_a_failed_training_is_not_done(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="status 1"):
         make_steps(read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), tmp_path, tmp_path / "b", print)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("seeds", "made"), [([1], 0), ([1, 99], 1)])
+def test_nothing_is_made_before_runs_that_are_all_recorded(tmp_path, monkeypatch, capsys, seeds, made):
+    """Nor are the data needed: a clone prints the tables of its records."""
+    run = {"of": "comparison", "name": "de-en-softmax", "config": "configs/multi30k-de-en/softmax.yaml"}
+    same = yaml.safe_load((ROOT / "experiments" / "comparison.yaml").read_text())
+    same |= {"before": [{"prepare": "toy"}], "runs": [{**run, "seeds": seeds}]}
+    path = plan(tmp_path, json.dumps(same))  # JSON is YAML
+    asked = []
+    monkeypatch.setattr(steps, "make_steps", lambda *given: asked.append(given))
+    monkeypatch.setattr("user_dir.experiments.running.run_all", lambda *_: ({}, []))
+    script_module("experiment").main([str(path), "--folder", str(tmp_path / "runs")])
+    assert len(asked) == made and "| de-en-softmax " in capsys.readouterr().out
