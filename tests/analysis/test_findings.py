@@ -187,6 +187,23 @@ def test_tables_show_mean_and_deviation_over_seeds_and_omit_missing_findings():
     assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750"]
 
 
+def test_the_weight_on_source_and_translation_is_shown_of_post_editors():
+    editor, other = model(seed=1), model(seed=2)
+    for row in editor.statistics["heads"]:
+        sees = row["attention"] != "decoder_self"
+        row |= {"on_source": 0.5 if row["head"] else 0.7} if sees else {"on_source": None}
+        row |= {"on_separator": 0.1, "on_translation": 0.25}
+    found = findings([editor])
+    assert found["parts"][0].keys() == {"encoder_self", "decoder_context"}
+    weights = heads_of(editor.statistics, "encoder_self", "on_source")
+    assert found["parts"][0]["encoder_self"]["on_source"] == pytest.approx(np.mean(weights))
+    text = findings_tables({"editor": found, "other": findings([other])})
+    _, _, shown = text.partition("**Weight on the parts of the input**")
+    rows = [line for line in shown.partition("**")[0].split("\n") if "0.250" in line]
+    assert len(rows) == 2 and all("| editor " in row for row in rows)
+    assert "parts of the input" not in findings_tables({"other": findings([other])})
+
+
 def test_the_command_line_writes_its_tables(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "scripts")
     files = [str(write_statistics(tmp_path / f"{name}.heads.json", seed=ord(name))) for name in "abc"]

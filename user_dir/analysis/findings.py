@@ -19,6 +19,7 @@ from .correlation import rank_correlation
 from .heads import alpha_and_density, by_attention
 from .roles import ROLES
 from .sources import ModelAnalysis
+from .statistics import PART_COLUMNS
 
 
 def _as(role: str) -> tuple[tuple[str, ...], float]:
@@ -68,6 +69,16 @@ def attention(model: ModelAnalysis) -> dict[str, dict]:
             "union_density": means.fmean(row["union_density"] for row in layers),
             "diversity": _mean(row["diversity"] for row in layers),
         }
+    return found
+
+
+def parts(model: ModelAnalysis) -> dict[str, dict]:
+    """By attention type that sees the input of a post-editor: the mean weight on each of its parts."""
+    found = {}
+    for kind, heads in by_attention(model.statistics["heads"]).items():
+        weights = {part: _mean(row.get(part) for row in heads) for part in PART_COLUMNS}
+        if None not in weights.values():
+            found[kind] = weights
     return found
 
 
@@ -167,6 +178,7 @@ def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
 
 FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "attention": attention,
+    "parts": parts,
     "layers": layers,
     "roles": roles,
     "training": training,
@@ -192,6 +204,7 @@ def findings_tables(systems: Systems) -> str:
     """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds."""
     tables = {
         "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
+        "Weight on the parts of the input": _parts_table(systems),
         "Diversity by layer": _layer_table(systems),
         "α over training": _training_table(systems),
         "Roles": _role_table(systems),
@@ -214,6 +227,11 @@ _ATTENTION = [
     seed_list(f"heads < {SPARSE}", "sparse"),
     seed_mean("density of union", "union_density", ".3f"),
     seed_mean("diversity", "diversity", ".3f"),
+]
+_PARTS = [
+    seed_mean("source", "on_source", ".3f"),
+    seed_mean("[SEP]", "on_separator", ".3f"),
+    seed_mean("machine translation", "on_translation", ".3f"),
 ]
 _TRAINING = [
     seed_mean("mean α, first", "alpha_first", ".3f"),
@@ -274,6 +292,11 @@ def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
             if seeds:
                 rows.append(([kind.replace("_", " "), name], seeds))
     return table(["attention", "system"], rows, columns)
+
+
+def _parts_table(systems: Systems) -> str:
+    editors = {name: system for name, system in systems.items() if all(system["parts"])}
+    return _by_attention(editors, "parts", _PARTS) if editors else ""
 
 
 def _layer_table(systems: Systems) -> str:
