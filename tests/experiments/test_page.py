@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,30 +107,33 @@ def test_the_command_line_writes_and_checks(tmp_path, capsys):
         main([str(page)])
 
 
-RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-COMMANDS = list(dict.fromkeys(output.command for output in outputs(RESULTS)))
+PAGES = {
+    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("results", "post-editing")
+}
 
 
-def parameter(command: str):
+def parameters(name: str) -> Iterator:
     """Comparisons take long, those of translations minutes and the corpora: left to the nightly tests."""
-    marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare" in command else [])]
-    return pytest.param(command, marks=marks, id=str(COMMANDS.index(command)))
+    for i, command in enumerate(dict.fromkeys(output.command for output in outputs(PAGES[name]))):
+        marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare" in command else [])]
+        yield pytest.param(name, command, marks=marks, id=f"{name}-{i}")
 
 
-@pytest.mark.parametrize("command", map(parameter, COMMANDS))
-def test_the_results_show_what_their_commands_print(command):
+@pytest.mark.parametrize(("name", "command"), [each for name in sorted(PAGES) for each in parameters(name)])
+def test_a_page_shows_what_its_commands_print(name, command):
     needed = "tanaka" if "ja-en" in command else "multi30k"
     if "compare.py" in command and not (ROOT / "data" / needed / "text").is_dir():
         pytest.skip(f"compare.py scores against the references of {needed}: scripts/prepare.py {needed}")
-    printed = script_module("update_tables").run(command)
-    for output in outputs(RESULTS):
+    printed, page = script_module("update_tables").run(command), PAGES[name]
+    for output in outputs(page):
         if output.command == command:
-            assert RESULTS[output.start : output.end] == rendered(output, printed)
+            assert page[output.start : output.end] == rendered(output, printed)
 
 
 def test_every_table_of_the_results_is_written_by_a_command():
     def tables(text: str) -> int:
         return sum(set(line) <= set("|- ") and line.count("|") > 1 for line in text.split("\n"))
 
-    shown = sum(tables(RESULTS[output.start : output.end]) for output in outputs(RESULTS))
-    assert tables(RESULTS) == shown >= 10
+    page = PAGES["results"]
+    shown = sum(tables(page[output.start : output.end]) for output in outputs(page))
+    assert tables(page) == shown >= 10
