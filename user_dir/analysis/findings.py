@@ -19,7 +19,6 @@ from .correlation import rank_correlation
 from .heads import alpha_and_density, by_attention
 from .roles import ROLES
 from .sources import ModelAnalysis
-from .statistics import PART_COLUMNS
 
 
 def _as(role: str) -> tuple[tuple[str, ...], float]:
@@ -37,6 +36,7 @@ MEASURES = {  # that a head can be best at
     "interrogation": _as("interrogation"),
     "eos": _as("</s> sink"),
 }
+PARTS = {"on_source": "source", "on_separator": "[SEP]", "on_translation": "machine translation"}
 DENSE, SPARSE = 0.98, 0.5
 """A head is called dense from the first density on, sparse below the second."""
 MOVED = 0.05
@@ -76,7 +76,7 @@ def parts(model: ModelAnalysis) -> dict[str, dict]:
     """By attention type that sees the input of a post-editor: the mean weight on each of its parts."""
     found = {}
     for kind, heads in by_attention(model.statistics["heads"]).items():
-        weights = {part: _mean(row.get(part) for row in heads) for part in PART_COLUMNS}
+        weights = {part: _mean(row.get(part) for row in heads) for part in PARTS}
         if None not in weights.values():
             found[kind] = weights
     return found
@@ -228,11 +228,6 @@ _ATTENTION = [
     seed_mean("density of union", "union_density", ".3f"),
     seed_mean("diversity", "diversity", ".3f"),
 ]
-_PARTS = [
-    seed_mean("source", "on_source", ".3f"),
-    seed_mean("[SEP]", "on_separator", ".3f"),
-    seed_mean("machine translation", "on_translation", ".3f"),
-]
 _TRAINING = [
     seed_mean("mean α, first", "alpha_first", ".3f"),
     seed_mean("last", "alpha_last", ".3f"),
@@ -296,7 +291,8 @@ def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
 
 def _parts_table(systems: Systems) -> str:
     editors = {name: system for name, system in systems.items() if all(system["parts"])}
-    return _by_attention(editors, "parts", _PARTS) if editors else ""
+    columns = [seed_mean(header, part, ".3f") for part, header in PARTS.items()]
+    return _by_attention(editors, "parts", columns) if editors else ""
 
 
 def _layer_table(systems: Systems) -> str:
