@@ -43,6 +43,16 @@ def test_at_alpha_one_it_is_the_model_of_fairseq(flags):
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
+def test_the_uninitialised_numbers_that_fairseq_saves_may_be_anything():
+    model = build_language_model(ADAPTIVE)
+    uninitialised = [value for name, value in model.named_buffers() if name.endswith("_float_tensor")]
+    assert uninitialised
+    for value in uninitialised:
+        value.fill_(float("nan"))
+    model.load_state_dict(model.state_dict())
+    assert torch.isfinite(model(tokens())[0]).all()
+
+
 def test_learns_an_alpha_per_head_and_is_causal():
     model = build_language_model()
     assert isinstance(model, AdaptivelySparseLanguageModel)

@@ -244,7 +244,8 @@ def _forget_files(settings) -> None:
 def require_finite(parameters: dict, what: str) -> None:
     """Raise UserError unless all ``parameters`` are floating-point tensors of finite numbers.
 
-    A single integer is accepted: it is a counter, or the version of a module such as adaptive softmax.
+    A single integer is accepted: it is a counter, or the version of a module such as adaptive softmax. So is
+    any ``_float_tensor``: fairseq keeps one number of uninitialised memory under this name, for its dtype.
 
     Args:
         parameters: by name.
@@ -258,7 +259,7 @@ def require_finite(parameters: dict, what: str) -> None:
             raise UserError(
                 f"{what} is unusable: its {name} has the dtype {kind}, which parameters never have"
             )
-        if not torch.isfinite(value).all():
+        if name.rpartition(".")[2] != "_float_tensor" and not torch.isfinite(value).all():
             raise UserError(
                 f"{what} is unusable: its {name} has values that are not finite, as when training "
                 "diverged; use an earlier checkpoint"
