@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` whose output and gradient of the input are computed by oneDNN, if :func:`suits_onednn`.
+    """``nn.Linear`` by oneDNN, forward and backward, if :func:`suits_onednn`.
 
-    oneDNN comes with PyTorch, which otherwise multiplies float32 matrices by MKL. The gradient of the weight
-    stays with MKL, because it would need transposed copies.
+    oneDNN comes with PyTorch, which otherwise multiplies float32 matrices by MKL.
     """
 
     @classmethod
@@ -63,7 +62,8 @@ class _Product(torch.autograd.Function):
         rows = grad.flatten(0, -2)
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         grad_x = multiply(rows.contiguous(), weight.t(), None).view(x.shape) if needs_x else None
-        grad_weight = rows.t() @ x.flatten(0, -2) if needs_weight else None
+        # Twice as fast as rows.t() @ x where the weight has many rows: oneDNN reads both as they are.
+        grad_weight = multiply(x.flatten(0, -2).t(), rows.t(), None).t() if needs_weight else None
         return grad_x, grad_weight, rows.sum(0) if ctx.has_bias and needs_bias else None
 
 
