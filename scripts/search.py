@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -85,25 +84,12 @@ def main(argv=None) -> None:
         length_penalty=args.lenpen,
         cpu=args.cpu,
     )
-    study.check_beams(args.beams)
-    report = {**study.facts, "calibration": study.calibration().facts, "beams": []}
-    found = report["calibration"]
-    print(f"calibration error {100 * found['expected_calibration_error']:.2f} % of {found['tokens']} tokens")
-    for beam in args.beams:
-        result = study.beam(beam)
-        report["beams"].append(asdict(result))
-        print(
-            f"beam {beam}: BLEU {result.bleu:.2f}, {100 * result.empty:.1f} % empty, "
-            f"length ratio {result.length_ratio:.3f}, {result.seconds:.1f} s",
-            flush=True,
-        )
-    if not args.no_exact:
-        report["exact"] = found = study.mode_facts(study.modes(args.most_expansions))
-        print(
-            f"exact search: {100 * found['completed']:.1f} % of {found['sentences']} sentences completed; "
-            f"for {100 * found['empty_is_most_probable']:.1f} % of them the empty translation is the best; "
-            f"it has a probability for {100 * found['empty_is_possible']:.1f} % of all"
-        )
+    report = study.report(
+        args.beams,
+        lambda line: print(line, flush=True),
+        exact=not args.no_exact,
+        most_expansions=args.most_expansions,
+    )
     write_json(args.output, report)
     print(args.output)
 

@@ -19,6 +19,7 @@ from user_dir.io import read_text
 pytestmark = pytest.mark.slow
 
 UPDATES = 60  # in epochs of 20
+SEARCH = {"beams": [1, 3], "min_words": 7}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def experiment(small, tmp_path_factory):
 
 def write(path, overrides):
     run = {"name": "alpha", "config": "configs/toy/alpha_entmax.yaml", "overrides": overrides}
-    path.write_text(json.dumps({"average": 2, "runs": [run]}))  # JSON is YAML
+    path.write_text(json.dumps({"average": 2, "search": SEARCH, "runs": [run]}))  # JSON is YAML
     return path
 
 
@@ -86,6 +87,11 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
         )
         assert found["bleu"] == round(sacrebleu.corpus_bleu(translated, [references]).score, 2)
         assert "case:lc" in found["tokenized_bleu_lowercased_signature"]
+    found = result["search"]["exam"]
+    assert [each["beam"] for each in found["beams"]] == [1, 3]
+    long = [line for line in job.corpus.text("test", "de").read_text().splitlines() if len(line.split()) > 6]
+    assert found["sentences"] == found["exact"]["sentences"] == len(long) < 11
+    assert "modes" not in found["exact"] and 0 <= found["exact"]["completed"] <= 1
     last_alphas = json.loads((job.folder / "alpha.jsonl").read_text().splitlines()[-1])
     heads = result["heads"]["encoder_self"]
     assert heads["alpha"][0] == pytest.approx(last_alphas["encoder_self"][0], abs=0.02)
@@ -96,7 +102,7 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     kept = {str(file.relative_to(job.record)): file for file in job.record.rglob("*") if file.is_file()}
     scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en.bz2", "json")]
     heads = ["average.heads.json.bz2", "average.importance.json.bz2", "alpha.jsonl.bz2"]
-    assert set(kept) == {"asked.json", "result.json", *heads, *scored}
+    assert set(kept) == {"asked.json", "result.json", "search/exam.json.bz2", *heads, *scored}
     assert (job.record / "result.json").read_text() == job.result.read_text()
     for file in (job.record / name for name in ("average.heads.json.bz2", "evaluation/exam.json")):
         assert str(job.folder) not in read_text(file, "the record")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from user_dir.errors import UserError
-from user_dir.experiments.plan import read_plan, select
+from user_dir.experiments.plan import Search, read_plan, select
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +22,7 @@ RUN = "runs:\n  - {name: a, config: c.yaml}\n"
 def test_runs_are_in_order_with_seeds_and_experiment(tmp_path):
     text = """
 average: 2
+search: {min_words: 13}
 overrides: [common.log_interval=7]
 runs:
   - &a {name: a, config: c.yaml, overrides: [model.dropout=0.2], seeds: [3]}
@@ -33,6 +34,8 @@ runs:
     assert [run.experiment for run in runs] == ["mine", "other", "mine", "mine"]
     assert runs[3].overrides == ("common.log_interval=7", "model.dropout=0.2") and runs[3].average == 2
     assert runs[1].config == Path("/root/d.yaml")
+    assert runs[0].search == Search(min_words=13)
+    assert runs[1].search is None, "its record is that of the other experiment"
     assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
     with pytest.raises(UserError, match=r"--only x\* matches none of the runs: a-seed3, b-seed1"):
         select(runs, ["a*", "x*"])
@@ -48,12 +51,18 @@ runs:
         ("runs: 3", "runs is 3, but must be a list"),
         (
             "title: x\n" + RUN,
-            "unknown key 'title'; choose from average, beam, importance, before, overrides, runs",
+            "unknown key 'title'; choose from average, beam, importance, before, search, overrides, runs",
         ),
         ("average: 0\n" + RUN, "average is 0"),
         ("average: sma\n" + RUN, "average is sma, but must be a positive integer, or ema"),
         ("beam: 0\n" + RUN, "beam is 0"),
         ("importance: 1\n" + RUN, "importance is 1, but must be true or false"),
+        ("search: [5]\n" + RUN, r"search is \[5\], but must be settings of search.py"),
+        ("search: {beam: 5}\n" + RUN, "search: unknown key 'beam'; choose from beams, min_words, exact"),
+        ("search: {beams: [5, 0]}\n" + RUN, r"search: beams is \[5, 0\], but must be a list of positive"),
+        ("search: {beams: []}\n" + RUN, r"search: beams is \[\]"),
+        ("search: {min_words: 0}\n" + RUN, "search: min_words is 0, but must be a positive integer"),
+        ("search: {exact: 1}\n" + RUN, "search: exact is 1, but must be true or false"),
         ("overrides: [dropout]\n" + RUN, "the override 'dropout' is not of the form"),
         ("overrides: x=1\n" + RUN, "overrides is 'x=1', but must be a list"),
         ("overrides: [common.seed=2]\n" + RUN, "common.seed=2 cannot be an override; use seeds"),

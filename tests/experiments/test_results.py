@@ -59,3 +59,30 @@ def test_mean_and_spread_over_seeds_and_a_table_for_each_corpus():
     assert costs_b["decoder context density"] == ""
     assert other["exam BLEU"] == "10.00"
     assert "last 3 epochs, beam 5" in text and "bleu's" in text
+
+
+def test_what_search_found_where_it_was_measured():
+    def searched(share: float) -> dict:
+        found = {
+            "beams": [
+                {"beam": 1, "bleu": 20.0, "length_ratio": 1},
+                {"beam": 9, "bleu": 21.0, "length_ratio": 0.9},
+            ],
+            "calibration": {"expected_calibration_error": 0.0312},
+            "exact": {"completed": 1.0, "empty_is_most_probable": share, "empty_is_possible": 0.75},
+        }
+        return {**result("a", 30.0, 60), "search": {"exam": found}}
+
+    without = {**result("b", 30.0, 60), "search": {}}
+    text = experiment_tables([searched(0.1), searched(0.3), without, result("c", 30.0, 60)])
+    (found,) = (row for row in rows(text) if "BLEU, beam 9" in row)
+    assert found["run"] == "a" and found["BLEU, beam 1"] == "20.00"
+    assert found["length ratio, beam 9"] == "0.900" and found["calibration error %"] == "3.12"
+    assert found["of these, empty is best %"] == f"20.0 ± {100 * statistics.stdev([0.1, 0.3]):.1f}"
+    assert found["empty is possible %"] == "75.0"
+    assert "mine de-ja, search on exam" in text
+
+    quick = searched(0.1)
+    del quick["search"]["exam"]["exact"]
+    (found,) = (row for row in rows(experiment_tables([quick])) if "BLEU, beam 9" in row)
+    assert found["searched exactly %"] == found["empty is possible %"] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import statistics
 import sys
@@ -21,10 +22,12 @@ from ..io import write_json
 from ..models.from_settings import OURS
 from ..translation import evaluation as translation
 from ..translation.loading import load_model
+from ..translation.search_study import SearchStudy
 from .folders import Job, read_json
 from .training import ROOT, run_child
 
-SPEEDS = "speeds.json"
+SPEEDS, SEARCH = "speeds.json", "search"
+logger = logging.getLogger(__name__)
 
 
 def evaluate(job: Job) -> None:
@@ -54,6 +57,16 @@ def importance(job: Job) -> None:
     output = job.average.with_suffix(".importance.json")
     if not output.is_file() and job.run.importance and is_analysed(job):
         write_importance(open_split(job.average, job.corpus, sentences=300), output)
+
+
+def search(job: Job) -> None:
+    """Measure what search finds on the test sets, if asked for."""
+    asked = job.run.search
+    for split in job.corpus.test_sets if asked else ():
+        output = job.folder / SEARCH / f"{split}.json"
+        if not output.is_file():
+            study = SearchStudy(job.average, job.corpus, split, min_words=asked.min_words)
+            write_json(output, study.report(asked.beams, logger.info, exact=asked.exact))
 
 
 def is_analysed(job: Job) -> bool:
@@ -100,6 +113,7 @@ def conclude(job: Job) -> None:
             "validation": validation_figures(job),
             "evaluation": evaluation_figures(job),
             "heads": head_figures(job),
+            "search": search_figures(job),
             "made": {key: made[key] for key in ("date", "commit", "machine", "versions")},
         },
     )
@@ -177,6 +191,17 @@ def head_figures(job: Job) -> dict:
         kind: {"alpha": list(by_layer(mine, "alpha").values()), **alpha_and_density(mine)}
         for kind, mine in by_attention(rows).items()
     }
+
+
+def search_figures(job: Job) -> dict:
+    """What search found on each test set, without the translations."""
+    figures = {}
+    for file in sorted((job.folder / SEARCH).glob("*.json")):
+        found = read_json(file)
+        found.pop("checkpoint")
+        found.get("exact", {}).pop("modes", None)
+        figures[file.stem] = found
+    return figures
 
 
 def json_lines(log: Path) -> list[dict]:

@@ -16,8 +16,14 @@ KEYS = {
     "beam": (int, "a positive integer"),
     "importance": (bool, "true or false"),
     "before": (list, "a list of steps"),
+    "search": (dict, "settings of search.py: beams, min_words and exact"),
     "overrides": (list, "a list of section.key=value"),
     "runs": (list, "a list of runs"),
+}
+SEARCH_KEYS = {
+    "beams": (list, "a list of positive integers"),
+    "min_words": (int, "a positive integer"),
+    "exact": (bool, "true or false"),
 }
 RUN_KEYS = {
     "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
@@ -37,6 +43,15 @@ OURS = {
 
 
 @dataclass(frozen=True)
+class Search:
+    """What scripts/search.py measures of a run, on each test set."""
+
+    beams: tuple[int, ...] = (1, 5, 20, 50, 100)
+    min_words: int = 1
+    exact: bool = True
+
+
+@dataclass(frozen=True)
 class Run:
     """One training run."""
 
@@ -48,6 +63,7 @@ class Run:
     average: int | str  # number of last epochs to average; "ema": the moving average that training keeps
     beam: int = 5
     importance: bool = True  # whether to measure the importance of heads
+    search: Search | None = None  # None also for the runs of another experiment
 
     @property
     def label(self) -> str:
@@ -82,13 +98,15 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         raise UserError(f"{path}: beam is {beam}, but must be a positive integer")
     if not values["runs"]:
         raise UserError(f"{path}: runs is empty")
+    search = _search(values["search"], f"{path}: search") if "search" in values else None
     shared = _overrides(values, str(path))
     runs: dict[str, Run] = {}
     first: dict[tuple[str, str], Run] = {}
     for entry, line in zip(values["runs"], lines):
         where = f"{path}, line {line}"
         for run in _runs(entry, where, path.stem, root, average, shared):
-            run = replace(run, beam=beam, importance=values.get("importance", True))
+            own = search if run.experiment == path.stem else None
+            run = replace(run, beam=beam, importance=values.get("importance", True), search=own)
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
             like = first.setdefault((run.experiment, run.name), run)
@@ -131,6 +149,16 @@ def _runs(
         )
         for seed in seeds
     ]
+
+
+def _search(values: dict, where: str) -> Search:
+    _check(values, SEARCH_KEYS, (), where)
+    beams, min_words = values.get("beams", list(Search.beams)), values.get("min_words", 1)
+    if not beams or not all(type(beam) is int and beam > 0 for beam in beams):
+        raise UserError(f"{where}: beams is {shown(beams)}, but must be {SEARCH_KEYS['beams'][1]}")
+    if min_words < 1:
+        raise UserError(f"{where}: min_words is {min_words}, but must be {SEARCH_KEYS['min_words'][1]}")
+    return Search(tuple(beams), min_words, values.get("exact", True))
 
 
 def _overrides(values: dict, where: str) -> tuple[str, ...]:

@@ -14,15 +14,15 @@ from ..io import PACKED, name_fault, shown, within, write_packed, write_text
 from .folders import ASKED, Job, read_json
 from .training import ROOT
 
-COMPRESSED = ("alpha.jsonl", "average.heads.json", "average.importance.json")
+COMPRESSED = ("alpha.jsonl", "average.heads.json", "average.importance.json", "search/*.json")
 KEPT = (ASKED, "evaluation/*.json")
 
 
 def keep(job: Job) -> None:
     """Copy the files to keep; result.json is copied last and marks the record as complete."""
-    for name in COMPRESSED:
-        if (job.folder / name).is_file():
-            _copy(job, job.folder / name, compressed=True)
+    for pattern in COMPRESSED:
+        for file in sorted(job.folder.glob(pattern)):
+            _copy(job, file, compressed=True)
     for pattern in KEPT:
         for file in sorted(job.folder.glob(pattern)):
             _copy(job, file)

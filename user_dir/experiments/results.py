@@ -9,7 +9,7 @@ from ..tables import Column, seed_mean, table
 
 
 def experiment_tables(results: list[dict]) -> str:
-    """For each corpus and direction: scores of its runs, then cost, α and density."""
+    """For each corpus and direction: scores of its runs; cost, α and density; what search found."""
     groups: dict[tuple[str, str], dict[str, list[dict]]] = {}
     for result in results:
         group = groups.setdefault((result["corpus"], result["direction"]), {})
@@ -21,6 +21,12 @@ def experiment_tables(results: list[dict]) -> str:
         post_editing = "uncorrected" in next(iter(runs.values()))[0]["evaluation"]["valid"]
         for title, columns in (("scores", _scores(tests, post_editing)), ("cost and heads", _costs(tests))):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
+        for name in tests:
+            searched = [(head, seeds) for head, seeds in rows if all(_found(each, name) for each in seeds)]
+            if searched:
+                columns = _searches(name, searched[0][1][0])
+                title = f"{corpus} {direction}, search on {name}"
+                tables.append(f"{title}\n\n{table(['run', 'seeds'], searched, columns)}")
         tables.append("\n".join(f"- {line}" for line in _legend(runs, tests)))
     return "\n\n".join(tables)
 
@@ -56,6 +62,45 @@ def _costs(tests: list[str]) -> list[Column]:
             for header, key in (("α", "alpha_mean"), ("density", "density_mean"))
         ),
     ]
+
+
+def _searches(test: str, example: dict) -> list[Column]:
+    """BLEU by beam, calibration, and what exact search found."""
+
+    def beam(place: int, key: str) -> Callable[[dict], float]:
+        return lambda result: _found(result, test)["beams"][place][key]
+
+    beams = [each["beam"] for each in _found(example, test)["beams"]]
+    columns = [
+        seed_mean(f"BLEU, beam {width}", beam(place, "bleu"), ".2f") for place, width in enumerate(beams)
+    ]
+    columns.append(seed_mean(f"length ratio, beam {beams[-1]}", beam(-1, "length_ratio"), ".3f"))
+    columns.append(
+        seed_mean(
+            "calibration error %",
+            lambda result: 100 * _found(result, test)["calibration"]["expected_calibration_error"],
+            ".2f",
+        )
+    )
+    for header, key in (
+        ("searched exactly %", "completed"),
+        ("of these, empty is best %", "empty_is_most_probable"),
+        ("empty is possible %", "empty_is_possible"),
+    ):
+        columns.append(seed_mean(header, _exact(test, key), ".1f"))
+    return columns
+
+
+def _found(result: dict, test: str) -> dict | None:
+    return result.get("search", {}).get(test)
+
+
+def _exact(test: str, key: str) -> Callable[[dict], float | None]:
+    def share(result: dict) -> float | None:
+        found = _found(result, test).get("exact")
+        return found and 100 * found[key]
+
+    return share
 
 
 def _evaluated(name: str, key: str) -> Callable[[dict], float | None]:

@@ -54,6 +54,7 @@ def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
         ("heads", lambda: evaluating.heads(job)),
         ("importance", lambda: evaluating.importance(job)),
         ("loss", lambda: evaluating.loss(job, descriptors)),
+        *([("search", lambda: evaluating.search(job))] if job.run.search else []),
         ("result", lambda: evaluating.conclude(job)),
         ("record", lambda: records.keep(job)),
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,47 @@ class SearchStudy:
         lengths = check_lengths(self._dataset, self._subset, max_tokens, self.model, left_out=self._left_out)
         self._longest = int(lengths.max())
         self.facts.update(sentences=len(kept), min_words=min_words)
+
+    def report(
+        self,
+        beams: Sequence[int],
+        say: Callable[[str], None],
+        *,
+        exact: bool = True,
+        most_expansions: int = 5000,
+    ) -> dict:
+        """Calibration, results by beam, and those of exact search.
+
+        Args:
+            beams: beam sizes.
+            say: told each result in a line as soon as it is known.
+            exact: whether to search for the most probable translations.
+            most_expansions: prefixes per sentence after which exact search gives up.
+
+        Raises:
+            UserError: a beam is too large for the vocabulary.
+        """
+        self.check_beams(beams)
+        found = self.calibration().facts
+        report = {**self.facts, "calibration": found, "beams": []}
+        error, tokens = found["expected_calibration_error"], found["tokens"]
+        say(f"calibration error {100 * error:.2f} % of {tokens} tokens")
+        for beam in beams:
+            result = self.beam(beam)
+            report["beams"].append(asdict(result))
+            say(
+                f"beam {beam}: BLEU {result.bleu:.2f}, {100 * result.empty:.1f} % empty, "
+                f"length ratio {result.length_ratio:.3f}, {result.seconds:.1f} s"
+            )
+        if exact:
+            report["exact"] = found = self.mode_facts(self.modes(most_expansions))
+            shares = (found[key] for key in ("completed", "empty_is_most_probable", "empty_is_possible"))
+            completed, best, possible = (f"{100 * share:.1f} %" for share in shares)
+            say(
+                f"exact search: {completed} of {found['sentences']} sentences completed; for {best} of them "
+                f"the empty translation is the best; it has a probability for {possible} of all"
+            )
+        return report
 
     def check_beams(self, beams: Sequence[int]) -> None:
         """Raise UserError unless fairseq can search with all of these beams."""
