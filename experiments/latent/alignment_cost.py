@@ -25,7 +25,7 @@ from user_dir.command_line import file_path, positive, run_command
 from user_dir.io import write_json
 
 WORDS = 6000
-LATENT = "--latent-alignment --decoder-context-fixed-alpha 1.5"
+LATENT = "--latent-alignment --latent-alignment-top-k 8 --decoder-context-fixed-alpha 1.5"
 # name → flags, factor of the alignment's query projection
 MODELS = {
     "plain": ("--decoder-context-fixed-alpha 1.5", None),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import MODEL_TOLERANCE, batch, build, dictionary, loss, parse
+from helpers import MODEL_TOLERANCE, batch, build, dictionary, entmax_oracle, loss, parse
 
 from user_dir.errors import UserError
 from user_dir.guards.short_log import training_line
@@ -131,13 +131,37 @@ def test_alpha_is_that_of_context_attention():
     assert tied.alignment.alpha is tied.decoder.layers[0].encoder_attn.alpha
 
 
+@pytest.mark.parametrize(
+    "others", ("", "--alpha-tying type", "--attention-normalizer softmax", "--attention-normalizer rela")
+)
+def test_a_constant_alpha_leaves_that_of_context_attention_alone(others):
+    model = build(f"{FLAGS} --latent-alignment-alpha 2 {others}")
+    assert model.alignment.alpha.constant == 2
+    without = build(others)
+    assert (
+        model.decoder.layers[0].encoder_attn.alpha.constant
+        == without.decoder.layers[0].encoder_attn.alpha.constant
+    )
+    assert not any(name.startswith("decoder.alignment.alpha") for name in model.state_dict())
+    state, keys = torch.randn(2, 3, 16).double(), torch.randn(2, 7, 16).double()
+    weights, _ = model.alignment.distribution(state, keys, None)
+    scores = torch.einsum("btc,bsc->bts", model.alignment.q_proj(state), keys) / 4
+    expected = entmax_oracle(scores.topk(3).values.detach(), 2.0)
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-9)
+
+
 BAD = {
     "--latent-alignment-top-k 3": "--latent-alignment-top-k requires --latent-alignment",
     "--latent-alignment-soft": "--latent-alignment-soft requires --latent-alignment",
+    "--latent-alignment-alpha 2": "--latent-alignment-alpha requires --latent-alignment",
+    "--latent-alignment --latent-alignment-alpha 0.5": "must be a number of at least 1, not 0.5",
+    "--latent-alignment --latent-alignment-alpha nan": "must be a number of at least 1, not nan",
+    "--latent-alignment --latent-alignment-alpha inf": "must be a number of at least 1, not inf",
+    "--latent-alignment --latent-alignment-alpha 1": "with an alpha above 1",
     "--latent-alignment --latent-alignment-top-k 0": "must be a positive integer, not 0",
     "--latent-alignment --adaptive-softmax-cutoff 5": "omit --adaptive-softmax-cutoff",
     "--latent-alignment --no-cross-attention": "omit --no-cross-attention",
-    "--latent-alignment --attention-normalizer softmax": "give --decoder-context-fixed-alpha 1.5",
+    "--latent-alignment --attention-normalizer softmax": "give --latent-alignment-alpha 2",
     "--latent-alignment --fixed-alpha 1": "with an alpha above 1",
     "--latent-alignment --attention-normalizer rela": "with an alpha above 1",
     "--latent-alignment --output-alpha 1.5": "omit --output-alpha",
@@ -152,5 +176,6 @@ def test_flags_that_contradict_are_refused(flags):
 
 
 def test_softmax_elsewhere_is_no_contradiction():
+    build("--latent-alignment --latent-alignment-alpha 2 --attention-normalizer softmax")
     build("--latent-alignment --attention-normalizer softmax --decoder-context-attention-normalizer entmax15")
     build("--latent-alignment --latent-alignment-soft --attention-normalizer softmax")

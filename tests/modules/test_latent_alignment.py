@@ -1,12 +1,10 @@
 """The latent alignment against a loop over all source positions."""
 
-import pytest
 import torch
 from helpers import MODEL_TOLERANCE, entmax_oracle
 from torch.nn import functional
 
 from user_dir.modules import LatentAlignment
-from user_dir.modules.latent_alignment import log_mixture
 
 B, T, S, C, E, F, V = 3, 4, 6, 8, 10, 12, 15
 
@@ -127,29 +125,6 @@ def test_soft_attention_reads_the_mean_position():
         for t in range(T):
             expected = word(module, state[b, t], context[b, t], vocabulary)
             torch.testing.assert_close(found[b, t].log_softmax(0), expected, **MODEL_TOLERANCE)
-
-
-def test_the_mixture_of_logits():
-    logits = torch.randn(5, 7, dtype=torch.float64).requires_grad_()
-    weights = torch.tensor([0.2, 0.8, 1.0, 0.5, 0.5], dtype=torch.float64).requires_grad_()
-    row = torch.tensor([0, 0, 1, 3, 3])
-
-    def of_used_rows(logits, weights):
-        return log_mixture(logits, weights, row, 4)[[0, 1, 3]]
-
-    expected = (logits[3].softmax(0) / 2 + logits[4].softmax(0) / 2).log()
-    torch.testing.assert_close(log_mixture(logits, weights, row, 4)[3], expected)
-    assert torch.autograd.gradcheck(of_used_rows, (logits, weights))
-
-
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
-def test_words_that_are_impossible_have_finite_gradients(dtype):
-    logits = torch.tensor([[0.0, -500.0, 3.0], [200.0, -300.0, 0.0]], dtype=dtype, requires_grad=True)
-    weights = torch.tensor([0.5, 0.5], dtype=dtype, requires_grad=True)
-    found = log_mixture(logits, weights, torch.tensor([0, 0]), 2)
-    assert found.dtype == torch.float32 and found.isfinite().all()
-    found[0].sum().backward()
-    assert logits.grad.isfinite().all() and weights.grad.isfinite().all()
 
 
 def test_a_source_that_is_all_padding_is_no_error():

@@ -17,7 +17,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-SHARED = Path(__file__).with_name("lanes.h")
+SHARED = Path(__file__).parent  # headers that all kernels may include
 # By the instruction set that PyTorch detected. -march=native would give code that other processors sharing
 # the cache may not run.
 INSTRUCTIONS = {
@@ -80,7 +80,7 @@ def _name(source: Path, flags: list[str]) -> str:
     """A file name that is unique to the source, instruction set and PyTorch version."""
     system = (platform.system(), platform.machine(), *platform.libc_ver())
     parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
-    files = [source, SHARED, *sorted(source.parent.glob("*.h"))]
+    files = [source, *sorted({*SHARED.glob("*.h"), *source.parent.glob("*.h")})]
     text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
     digest = hashlib.sha256(text).hexdigest()
     return f"{source.parent.name}_{source.stem}_{digest[:16]}.so"

@@ -5,6 +5,7 @@ from .categories import entmax, sparsemax, topk_entmax, topk_sparsemax
 from .estimators import RunningMean, dense, gumbel, nvil, sfe, sfe_plus
 from .families import Bits, Categories
 from .marginal import marginalise
+from .mixture import log_mixture
 from .oracles import LinearChain, bits_oracle, budget_oracle
 from .sparsemap import sparsemap
 from .support import Support
@@ -21,6 +22,7 @@ __all__ = [
     "entmax",
     "expected_bits",
     "gumbel",
+    "log_mixture",
     "marginalise",
     "nvil",
     "sfe",

@@ -30,6 +30,7 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
             settings.top_k,
             cfg.dropout,
             settings.soft,
+            settings.alpha,
         )
 
     def outputs(

@@ -25,7 +25,7 @@ class SparseHeads:
     alpha_log = None
     reported = None  # the last update reported
     trains_alignment = False
-    alignment = None  # a LatentAlignment, whose α is set like those of context attention
+    alignment = None  # a LatentAlignment; its α is set like those of context attention, unless constant
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
         """The attention modules of each type, by layer."""
@@ -57,7 +57,8 @@ class SparseHeads:
         for attention_type, attentions in self.attentions().items():
             config = configs[attention_type]
             group = {"model": "model", "type": attention_type}.get(config.alpha_tying)
-            if attention_type == "decoder_context" and self.alignment is not None:
+            aligns = self.alignment is not None and not self.alignment.has_constant_alpha
+            if attention_type == "decoder_context" and aligns:
                 attentions = [*attentions, self.alignment]
             for attention in attentions:
                 alpha = shared.get(group) or Alpha(attention.num_heads, config)

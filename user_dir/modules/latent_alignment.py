@@ -1,6 +1,6 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
@@ -11,6 +11,8 @@ from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
 from ..entmax import attention_weights
 from ..entmax.reference import entmax_forward
+from .linear import linear, use_onednn
+from .vocabulary_mixture import vocabulary_mixture
 
 
 @with_incremental_state
@@ -32,7 +34,14 @@ class LatentAlignment(nn.Module):
     """
 
     def __init__(
-        self, embed_dim: int, source_dim: int, hidden_dim: int, top_k: int, dropout: float, soft: bool = False
+        self,
+        embed_dim: int,
+        source_dim: int,
+        hidden_dim: int,
+        top_k: int,
+        dropout: float,
+        soft: bool = False,
+        alpha: Optional[float] = None,
     ):
         super().__init__()
         self.num_heads = 1
@@ -47,9 +56,11 @@ class LatentAlignment(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+        use_onednn(self)
         self.layer_norm = LayerNorm(embed_dim)
         self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
-        self.alpha = Alpha(1, AlphaConfig(fixed_alpha=1.5))
+        self.has_constant_alpha = alpha is not None  # otherwise the model sets it
+        self.alpha = Alpha(1, AlphaConfig(fixed_alpha=1.5 if alpha is None else alpha))
         self.certified: Optional[Tensor] = None
         self.support: Optional[Tensor] = None
 
@@ -80,7 +91,7 @@ class LatentAlignment(nn.Module):
         from_state = self.state_proj(state)  # (B, T, F)
         if self.soft:
             mixed = self._combined(from_state + torch.bmm(prior, hidden), state)
-            return nn.functional.linear(mixed, vocabulary), prior
+            return _logits(mixed, vocabulary), prior
         batch, step, candidate = torch.where(weights > 0)
         chosen = place[batch, step, candidate]
         row = batch * state.size(1) + step  # (N,), a pair of a word and a position for each
@@ -88,8 +99,8 @@ class LatentAlignment(nn.Module):
             0, batch * hidden.size(1) + chosen
         )
         pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
-        logits = nn.functional.linear(pairs, vocabulary)  # (N, V)
-        log_p = log_mixture(logits, weights[batch, step, candidate], row, state.size(0) * state.size(1))
+        chosen_weights = weights[batch, step, candidate]
+        log_p = vocabulary_mixture(pairs, vocabulary, chosen_weights, row, state.size(0) * state.size(1))
         return log_p.view(state.size(0), state.size(1), -1), prior
 
     def distribution(
@@ -159,7 +170,7 @@ class LatentAlignment(nn.Module):
             from_state, likelihoods = self.state_proj(state), []
             for candidate in place.unbind(2):
                 chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
-                p = nn.functional.linear(self._combined(from_state + chosen, state), vocabulary).softmax(2)
+                p = _logits(self._combined(from_state + chosen, state), vocabulary).softmax(2)
                 likelihoods.append(p.gather(2, target.unsqueeze(2)).squeeze(2))
             weights = weights * torch.stack(likelihoods, dim=2)
             weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
@@ -173,57 +184,8 @@ class LatentAlignment(nn.Module):
         self.certified = torch.ones_like(self.support) if complete else (~positive[..., -1]).float().mean()
 
 
-def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-    """log Σ_n π_n softmax(logits_n) of the pairs n of each row, in float32 for half precision.
-
-    Args:
-        logits: (N, V).
-        weights: π (N,).
-        row: (N,), the row that each pair belongs to.
-        rows: their number, R.
-
-    Returns:
-        (R, V). A probability below the smallest normal number is taken for that number.
-    """
-    if logits.dtype != torch.float64:
-        logits = logits.float()
-    if torch.jit.is_scripting():  # TorchScript has no autograd functions
-        return torch.log(_mixture(_weighted(logits, weights), row, rows))
-    return LogMixture.apply(logits, weights, row, rows)
-
-
-def _weighted(logits: Tensor, weights: Tensor) -> Tensor:
-    """π_n softmax(logits_n), (N, V)."""
-    return torch.softmax(logits, 1).mul_(weights.to(logits.dtype).unsqueeze(1))
-
-
-def _mixture(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
-    """The sum of each row's pairs (R, V), at least the smallest normal number."""
-    total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
-    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if weighted.dtype == torch.float32 else 1e-300)
-
-
-class LogMixture(torch.autograd.Function):
-    """:func:`log_mixture` with a backward of few passes over (N, V), which is most of its cost.
-
-    With g the gradient of the result, q_n = π_n softmax(logits_n), m the mixture and c_n = q_n g/m:
-    the gradient of logits_n is c_n − q_n Σ_v c_nv / π_n, and that of π_n is Σ_v c_nv / π_n.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-        """See :func:`log_mixture`."""
-        weighted = _weighted(logits, weights)
-        total = _mixture(weighted, row, rows)
-        ctx.save_for_backward(weighted, total, weights, row)
-        return total.log()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tuple[Tensor, Tensor, None, None]:
-        """Gradients of the logits and the weights."""
-        weighted, total, weights, row = ctx.saved_tensors
-        grad_logits = (grad / total).index_select(0, row).mul_(weighted)
-        grad_weights = grad_logits.sum(1) / weights.to(grad.dtype)
-        grad_logits.addcmul_(weighted, grad_weights.unsqueeze(1), value=-1)
-        return grad_logits, grad_weights.to(weights.dtype), None, None
+def _logits(features: Tensor, vocabulary: Tensor) -> Tensor:
+    """Features (…, C) times the weight of the output projection (V, C)."""
+    if torch.jit.is_scripting():
+        return nn.functional.linear(features, vocabulary)
+    return linear(features, vocabulary, None)  # by oneDNN where it is faster

@@ -1,0 +1,106 @@
+"""The log-mixture: the native kernel and plain torch against a sum in float64."""
+
+import math
+
+import pytest
+import torch
+
+from user_dir.latent import log_mixture, mixture, mixture_cpu
+
+INFINITY, NAN = math.inf, math.nan
+
+
+@pytest.fixture(params=("native", "reference"), autouse=True)
+def _implementation(request, monkeypatch):
+    if request.param == "reference":
+        monkeypatch.setenv("ENTMAX_BACKEND", "reference")
+        monkeypatch.setattr(mixture_cpu, "_run", None)  # not called
+    elif mixture_cpu.kernel() is None:
+        pytest.skip("no C++ compiler")
+    else:
+        monkeypatch.setattr(mixture, "_LogMixture", None)
+
+
+def problem(pairs: int, size: int, rows: int, dtype=torch.float64, spread: float = 3.0):
+    logits = (spread * torch.randn(pairs, size, dtype=torch.float64)).to(dtype).requires_grad_()
+    weights = (0.1 + torch.rand(pairs, dtype=torch.float64)).to(dtype).requires_grad_()
+    row = torch.randint(rows, (pairs,)).sort().values
+    return logits, weights, row, rows
+
+
+def oracle(logits, weights, row, rows):
+    """A loop over rows, in float64."""
+    terms = logits.double().log_softmax(1) + weights.double().log().unsqueeze(1)
+    sums = [terms[row == r].logsumexp(0) for r in range(rows)]
+    return torch.stack(sums)
+
+
+# Fewer words than a vector has lanes, whole vectors, remainders, more than a block of 64 vectors.
+@pytest.mark.parametrize("size", (1, 3, 8, 16, 17, 100, 1024, 1100, 2500))
+@pytest.mark.parametrize(("dtype", "tolerance"), ((torch.float64, 1e-11), (torch.float32, 2e-5)))
+def test_values_and_gradients(size, dtype, tolerance):
+    logits, weights, row, rows = problem(13, size, 4, dtype)
+    row[:4] = torch.arange(4)  # no row is empty
+    row = row.sort().values
+    found, expected = log_mixture(logits, weights, row, rows), oracle(logits, weights, row, rows)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    grad = torch.randn(rows, size, dtype=torch.float64)
+    ours = torch.autograd.grad(found, (logits, weights), grad.to(dtype))
+    theirs = torch.autograd.grad(expected, (logits, weights), grad)
+    for one, other in zip(ours, theirs):
+        scale = max(1, float(other.abs().max()))
+        torch.testing.assert_close(one.double() / scale, other.double() / scale, rtol=0, atol=tolerance)
+
+
+def test_gradients_where_a_row_is_empty():
+    logits = torch.randn(5, 7, dtype=torch.float64).requires_grad_()
+    weights = torch.tensor([0.2, 0.8, 1.0, 0.5, 0.5], dtype=torch.float64).requires_grad_()
+    row = torch.tensor([0, 0, 1, 3, 3])
+    assert torch.autograd.gradcheck(
+        lambda logits, weights: log_mixture(logits, weights, row, 4)[[0, 1, 3]], (logits, weights)
+    )
+    empty = log_mixture(logits, weights, row, 4)[2]
+    assert (empty == empty[0]).all() and -INFINITY < empty[0] < -600
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
+def test_words_that_are_impossible_have_finite_gradients(dtype):
+    logits = torch.tensor([[0.0, -500.0, 3.0], [200.0, -300.0, -INFINITY]], dtype=dtype, requires_grad=True)
+    weights = torch.tensor([0.5, 0.5], dtype=dtype, requires_grad=True)
+    found = log_mixture(logits, weights, torch.tensor([0, 0]), 2)
+    assert found.dtype == torch.float32 and found.isfinite().all()
+    found[0].sum().backward()
+    assert logits.grad.dtype == weights.grad.dtype == dtype
+    assert logits.grad.isfinite().all() and weights.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("bad", ([NAN, 0.0, 1.0], [INFINITY, 0.0, 1.0], [-INFINITY] * 3))
+def test_a_broken_row_is_nan_and_the_others_are_not(bad):
+    logits = torch.tensor([[0.0, 1.0, 2.0], bad, [3.0, 1.0, 2.0]], requires_grad=True)
+    found = log_mixture(logits, torch.tensor([1.0, 0.5, 0.5]), torch.tensor([0, 1, 1]), 2)
+    torch.testing.assert_close(found[0], logits[0].log_softmax(0))
+    assert found[1].isnan().all()
+    found.sum().backward()
+    assert logits.grad[0].isfinite().all() and logits.grad[1].isnan().all()
+
+
+def test_logits_and_gradients_need_not_be_contiguous():
+    logits, weights, row, rows = problem(6, 5, 2)
+    row = torch.tensor([0, 0, 0, 1, 1, 1])
+    turned = logits.detach().t().contiguous().t().requires_grad_()
+    grad = torch.randn(5, 2, dtype=torch.float64).t()
+    (expected,) = torch.autograd.grad(log_mixture(logits, weights, row, rows), logits, grad.contiguous())
+    (found,) = torch.autograd.grad(log_mixture(turned, weights, row, rows), turned, grad)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("row", ([1, 0], [0, 2], [-1, 0]))
+def test_rows_out_of_order_or_range(row):
+    with pytest.raises(ValueError, match="row must ascend from 0 to 1"):
+        log_mixture(torch.zeros(2, 3), torch.ones(2), torch.tensor(row), 2)
+
+
+def test_without_pairs():
+    found = log_mixture(torch.zeros(0, 3), torch.ones(0), torch.zeros(0, dtype=torch.long), 2)
+    assert found.shape == (2, 3) and found.isfinite().all()

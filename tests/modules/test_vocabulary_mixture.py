@@ -1,0 +1,63 @@
+"""Mixtures from features: the blocks against the whole."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from user_dir.latent import log_mixture, mixture_cpu
+from user_dir.modules import linear as linear_module
+from user_dir.modules import vocabulary_mixture as module
+from user_dir.modules.vocabulary_mixture import vocabulary_mixture
+
+ROW, ROWS = torch.tensor([0, 0, 1, 3, 3, 3, 4]), 6  # rows 2 and 5 have no pair
+
+
+def problem(dtype=torch.float64):
+    features = torch.randn(len(ROW), 4, dtype=dtype).requires_grad_()
+    vocabulary = torch.randn(9, 4, dtype=dtype).requires_grad_()
+    weights = (0.1 + torch.rand(len(ROW), dtype=dtype)).requires_grad_()
+    return features, vocabulary, weights
+
+
+@pytest.mark.parametrize("block", (1, 20, 60, 10**6))  # less than a row, a few rows, all
+@pytest.mark.parametrize("on_amd", (False, True))
+@pytest.mark.parametrize(("dtype", "tolerance"), ((torch.float64, 1e-12), (torch.float32, 1e-4)))
+def test_blocks_against_the_whole(monkeypatch, block, on_amd, dtype, tolerance):
+    if mixture_cpu.kernel() is None:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "log_mixture", None)  # not called
+    monkeypatch.setattr(linear_module, "on_amd", lambda: on_amd)
+    features, vocabulary, weights = problem(dtype)
+    found = vocabulary_mixture(features, vocabulary, weights, ROW, ROWS)
+    expected = log_mixture(functional.linear(features, vocabulary), weights, ROW, ROWS)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    used = torch.tensor([0, 1, 3, 4])
+    grad = torch.randn(len(used), 9, dtype=dtype)
+    inputs = features, vocabulary, weights
+    ours = torch.autograd.grad(found[used], inputs, grad)
+    for one, other in zip(ours, torch.autograd.grad(expected[used], inputs, grad)):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_gradients(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 30)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: vocabulary_mixture(*inputs, ROW, ROWS)[[0, 1, 3, 4]], problem()
+    )
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_what_blocks_do_not_support(monkeypatch, dtype):
+    monkeypatch.setenv("ENTMAX_BACKEND", "reference" if dtype == torch.float32 else "")
+    features, vocabulary, weights = (each.detach().to(dtype) for each in problem())
+    found = vocabulary_mixture(features, vocabulary, weights, ROW, ROWS)
+    expected = log_mixture(functional.linear(features, vocabulary), weights, ROW, ROWS)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_out_of_order():
+    features, vocabulary, weights = problem()
+    with pytest.raises(ValueError, match="row must ascend"):
+        vocabulary_mixture(features, vocabulary, weights, ROW.flip(0), ROWS)

@@ -1,0 +1,64 @@
+"""The native CPU kernel of the log-mixture, ``mixture_cpu.cpp``."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..entmax.build import INTEGER, POINTER, load_kernel
+
+_PROBLEM = [POINTER] * 3 + [INTEGER] * 2
+
+
+@functools.cache
+def kernel() -> dict | None:
+    """The compiled functions by (name, dtype); None if they cannot be built."""
+    return load_kernel(
+        Path(__file__).with_suffix(".cpp"),
+        mixture_forward=(None, _PROBLEM + [POINTER] * 3),
+        mixture_backward=(None, _PROBLEM + [POINTER] * 5),
+    )
+
+
+def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`forward` writes: log-probabilities and mixture (R, V), and two numbers per pair (N, 2)."""
+    log_p = logits.new_empty(rows, size)
+    return log_p, torch.empty_like(log_p), logits.new_empty(len(logits), 2)
+
+
+def forward(
+    logits: Tensor, weights: Tensor, first: Tensor, log_p: Tensor, mixture: Tensor, pairs: Tensor
+) -> None:
+    """Write log Σ_n π_n softmax(z_n) of each row, and what the backward needs; all tensors are contiguous.
+
+    Args:
+        logits: z (N, V), in the order of their rows.
+        weights: π (N,).
+        first: (R + 1,), the first pair of each row, and N.
+        log_p, mixture, pairs: from :func:`new_results`.
+    """
+    _run("mixture_forward", logits, weights, first, pairs, mixture, log_p)
+
+
+def backward(
+    logits: Tensor,
+    weights: Tensor,
+    first: Tensor,
+    mixture: Tensor,
+    pairs: Tensor,
+    grad: Tensor,
+    grad_logits: Tensor,
+    grad_weights: Tensor,
+) -> None:
+    """Write the gradients of logits and weights, given what :func:`forward` wrote."""
+    _run("mixture_backward", logits, weights, first, pairs, mixture, grad, grad_logits, grad_weights)
+
+
+def _run(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:
+    found = kernel()
+    assert found is not None, "this implementation was selected without a kernel"
+    problem = (logits.data_ptr(), weights.data_ptr(), first.data_ptr(), len(first) - 1, logits.size(1))
+    found[name, logits.dtype](*problem, *(tensor.data_ptr() for tensor in tensors))
