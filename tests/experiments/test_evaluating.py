@@ -1,5 +1,8 @@
 """The figures of a run."""
 
+import json
+from types import SimpleNamespace
+
 from user_dir.experiments import evaluating
 
 
@@ -9,3 +12,16 @@ def test_a_criterion_without_a_perplexity(monkeypatch):
     whole = {"valid_loss": "2.5", "valid_nll_loss": "2", "valid_ppl": "4"}
     monkeypatch.setattr(evaluating, "_losses", lambda job: [whole])
     assert evaluating.validation_figures(None) == {"loss": 2.5, "nll_loss": 2.0, "ppl": 4.0}
+
+
+def test_training_figures_have_the_last_epoch_of_a_latent_alignment(tmp_path):
+    epoch = {"train_wpb": "100", "train_num_updates": "10", "train_wps": "50"}
+    lines = [{"epoch": 1, **epoch, "train_alignment_positions": "3.5"}]
+    lines += [{"epoch": 2, **epoch, "train_num_updates": "20", "train_alignment_positions": "2.5"}]
+    (tmp_path / "training.log").write_text("".join(f"[train] {json.dumps(line)}\n" for line in lines))
+    (tmp_path / "training.json").write_text('{"sessions": []}')
+    found = evaluating.training_figures(SimpleNamespace(folder=tmp_path))
+    assert found["alignment"] == {"positions": 2.5} and found["updates"] == 20
+
+    (tmp_path / "training.log").write_text(f"[train] {json.dumps({'epoch': 1, **epoch})}\n")
+    assert "alignment" not in evaluating.training_figures(SimpleNamespace(folder=tmp_path))

@@ -86,3 +86,12 @@ def test_what_search_found_where_it_was_measured():
     del quick["search"]["exam"]["exact"]
     (found,) = (row for row in rows(experiment_tables([quick])) if "BLEU, beam 9" in row)
     assert found["searched exactly %"] == found["empty is possible %"] == ""
+
+
+def test_latent_alignments_have_columns_of_their_own():
+    aligned = result("a", 30.0, 60)
+    aligned["training"]["alignment"] = {"positions": 2.5, "certified": 0.875, "alpha": 2}
+    _, _, found, without = rows(experiment_tables([aligned, result("b", 30.0, 60)]))
+    assert (found["positions per word"], found["certified, share"]) == ("2.50", "0.875")
+    assert without["positions per word"] == without["alignment α"] == ""
+    assert "certified" not in experiment_tables([result("b", 30.0, 60)])

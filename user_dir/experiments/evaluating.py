@@ -130,7 +130,7 @@ def training_figures(job: Job) -> dict:
     ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time.
     ``tokens_per_processor_second`` is over the whole training, including start-up, validation and
     checkpoints, and None if training had several sessions. Times are None if a session was killed, because
-    its time is unknown.
+    its time is unknown. ``alignment``, of a latent alignment, has what the log says of its last epoch.
     """
     lines = json_lines(job.folder / "training.log")
     inner = [float(line["wps"]) for line in lines if "wps" in line]
@@ -147,6 +147,9 @@ def training_figures(job: Job) -> dict:
     once = processor and len(sessions) == 1
     speeds = inner or [float(line["train_wps"]) for line in epochs.values()]
     valid = [float(line["valid_loss"]) for line in lines if "valid_loss" in line]
+    last = epochs[max(epochs)] if epochs else {}
+    prefix = "train_alignment_"
+    alignment = {key.removeprefix(prefix): float(last[key]) for key in last if key.startswith(prefix)}
     return {
         "updates": updates,
         "epochs": len(epochs),
@@ -157,6 +160,7 @@ def training_figures(job: Job) -> dict:
         "tokens_per_second": statistics.median(speeds) if speeds else None,
         "tokens_per_processor_second": round(tokens / processor, 1) if once else None,
         "best_valid_loss_of_an_epoch": min(valid) if valid else None,
+        **({"alignment": alignment} if alignment else {}),
     }
 
 

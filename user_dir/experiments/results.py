@@ -19,7 +19,9 @@ def experiment_tables(results: list[dict]) -> str:
         tests = [name for name in next(iter(runs.values()))[0]["evaluation"] if name != "valid"]
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
         post_editing = "uncorrected" in next(iter(runs.values()))[0]["evaluation"]["valid"]
-        for title, columns in (("scores", _scores(tests, post_editing)), ("cost and heads", _costs(tests))):
+        aligned = any(_aligned(result) for seeds in runs.values() for result in seeds)
+        costs = [*_costs(tests), *(_alignments() if aligned else [])]
+        for title, columns in (("scores", _scores(tests, post_editing)), ("cost and heads", costs)):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         for name in tests:
             searched = [(head, seeds) for head, seeds in rows if all(_found(each, name) for each in seeds)]
@@ -62,6 +64,19 @@ def _costs(tests: list[str]) -> list[Column]:
             for header, key in (("α", "alpha_mean"), ("density", "density_mean"))
         ),
     ]
+
+
+def _alignments() -> list[Column]:
+    """A latent alignment in the last epoch of training."""
+    return [
+        seed_mean("positions per word", lambda result: _aligned(result).get("positions"), ".2f"),
+        seed_mean("certified, share", lambda result: _aligned(result).get("certified"), ".3f"),
+        seed_mean("alignment α", lambda result: _aligned(result).get("alpha"), ".3f"),
+    ]
+
+
+def _aligned(result: dict) -> dict:
+    return result["training"].get("alignment", {})
 
 
 def _searches(test: str, example: dict) -> list[Column]:
