@@ -15,7 +15,9 @@ from user_dir.experiments import running
 def job(folder: Path, label: str) -> SimpleNamespace:
     (folder / label).mkdir()
     failure = folder / label / "failed.txt"
-    return SimpleNamespace(run=SimpleNamespace(label=label), failure=failure, lock=lambda: nullcontext(()))
+    return SimpleNamespace(
+        run=SimpleNamespace(label=label, search=None), failure=failure, lock=lambda: nullcontext(())
+    )
 
 
 @pytest.mark.parametrize(
