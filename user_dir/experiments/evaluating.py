@@ -65,8 +65,10 @@ def search(job: Job) -> None:
     for split in job.corpus.test_sets if asked else ():
         output = job.folder / SEARCH / f"{split}.json"
         if not output.is_file():
-            study = SearchStudy(job.average, job.corpus, split, min_words=asked.min_words)
-            write_json(output, study.report(asked.beams, logger.info, exact=asked.exact))
+            chosen = {"min_words": asked.min_words, "sentences": asked.sentences}
+            study = SearchStudy(job.average, job.corpus, split, **chosen)
+            exact = {"exact": asked.exact, "most_expansions": asked.most_expansions}
+            write_json(output, study.report(asked.beams, logger.info, **exact))
 
 
 def is_analysed(job: Job) -> bool:

@@ -16,14 +16,16 @@ KEYS = {
     "beam": (int, "a positive integer"),
     "importance": (bool, "true or false"),
     "before": (list, "a list of steps"),
-    "search": (dict, "settings of search.py: beams, min_words and exact"),
+    "search": (dict, "settings of search.py"),
     "overrides": (list, "a list of section.key=value"),
     "runs": (list, "a list of runs"),
 }
 SEARCH_KEYS = {
     "beams": (list, "a list of positive integers"),
     "min_words": (int, "a positive integer"),
+    "sentences": (int, "a positive integer"),
     "exact": (bool, "true or false"),
+    "most_expansions": (int, "a positive integer"),
 }
 RUN_KEYS = {
     "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
@@ -48,7 +50,9 @@ class Search:
 
     beams: tuple[int, ...] = (1, 5, 20, 50, 100)
     min_words: int = 1
+    sentences: int | None = None  # the first ones of each test set; None for all
     exact: bool = True
+    most_expansions: int = 5000
 
 
 @dataclass(frozen=True)
@@ -153,12 +157,13 @@ def _runs(
 
 def _search(values: dict, where: str) -> Search:
     _check(values, SEARCH_KEYS, (), where)
-    beams, min_words = values.get("beams", list(Search.beams)), values.get("min_words", 1)
+    beams = values.get("beams", list(Search.beams))
     if not beams or not all(type(beam) is int and beam > 0 for beam in beams):
         raise UserError(f"{where}: beams is {shown(beams)}, but must be {SEARCH_KEYS['beams'][1]}")
-    if min_words < 1:
-        raise UserError(f"{where}: min_words is {min_words}, but must be {SEARCH_KEYS['min_words'][1]}")
-    return Search(tuple(beams), min_words, values.get("exact", True))
+    for key, (kind, called) in SEARCH_KEYS.items():
+        if kind is int and values.get(key, 1) < 1:
+            raise UserError(f"{where}: {key} is {values[key]}, but must be {called}")
+    return Search(**{**values, "beams": tuple(beams)})
 
 
 def _overrides(values: dict, where: str) -> tuple[str, ...]:

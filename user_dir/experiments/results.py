@@ -99,7 +99,8 @@ def _searches(test: str, example: dict) -> list[Column]:
     )
     for header, key in (
         ("searched exactly %", "completed"),
-        ("of these, empty is best %", "empty_is_most_probable"),
+        ("empty is best %", "empty_is_most_probable"),
+        ("at most %", "empty_may_be_most_probable"),
         ("empty is possible %", "empty_is_possible"),
     ):
         columns.append(seed_mean(header, _exact(test, key), ".1f"))

@@ -133,11 +133,12 @@ class SearchStudy:
             )
         if exact:
             report["exact"] = found = self.mode_facts(self.modes(most_expansions))
-            shares = (found[key] for key in ("completed", "empty_is_most_probable", "empty_is_possible"))
-            completed, best, possible = (f"{100 * share:.1f} %" for share in shares)
+            keys = "completed", "empty_is_most_probable", "empty_may_be_most_probable", "empty_is_possible"
+            completed, best, at_most, possible = (f"{100 * found[key]:.1f} %" for key in keys)
             say(
-                f"exact search: {completed} of {found['sentences']} sentences completed; for {best} of them "
-                f"the empty translation is the best; it has a probability for {possible} of all"
+                f"exact search: completed for {completed} of {found['sentences']} sentences; the empty "
+                f"translation is the most probable one for {best} of all, at most {at_most}; it has a "
+                f"probability for {possible}"
             )
         return report
 
@@ -191,13 +192,19 @@ class SearchStudy:
         return modes
 
     def mode_facts(self, modes: dict[int, Mode]) -> dict:
-        """Shares over sentences, and each sentence's mode as text; null for log p = −∞."""
+        """Shares over sentences, and each sentence's mode as text; null for log p = −∞.
+
+        A search that found anything more probable than the empty translation excludes it, even if it was not
+        completed. ``empty_is_most_probable`` counts completed searches that found nothing more probable,
+        ``empty_may_be_most_probable`` also those that were not completed.
+        """
         count, exact = len(modes), [mode for mode in modes.values() if mode.exact]
         dictionary = self.task.target_dictionary
         return {
             "sentences": count,
             "completed": len(exact) / count,
-            "empty_is_most_probable": sum(mode.is_empty for mode in exact) / max(1, len(exact)),
+            "empty_is_most_probable": sum(mode.is_empty for mode in exact) / count,
+            "empty_may_be_most_probable": sum(mode.is_empty for mode in modes.values()) / count,
             "empty_is_possible": sum(mode.empty_log_p > float("-inf") for mode in modes.values()) / count,
             "mean_expanded": sum(mode.expanded for mode in modes.values()) / count,
             "modes": [
