@@ -124,6 +124,15 @@ def test_the_log_line_has_the_certificate():
     assert re.search(r"loss 3  α \S+ \S+ \S+  [123]\.\d positions, \d+% certified", line), line
 
 
+def test_positions_are_averaged_over_a_log_interval():
+    model = build(FLAGS).train()
+    with metrics.aggregate(new_root=True) as logged:
+        for update, positions in enumerate((1.0, 2.0, 6.0), start=1):
+            model.alignment.support = torch.tensor(positions)
+            model.after_update(update)
+    assert logged.get_smoothed_values()["alignment_positions"] == 3
+
+
 def test_alpha_is_that_of_context_attention():
     model = build(f"{FLAGS} --decoder-context-fixed-alpha 1.7 --encoder-self-fixed-alpha 1.2")
     assert model.alignment.alpha.constant == 1.7

@@ -147,8 +147,12 @@ def log_summary(attention_type: str, layers: list[list[float]]) -> None:
 
 
 def log_alignment(alignment: LatentAlignment) -> None:
-    """Log α of a latent alignment, positions per target word, and the share of words that are certified."""
-    found = {"alpha": alignment.alpha(), "positions": alignment.support, "certified": alignment.certified}
-    for name, value in found.items():
+    """Log α of a latent alignment; means over the log interval of positions per word and certified share."""
+    found = {
+        "positions": (alignment.support, 1),
+        "certified": (alignment.certified, 1),
+        "alpha": (alignment.alpha(), 0),
+    }
+    for name, (value, weight) in found.items():
         if value is not None:  # before the first update
-            metrics.log_scalar(f"alignment_{name}", value.item(), weight=0, priority=410, round=3)
+            metrics.log_scalar(f"alignment_{name}", value.item(), weight, priority=410, round=3)
