@@ -11,7 +11,16 @@ from examples import statistics, write_alpha_log, write_statistics
 from helpers import script_module
 from scipy.stats import spearmanr
 
-from user_dir.analysis.findings import findings, findings_tables, importance, pruning, roles, training
+from user_dir.analysis.findings import (
+    _modes_table,
+    findings,
+    findings_tables,
+    importance,
+    modes,
+    pruning,
+    roles,
+    training,
+)
 from user_dir.analysis.sources import ModelAnalysis, read_model
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
@@ -95,6 +104,22 @@ def test_alphas_that_fell_and_then_rose():
 def heads(densities: list[float]) -> dict:
     """The rows of encoder heads of one layer."""
     return {"heads": [{"attention": "encoder_self", "density": density} for density in densities]}
+
+
+def test_modes_of_alpha_by_seed_and_over_all_seeds():
+    def seed(alphas: list[float]) -> ModelAnalysis:
+        kinds = [("encoder_self", alpha) for alpha in alphas] + [("decoder_self", 1.5)] * len(alphas)
+        return ModelAnalysis("a", {"heads": [{"attention": kind, "alpha": alpha} for kind, alpha in kinds]})
+
+    near = [1.2 + 0.01 * i for i in range(8)]
+    far = [alpha + 0.6 for alpha in near]
+    systems = {"apart": [near, far], "split": [[*near[:4], *far[:4]]]}
+    found = {name: {"modes": [modes(seed(alphas)) for alphas in seeds]} for name, seeds in systems.items()}
+    assert found["apart"]["modes"][0].keys() == {"encoder_self"}, "all α's of the decoder are the same"
+    rows = [[cell.strip() for cell in line.split("|")[3:-1]] for line in _modes_table(found).split("\n")[2:4]]
+    (first, second), together = map(float, rows[0][0].split(", ")), rows[0][1]
+    assert min(first, second) > 0.1 and float(together.strip("< ")) < 0.05
+    assert float(rows[1][0].strip("< ")) < 0.1 and rows[1][0] == rows[1][1]
 
 
 def test_rank_correlation_of_the_first_alpha_with_the_last_and_with_density():

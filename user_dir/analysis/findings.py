@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
-from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, table
+from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, significance, table
 from ..translation.significance import holm
 from .correlation import rank_correlation
 from .heads import alpha_and_density, by_attention
+from .modes import modes_test
 from .roles import ROLES
 from .sources import ModelAnalysis
 
@@ -69,6 +70,17 @@ def attention(model: ModelAnalysis) -> dict[str, dict]:
             "union_density": means.fmean(row["union_density"] for row in layers),
             "diversity": _mean(row["diversity"] for row in layers),
         }
+    return found
+
+
+def modes(model: ModelAnalysis) -> dict[str, dict]:
+    """By attention type whose heads differ in α: all α, and the p-value of one mode (:func:`.modes_test`)."""
+    found = {}
+    for kind, heads in by_attention(model.statistics["heads"]).items():
+        alphas = [row["alpha"] for row in heads]
+        p = modes_test(alphas)
+        if p is not None:
+            found[kind] = {"alphas": alphas, "one_mode": p}
     return found
 
 
@@ -178,6 +190,7 @@ def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
 
 FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "attention": attention,
+    "modes": modes,
     "parts": parts,
     "layers": layers,
     "roles": roles,
@@ -204,6 +217,7 @@ def findings_tables(systems: Systems) -> str:
     """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds."""
     tables = {
         "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
+        "Modes of α": _modes_table(systems),
         "Weight on the parts of the input": _parts_table(systems),
         "Diversity by layer": _layer_table(systems),
         "α over training": _training_table(systems),
@@ -287,6 +301,24 @@ def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
             if seeds:
                 rows.append(([kind.replace("_", " "), name], seeds))
     return table(["attention", "system"], rows, columns)
+
+
+def _modes_table(systems: Systems) -> str:
+    learned = {name: system for name, system in systems.items() if all(system["modes"])}
+    if not learned:
+        return ""
+
+    def together(seeds: list[dict]) -> float:
+        return modes_test([alpha for seed in seeds for alpha in seed["alphas"]])
+
+    columns = [
+        Column("p of one mode", lambda seeds: ", ".join(significance(seed["one_mode"]) for seed in seeds)),
+        Column("all seeds", lambda seeds: significance(together(seeds))),
+    ]
+    return (
+        f"{_by_attention(learned, 'modes', columns)}\n\np: of Silverman's test of one mode of α over heads, "
+        "seed by seed and over the heads of all seeds, not adjusted. Small: α has several modes."
+    )
 
 
 def _parts_table(systems: Systems) -> str:

@@ -1,0 +1,64 @@
+"""How many modes the α of the heads have: Silverman's test of a kernel density estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .correlation import constant
+
+_FEWEST = 8  # values that a density is estimated from
+_POINTS = 256  # at which it is evaluated
+_BATCH = 100  # samples evaluated at a time
+
+
+def modes_test(values: Sequence[float], modes: int = 1, samples: int = 1000, seed: int = 1) -> float | None:
+    """The p-value of "the density has at most so many modes"; small where it has more.
+
+    The critical bandwidth is the least at which the estimate has no more modes. Samples are drawn from that
+    estimate; p is the share of them that have more at this bandwidth. The test is known to be conservative.
+
+    Args:
+        values: such as α of the heads.
+        modes: at least 1.
+        samples: their number.
+        seed: of the samples.
+
+    Returns:
+        p; None for fewer than eight values, or if all are the same.
+
+    Source: Silverman 1981 (https://doi.org/10.1111/j.2517-6161.1981.tb01155.x).
+    """
+    if len(values) < _FEWEST or constant(values):
+        return None
+    values = np.asarray(values, dtype=float)
+    bandwidth = critical_bandwidth(values, modes)
+    generator = np.random.default_rng(seed)
+    shape = samples, len(values)
+    drawn = generator.choice(values, shape) + bandwidth * generator.standard_normal(shape)
+    # Smoothing adds h² to the variance, which is taken back.
+    drawn = values.mean() + (drawn - values.mean()) / np.sqrt(1 + (bandwidth / values.std()) ** 2)
+    batches = (drawn[start : start + _BATCH] for start in range(0, samples, _BATCH))
+    more = sum(int((_count(batch, bandwidth) > modes).sum()) for batch in batches)
+    return (more + 1) / (samples + 1)
+
+
+def critical_bandwidth(values: np.ndarray, modes: int = 1) -> float:
+    """The least bandwidth at which a Gaussian kernel density estimate has at most so many modes.
+
+    Their number never grows with the bandwidth, so it is found by bisection.
+    """
+    low, high = 0.0, float(np.ptp(values))
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _count(values[None], middle)[0] > modes else (low, middle)
+    return high
+
+
+def _count(samples: np.ndarray, bandwidth: float) -> np.ndarray:
+    """The number of modes (S,) of the density estimates of samples (S, n)."""
+    grid = np.linspace(samples.min() - bandwidth, samples.max() + bandwidth, _POINTS)
+    distances = (grid[None, :, None] - samples[:, None, :]) / bandwidth
+    slopes = np.diff(np.exp(-0.5 * distances**2).sum(2), axis=1)
+    return ((slopes[:, :-1] > 0) & (slopes[:, 1:] <= 0)).sum(1)
