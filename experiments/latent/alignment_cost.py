@@ -26,10 +26,13 @@ from user_dir.io import write_json
 
 WORDS = 6000
 LATENT = "--latent-alignment --latent-alignment-top-k 8 --decoder-context-fixed-alpha 1.5"
+# A learned α falls so far that all of the best positions have a weight.
+DENSE = "--latent-alignment --decoder-context-fixed-alpha 1.01"
 # name → flags, factor of the alignment's query projection
 MODELS = {
     "plain": ("--decoder-context-fixed-alpha 1.5", None),
     "soft": (f"{LATENT} --latent-alignment-soft", 1),
+    "latent, default top k": (DENSE, 1),
     **{f"latent, scores × {factor}": (LATENT, factor) for factor in (60, 20, 10, 6, 3, 1)},
 }
 
@@ -85,6 +88,7 @@ def main(argv=None) -> None:
     from fairseq.data import Dictionary
 
     import user_dir.models  # noqa: F401  registers the architecture
+    from user_dir.benchmarks.machine import record
     from user_dir.benchmarks.random_tokens import batches
 
     dictionary = Dictionary()
@@ -110,13 +114,10 @@ def main(argv=None) -> None:
         rows.append(row)
         print(row)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    record = {
-        "words": WORDS,
-        "max_tokens": args.max_tokens,
-        "batches": args.batches,
-        "torch": torch.__version__,
-    }
-    write_json(args.output, {**record, "threads": 1, "rows": rows})
+    made = record("alignment_cost", torch.device("cpu"), seed=1)
+    settings = {"words": WORDS, "max_tokens": args.max_tokens, "batches": args.batches}
+    settings |= {"machine": made["machine"], "versions": made["versions"]}
+    write_json(args.output, {**settings, "rows": rows})
 
 
 if __name__ == "__main__":
