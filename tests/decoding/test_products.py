@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from user_dir.decoding.products import Int8Product, Product
+from user_dir.decoding.products import Int8Product, Product, has_vnni
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
@@ -37,7 +37,7 @@ def test_int8_is_off_by_its_rounding_at_most(relu, bias):
     found = Int8Product(*layers, relu=relu)(x)
     weight = torch.cat([layer.weight for layer in layers]).detach()
     # half a step of x, of which there are 255 between its extremes, and of each weight, 127 up to the largest
-    step = (x.max().clamp(min=0) - x.min().clamp(max=0)) / 255
+    step = (x.max().clamp(min=0) - x.min().clamp(max=0)) / (255 if has_vnni() else 127)
     bound = step / 2 * weight.abs().sum(1) + weight.abs().amax(1) / 254 * (
         x.abs().sum(1)[:, None] + 64 * step
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import torch
@@ -39,7 +40,8 @@ class Product:
 class Int8Product(Product):
     """The same with weights as 8-bit integers, and x rounded to 8 bits at each call: dynamic quantisation.
 
-    Each output has a scale of its own.
+    Each output has a scale of its own. Without VNNI instructions sums of two products saturate at 16 bits, so x is
+    rounded to 7 bits there.
     """
 
     def __init__(self, *layers: nn.Linear, relu: bool = False):
@@ -56,7 +58,13 @@ class Int8Product(Product):
     def __call__(self, x: Tensor) -> Tensor:
         """(R, inputs) → (R, outputs)."""
         name = "linear_relu_dynamic" if self._relu else "linear_dynamic"
-        return getattr(torch.ops.quantized, name)(x.float(), self._prepacked).to(x.dtype)
+        return getattr(torch.ops.quantized, name)(x.float(), self._prepacked, not has_vnni()).to(x.dtype)
+
+
+@functools.cache
+def has_vnni() -> bool:
+    """Whether the processor sums products of 8-bit integers in 32 bits; false if PyTorch does not tell."""
+    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
 
 
 def int8_unavailable() -> str | None:
