@@ -40,8 +40,8 @@ class Product:
 class Int8Product(Product):
     """The same with weights as 8-bit integers, and x rounded to 8 bits at each call: dynamic quantisation.
 
-    Each output has a scale of its own. Without VNNI instructions sums of two products saturate at 16 bits, so x is
-    rounded to 7 bits there.
+    Each output has a scale of its own. Without VNNI instructions sums of two products saturate at 16 bits, so
+    x is rounded to 7 bits there.
     """
 
     def __init__(self, *layers: nn.Linear, relu: bool = False):
