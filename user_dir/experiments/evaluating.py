@@ -65,10 +65,13 @@ def search(job: Job) -> None:
     for split in job.corpus.test_sets if asked else ():
         output = job.folder / SEARCH / f"{split}.json"
         if not output.is_file():
-            chosen = {"min_words": asked.min_words, "sentences": asked.sentences}
-            study = SearchStudy(job.average, job.corpus, split, **chosen)
-            exact = {"exact": asked.exact, "most_expansions": asked.most_expansions}
-            write_json(output, study.report(asked.beams, logger.info, **exact))
+            study = SearchStudy(
+                job.average, job.corpus, split, sentences=asked.sentences, min_words=asked.min_words
+            )
+            report = study.report(
+                asked.beams, logger.info, exact=asked.exact, most_expansions=asked.most_expansions
+            )
+            write_json(output, report)
 
 
 def is_analysed(job: Job) -> bool:
