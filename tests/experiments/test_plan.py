@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from user_dir.config import check_settings, hydra_override
 from user_dir.errors import UserError
 from user_dir.experiments.plan import Search, read_plan, select
 
@@ -36,9 +37,35 @@ runs:
     assert runs[1].config == Path("/root/d.yaml")
     assert runs[0].search == Search(min_words=13)
     assert runs[1].search is None, "its record is that of the other experiment"
+    (tmp_path / "other.yaml").write_text("search: {beams: [3]}\n" + RUN, encoding="utf-8")
+    assert read_plan(tmp_path / "mine.yaml", ROOT)[1].search == Search(beams=(3,))
+    (tmp_path / "other.yaml").write_text("search: 3\n" + RUN, encoding="utf-8")
+    with pytest.raises(UserError, match=r"other\.yaml: search is 3, but must be settings of search\.py"):
+        read_plan(tmp_path / "mine.yaml", ROOT)
     assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
     with pytest.raises(UserError, match=r"--only x\* matches none of the runs: a-seed3, b-seed1"):
         select(runs, ["a*", "x*"])
+
+
+def test_without_early_stopping_validation_decides_nothing(tmp_path):
+    """It only precedes the overrides of the file and the run, which can take it back."""
+    text = """
+overrides: [model.dropout=0]
+runs:
+  - {name: a, config: configs/multi30k-de-en/softmax.yaml}
+  - {name: b, config: configs/multi30k-de-en/softmax.yaml, overrides: [checkpoint.patience=7]}
+"""
+    early, _, late, patient = (
+        check_settings(run.config, list(map(hydra_override, run.overrides)))
+        for head in ("", "stop_early: false")
+        for run in read_plan(plan(tmp_path, head + text), ROOT)
+    )
+    assert early["task"]["eval_bleu"] and early["checkpoint"]["best_checkpoint_metric"] == "bleu"
+    for settings in (late, patient):
+        assert not settings["task"]["eval_bleu"] and settings["model"]["dropout"] == 0
+        assert settings["checkpoint"]["best_checkpoint_metric"] == "loss"
+        assert not settings["checkpoint"]["maximize_best_checkpoint_metric"]
+    assert [settings["checkpoint"]["patience"] for settings in (early, late, patient)] == [5, -1, 7]
 
 
 @pytest.mark.parametrize(
@@ -51,12 +78,13 @@ runs:
         ("runs: 3", "runs is 3, but must be a list"),
         (
             "title: x\n" + RUN,
-            "unknown key 'title'; choose from average, beam, importance, before, search, overrides, runs",
+            "unknown key 'title'; choose from average, beam, importance, stop_early, before, search,",
         ),
         ("average: 0\n" + RUN, "average is 0"),
         ("average: sma\n" + RUN, "average is sma, but must be a positive integer, or ema"),
         ("beam: 0\n" + RUN, "beam is 0"),
         ("importance: 1\n" + RUN, "importance is 1, but must be true or false"),
+        ("stop_early: never\n" + RUN, "stop_early is 'never', but must be true or false"),
         ("search: [5]\n" + RUN, r"search is \[5\], but must be settings of search.py"),
         ("search: {beam: 5}\n" + RUN, "search: unknown key 'beam'; choose from beams, min_words, sentences,"),
         ("search: {beams: [5, 0]}\n" + RUN, r"search: beams is \[5, 0\], but must be a list of positive"),

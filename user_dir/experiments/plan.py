@@ -15,6 +15,7 @@ KEYS = {
     "average": ((int, str), "a positive integer, or ema"),
     "beam": (int, "a positive integer"),
     "importance": (bool, "true or false"),
+    "stop_early": (bool, "true or false"),
     "before": (list, "a list of steps"),
     "search": (dict, "settings of search.py"),
     "overrides": (list, "a list of section.key=value"),
@@ -34,6 +35,15 @@ RUN_KEYS = {
     "seeds": (list, "a list of integers"),
     "of": (str, "the name of another experiment"),
 }
+# Overrides of stop_early: false. BLEU of validation takes time and would decide nothing.
+NEVER_EARLY = (
+    "task.eval_bleu=false",
+    "task.eval_bleu_args='{}'",
+    "task.eval_bleu_remove_bpe=null",
+    "checkpoint.best_checkpoint_metric=loss",
+    "checkpoint.maximize_best_checkpoint_metric=false",
+    "checkpoint.patience=-1",
+)
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 OURS = {
     "common.seed": "use seeds",
@@ -67,7 +77,7 @@ class Run:
     average: int | str  # number of last epochs to average; "ema": the moving average that training keeps
     beam: int = 5
     importance: bool = True  # whether to measure the importance of heads
-    search: Search | None = None  # None also for the runs of another experiment
+    search: Search | None = None
 
     @property
     def label(self) -> str:
@@ -78,7 +88,10 @@ class Run:
 def read_plan(path: Path, root: Path) -> list[Run]:
     """Read the runs of an experiment, in the order in which they are run.
 
-    The ``overrides`` of the file come before those of each run.
+    The ``overrides`` of the file come before those of each run, and before them, with ``stop_early: false``,
+    those that make a translation model train for its config's number of updates, whatever validation says.
+
+    A run ``of`` another experiment is searched as that one says, if its file is beside this one.
 
     A name may be repeated with other seeds, so that the first seed of every run can precede the second seed
     of any; its config and overrides must then be the same.
@@ -102,15 +115,18 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         raise UserError(f"{path}: beam is {beam}, but must be a positive integer")
     if not values["runs"]:
         raise UserError(f"{path}: runs is empty")
-    search = _search(values["search"], f"{path}: search") if "search" in values else None
-    shared = _overrides(values, str(path))
+    searches = {path.stem: _search_of(values, path)}
+    shared = (*(() if values.get("stop_early", True) else NEVER_EARLY), *_overrides(values, str(path)))
     runs: dict[str, Run] = {}
     first: dict[tuple[str, str], Run] = {}
     for entry, line in zip(values["runs"], lines):
         where = f"{path}, line {line}"
         for run in _runs(entry, where, path.stem, root, average, shared):
-            own = search if run.experiment == path.stem else None
-            run = replace(run, beam=beam, importance=values.get("importance", True), search=own)
+            if run.experiment not in searches:
+                other = path.with_name(f"{run.experiment}.yaml")
+                searches[run.experiment] = _search_of(_load(other)[0], other) if other.is_file() else None
+            search, importance = searches[run.experiment], values.get("importance", True)
+            run = replace(run, beam=beam, importance=importance, search=search)
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
             like = first.setdefault((run.experiment, run.name), run)
@@ -155,7 +171,13 @@ def _runs(
     ]
 
 
-def _search(values: dict, where: str) -> Search:
+def _search_of(plan: dict, path: Path) -> Search | None:
+    """What a plan says about search, if anything."""
+    values, where = plan.get("search"), f"{path}: search"
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        raise UserError(f"{where} is {values!r}, but must be {KEYS['search'][1]}")
     _check(values, SEARCH_KEYS, (), where)
     beams = values.get("beams", list(Search.beams))
     if not beams or not all(type(beam) is int and beam > 0 for beam in beams):
