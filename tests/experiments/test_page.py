@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,22 +110,35 @@ def test_the_command_line_writes_and_checks(tmp_path, capsys):
 
 
 PAGES = {
-    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("results", "post-editing")
+    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("results", "post-editing", "latent")
 }
 
 
 def parameters(name: str) -> Iterator:
-    """Comparisons take long, those of translations minutes and the corpora: left to the nightly tests."""
-    for i, command in enumerate(dict.fromkeys(output.command for output in outputs(PAGES[name]))):
+    """Commands that read records; comparisons take long, those of translations minutes: for nightly tests."""
+    read = [each for each in outputs(PAGES[name]) if re.search(r"experiments/records|--list", each.command)]
+    for i, command in enumerate(dict.fromkeys(output.command for output in read)):
         marks = [pytest.mark.slow, *([pytest.mark.nightly] if "compare" in command else [])]
         yield pytest.param(name, command, marks=marks, id=f"{name}-{i}")
 
 
+def corpora(command: str) -> set[str]:
+    """The corpora whose references a command's records are scored against."""
+    folders = re.findall(r"experiments/records/([\w-]+)", command)
+    results = [
+        path for name in folders for path in (ROOT / "experiments" / "records" / name).glob("*/result.json")
+    ]
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in results]
+    return {run["corpus"] for run in [run for run in runs if run["direction"] in command] or runs}
+
+
 @pytest.mark.parametrize(("name", "command"), [each for name in sorted(PAGES) for each in parameters(name)])
 def test_a_page_shows_what_its_commands_print(name, command):
-    needed = "tanaka" if "ja-en" in command else "multi30k"
-    if "compare.py" in command and not (ROOT / "data" / needed / "text").is_dir():
-        pytest.skip(f"compare.py scores against the references of {needed}: scripts/prepare.py {needed}")
+    if "compare.py" in command:
+        for needed in corpora(command):
+            if not (ROOT / "data" / needed / "text").is_dir():
+                pytest.skip(f"the references of {needed} are needed: scripts/prepare.py {needed}")
     printed, page = script_module("update_tables").run(command), PAGES[name]
     for output in outputs(page):
         if output.command == command:
