@@ -111,7 +111,7 @@ def test_the_command_line_writes_and_checks(tmp_path, capsys):
 
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("results", "post-editing", "latent")
+    for name in ("results", "post-editing", "latent", "sparse-outputs")
 }
 
 
