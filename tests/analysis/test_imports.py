@@ -72,7 +72,7 @@ def test_a_run_with_other_settings_than_its_record_is_listed_as_changed(tmp_path
     experiments = SCRIPTS.parent / "experiments"
     plan = tmp_path / "comparison.yaml"
     text = (experiments / "comparison.yaml").read_text()
-    plan.write_text(text.replace("  - checkpoint.patience=-1\n", "  - checkpoint.patience=3\n"))
+    plan.write_text(text.replace("overrides: [dataset", "overrides: [checkpoint.patience=3, dataset", 1))
     assert plan.read_text() != text
     words = [str(SCRIPTS / "experiment.py"), str(plan), "--list", "--only", "de-en-softmax-seed1"]
     done = subprocess.run(
