@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -10,6 +11,7 @@ from typing import Any
 
 from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
+from .settings import DEFAULTS
 
 KEYS = {
     "average": ((int, str), "a positive integer, or ema"),
@@ -36,13 +38,10 @@ RUN_KEYS = {
     "of": (str, "the name of another experiment"),
 }
 # Overrides of stop_early: false. BLEU of validation takes time and would decide nothing.
-NEVER_EARLY = (
-    "task.eval_bleu=false",
-    "task.eval_bleu_args='{}'",
-    "task.eval_bleu_remove_bpe=null",
-    "checkpoint.best_checkpoint_metric=loss",
-    "checkpoint.maximize_best_checkpoint_metric=false",
-    "checkpoint.patience=-1",
+NEVER_EARLY = tuple(
+    f"{section}.{key}={json.dumps(value)}"
+    for section, settings in DEFAULTS.items()
+    for key, value in settings.items()
 )
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 OURS = {

@@ -27,7 +27,7 @@ DEFAULTS = {
     },
     "task": {"eval_bleu": False, "eval_bleu_args": "{}", "eval_bleu_remove_bpe": None},  # of translation
 }
-"""fairseq's defaults that our experiments spell out, by section. A missing one only costs time."""
+"""fairseq's defaults that ``stop_early: false`` in an experiment's file spells out, by section."""
 
 HYDRA_KEYS = {"run", "job", "output_subdir"}  # of the section hydra; they do not change how it composes
 
