@@ -176,7 +176,8 @@ def test_lower_cased_corpora_are_scored_in_lower_case(prepared, trained, tmp_pat
     assert result["sentences"] == 5 * releases.TEST
 
 
-@pytest.mark.parametrize("name", ["kftt-ja-en", pytest.param("iwslt14-de-en", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["kftt-ja-en", "iwslt14-de-en"])
 def test_bleu_of_head_importance_equals_evaluate(prepared, trained, name, tmp_path):
     result = evaluated(prepared, trained, name, tmp_path)
     checkpoint = trained(name, "alpha_entmax") / "checkpoint_last.pt"
