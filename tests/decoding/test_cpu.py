@@ -96,14 +96,44 @@ def test_best_continuations(symbols, wanted, temperature, penalty):
     assert torch.equal(of, (expected[..., 2] + scores).argsort(descending=True))
 
 
+@pytest.mark.parametrize("symbols", (23, 1000))
+@pytest.mark.parametrize("wanted", (1, 6, 60))
+@pytest.mark.parametrize("penalty", (0.0, 2.0, -5.0))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_best_continuations_by_probabilities(symbols, wanted, penalty, dtype):
+    p = (torch.randn(3, 4, symbols, dtype=dtype) - 1).relu()
+    p[..., 3] = 0.2
+    p[1, 2] = 0
+    p /= p.sum(-1, keepdim=True).clamp_min(1)
+    scores = -torch.rand(3, 4, dtype=dtype)
+    scores[2, 0] = -torch.inf
+    banned = torch.tensor([1, symbols - 1])
+    rules = Rules(banned, 3, penalty, 1.0, sparse=True)
+    expected = p.log()
+    expected[..., 3] -= penalty
+    only, _, of = best(p.clone(), scores, 4, rules, only=2)
+    there = expected[..., 2] + scores
+    torch.testing.assert_close(only, there.sort(descending=True).values)
+    expected[..., banned] = -torch.inf
+    totals, at = (expected + scores[..., None]).flatten(1).topk(wanted)
+    found, chosen, of = best(p.clone(), scores, wanted, rules)
+    torch.testing.assert_close(found, totals)
+    possible = totals.isfinite()
+    if dtype == torch.float64:  # otherwise some are equal but for rounding
+        assert torch.equal((of * symbols + chosen)[possible], at[possible])
+    assert bool(possible.all()) == (wanted < 60 or symbols == 1000)
+
+
 def test_nothing_follows_a_nan_and_what_is_missing_is_impossible():
     logits = torch.randn(2, 3, 5, dtype=torch.float64)
     logits[0, 1, 2] = torch.nan
     logits[1] = torch.nan
     scores = torch.zeros(2, 3, dtype=torch.float64)
-    found, _, of = best(logits, scores, 12, Rules(torch.tensor([0]), 3, 0.0, 1.0))
-    assert torch.equal(found.isfinite().sum(1), torch.tensor([8, 0]))
-    assert 1 not in of[0, :8]
+    for sparse in (False, True):
+        given = logits.abs() if sparse else logits.clone()
+        found, _, of = best(given, scores, 12, Rules(torch.tensor([0]), 3, 0.0, 1.0, sparse))
+        assert torch.equal(found.isfinite().sum(1), torch.tensor([8, 0]))
+        assert 1 not in of[0, :8]
 
 
 def test_results_do_not_depend_on_the_number_of_threads():

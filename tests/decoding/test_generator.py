@@ -109,6 +109,28 @@ def test_same_hypotheses_for_all_options(options):
         assert_same(*both(model(PRE_NORM, seed), options))
 
 
+SPARSE_CASES = {
+    "peaked": {"unk_penalty": -9.0, "temperature": 0.2, "min_len": 3},
+    "flat": {"temperature": 5.0, "tokens_to_suppress": ("word3", "word7")},
+    "fewer hypotheses": {"beam_size": 11, "len_penalty": 0.5},
+    "no whole translation": {"beam_size": 1, "max_len_a": 0, "max_len_b": 1},
+}
+
+
+@pytest.mark.parametrize("alpha", (1.25, 1.5, 2.0))
+@pytest.mark.parametrize("case", SPARSE_CASES)
+def test_same_hypotheses_for_sparse_outputs(alpha, case):
+    options, found = SPARSE_CASES[case], []
+    for seed in range(1, 6):
+        ours, theirs = both(model(f"{PRE_NORM} --output-alpha {alpha}", seed), options)
+        assert_same(ours, theirs)
+        found += ours
+    if case == "fewer hypotheses":
+        assert any(len(each) < 11 for each in found)
+    if case == "no whole translation":
+        assert any(each[0]["score"].isinf() for each in found)
+
+
 def test_same_hypotheses_after_another_first_symbol():
     assert_same(*both(model(), {}, bos_token=7))
 
@@ -163,7 +185,6 @@ def test_what_is_not_supported_is_left_to_fairseq():
         ("--cross-self-attention --no-cross-attention", "cross-self-attention"),
         ("--no-cross-attention", "lacks context attention"),
         ("--decoder-embed-dim 8 --decoder-output-dim 12", "another size"),
-        ("--output-alpha 1.5", "not softmax"),
         ("--attention-normalizer rela", "not α-entmax"),
         ("--attention-normalizer fixed", "not α-entmax"),
         ("--length-scaling", "not α-entmax"),

@@ -32,6 +32,7 @@ class Settings:
         temperature: logits are divided by it.
         normalised: scores are divided by the length, with the end, to the power of ``length_penalty``.
         length_penalty: see ``normalised``.
+        sparse: α-entmax of logits (…, V), if that is the output instead of softmax.
     """
 
     beam: int
@@ -45,10 +46,14 @@ class Settings:
     temperature: float
     normalised: bool
     length_penalty: float
+    sparse: Callable[[Tensor], Tensor] | None = None
 
 
 def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Settings) -> list[list[dict]]:
     """The K best hypotheses found for each sentence, in fairseq's form, best first.
+
+    There are fewer if the output is sparse and fewer have a probability; if none has, there is the most
+    probable unfinished one, with the score −∞.
 
     Args:
         decoder: gives the features of each position.
@@ -57,7 +62,7 @@ def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Se
         settings: of the search.
 
     Raises:
-        ValueError: no translation was found, because the model's scores are not finite.
+        ValueError: no translation was found by softmax, because the model's scores are not finite.
     """
     beam, count = settings.beam, 2 * settings.beam  # twice, because half may be ends
     state = decoder.start(memory)
@@ -77,6 +82,8 @@ def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Se
         ends = chosen.eq(settings.end) & values.isfinite()
         ends[:, :beam] &= ~idle
         done = _finish(found, live, ends[:, :beam], rows, values, tokens, scores, step, settings)
+        if settings.sparse is not None:
+            done |= _exhaust(found, live, values[:, 0], tokens, scores, settings.end)
         if len(done) == len(live):
             break
         if done:
@@ -110,7 +117,8 @@ def _candidates(
     banned = settings.banned
     if step < settings.shortest:
         banned = torch.cat([banned, torch.tensor([settings.end])])
-    rules = Rules(banned, settings.unknown, settings.unknown_penalty, settings.temperature)
+    sparse, temperature = settings.sparse, settings.temperature
+    rules = Rules(banned, settings.unknown, settings.unknown_penalty, temperature, sparse is not None)
     only = settings.end if step == settings.longest else None
     batch, beams = totals.shape
     at_once = max(1, max(HYPOTHESES, LOGITS // symbols) // beams)
@@ -118,6 +126,8 @@ def _candidates(
     for first in range(0, batch, at_once):
         some = totals[first : first + at_once].contiguous()
         logits = output(features[first * beams : first * beams + some.numel()])
+        if sparse is not None:
+            logits = sparse(logits if temperature == 1 else logits / temperature)
         parts.append(best(logits.view(*some.shape, symbols), some, 2 * settings.beam, rules, only))
     values, chosen, parents = (torch.cat(each) for each in zip(*parts))
     return values, chosen, parents
@@ -144,13 +154,42 @@ def _finish(
     positional = sums.diff(dim=1)
     if settings.normalised:
         total = total / (step + 1) ** settings.length_penalty
-    nothing = torch.empty(0)
     done = set()
     for at, *parts in zip(sentence.tolist(), whole.unbind(), total.unbind(), positional.unbind()):
         hypotheses = found[live[at]]
         if len(hypotheses) < settings.beam:
-            hypothesis = dict(zip(("tokens", "score", "positional_scores"), parts))
-            hypotheses.append(hypothesis | {"attention": nothing, "alignment": nothing})
+            hypotheses.append(_hypothesis(*parts))
         if len(hypotheses) == settings.beam or step == settings.longest:
             done.add(at)
     return done
+
+
+def _exhaust(
+    found: list[list[dict]], live: list[int], best: Tensor, tokens: Tensor, scores: Tensor, end: int
+) -> set[int]:
+    """The sentences, by place, none of whose hypotheses has a continuation with a probability.
+
+    Where none has ended either, the most probable is added to ``found``, with an end of probability 0.
+    """
+    done = set(best.eq(-torch.inf).nonzero().flatten().tolist())
+    each = len(tokens) // len(live)
+    for at in done:
+        if found[live[at]]:
+            continue
+        rows = slice(at * each, (at + 1) * each)
+        row = at * each + (int(scores[rows, -1].argmax()) if scores.size(1) else 0)
+        whole = torch.cat([tokens[row, 1:], tokens.new_tensor([end])])
+        sums = torch.cat([scores.new_zeros(1), scores[row], scores.new_tensor([-torch.inf])])
+        found[live[at]].append(_hypothesis(whole, sums[-1], sums.diff()))
+    return done
+
+
+def _hypothesis(tokens: Tensor, score: Tensor, positional: Tensor) -> dict:
+    nothing = torch.empty(0)
+    return {
+        "tokens": tokens,
+        "score": score,
+        "positional_scores": positional,
+        "attention": nothing,
+        "alignment": nothing,
+    }

@@ -225,6 +225,7 @@ struct Rules {
   int64_t unknown;  // the symbol whose log-probability is lowered by penalty
   double penalty;
   double temperature;
+  bool sparse;  // rows are probabilities, many of them 0, instead of logits
 };
 
 template <typename T>
@@ -291,6 +292,31 @@ void search_row(T* logits, int64_t symbols, T score, int64_t beam, const Rules& 
   }
 }
 
+// The same for probabilities instead of logits. Logarithms are only taken of those that may be chosen.
+template <typename T>
+void search_sparse_row(T* p, int64_t symbols, T score, int64_t beam, const Rules& rules, Found<T>& found) {
+  constexpr int lanes = Simd<T>::lanes;
+  IntVec<T> broken = {};
+  for (int64_t i = 0; i < symbols; i += lanes) {
+    const Vec<T> values = load(p + i, symbols - i);
+    broken |= values != values;
+  }
+  if (any<T>(broken)) return;
+  const T penalty = static_cast<T>(rules.penalty);
+  const auto consider = [&](int64_t symbol) {
+    const T value = std::log(p[symbol]) - (symbol == rules.unknown ? penalty : T(0)) + score;
+    if (value > found.worst()) found.add(value, symbol, beam);
+  };
+  if (rules.only >= 0) return consider(rules.only);
+  for (int64_t i = 0; i < rules.bans; ++i) p[rules.banned[i]] = 0;
+  // No lower one is better than the worst found so far, with a margin for rounding.
+  const T lowest = std::exp(found.worst() - score + std::min(penalty, T(0))) * static_cast<T>(0.999);
+  for (int64_t i = 0; i < symbols; i += lanes) {
+    uint32_t possible = bits<T>(load(p + i, symbols - i) > lowest);
+    for (; possible != 0; possible &= possible - 1) consider(i + __builtin_ctz(possible));
+  }
+}
+
 template <typename T>
 void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* logits, const T* scores,
           const Rules& rules, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {
@@ -298,7 +324,8 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
     for (int64_t s = begin; s < end; ++s) {
       Found<T> found{to_scores + s * wanted, to_symbols + s * wanted, to_beams + s * wanted, wanted};
       for (int64_t beam = 0; beam < beams; ++beam) {
-        search_row(logits + (s * beams + beam) * symbols, symbols, scores[s * beams + beam], beam, rules, found);
+        const auto search = rules.sparse ? search_sparse_row<T> : search_row<T>;
+        search(logits + (s * beams + beam) * symbols, symbols, scores[s * beams + beam], beam, rules, found);
       }
     }
   });
@@ -322,9 +349,9 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
   extern "C" void decoding_best_##SUFFIX(                                                                              \
       int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* logits, const T* scores,                   \
       const int64_t* banned, int64_t bans, int64_t only, int64_t unknown, double penalty, double temperature,          \
-      T* to_scores, int64_t* to_symbols, int64_t* to_beams) {                                                          \
-    best<T>(sentences, beams, symbols, wanted, logits, scores, {banned, bans, only, unknown, penalty, temperature},    \
-            to_scores, to_symbols, to_beams);                                                                          \
+      int64_t sparse, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {                                          \
+    const Rules rules{banned, bans, only, unknown, penalty, temperature, sparse != 0};                                 \
+    best<T>(sentences, beams, symbols, wanted, logits, scores, rules, to_scores, to_symbols, to_beams);                \
   }
 
 DECODING_FOR(float, float32)

@@ -16,7 +16,7 @@ from ..entmax.build import DTYPES, INTEGER, POINTER, address, load_kernel
 
 _ATTEND = [POINTER] * 8 + [INTEGER, POINTER]
 _ADD_NORM = [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] + [POINTER] * 2 + [ctypes.c_double, POINTER]
-_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] * 3 + [ctypes.c_double] * 2 + [POINTER] * 3
+_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] * 3 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
 
 
 def unavailable(dtype: torch.dtype) -> str | None:
@@ -117,12 +117,14 @@ class Rules:
         unknown: the symbol whose log-probability is lowered by ``penalty``.
         penalty: see ``unknown``.
         temperature: logits are divided by it.
+        sparse: there are probabilities, many of them 0, instead of logits.
     """
 
     banned: Tensor
     unknown: int
     penalty: float
     temperature: float
+    sparse: bool = False
 
 
 def best(
@@ -131,7 +133,8 @@ def best(
     """The best continuations of the hypotheses of each sentence, in descending order of score.
 
     Args:
-        logits: (B, K, V), of K hypotheses per sentence; changed by the call.
+        logits: (B, K, V), of K hypotheses per sentence, or probabilities if so by the rules; changed by the
+            call.
         scores: (B, K), log-probabilities of the hypotheses.
         wanted: N, the number of continuations per sentence.
         rules: what may follow.
@@ -157,6 +160,7 @@ def best(
         rules.unknown,
         rules.penalty,
         rules.temperature,
+        int(rules.sparse),
         found.data_ptr(),
         which.data_ptr(),
         of.data_ptr(),

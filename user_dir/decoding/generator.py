@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -43,6 +44,7 @@ class FastGenerator(SequenceGenerator):
         assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"
         suppressed = self.token_indices_to_suppress
         banned = torch.tensor([self.pad])
+        normalizer = self.model.single_model.decoder.output_normalizer
         settings = Settings(
             beam=self.beam_size,
             longest=longest,
@@ -55,6 +57,7 @@ class FastGenerator(SequenceGenerator):
             temperature=self.temperature,
             normalised=self.normalize_scores,
             length_penalty=self.len_penalty,
+            sparse=None if normalizer.alpha() == 1 else functools.partial(normalizer, log_probs=False),
         )
         return beam_search(decoder, encode(source), self.vocab_size, settings)
 
@@ -129,8 +132,6 @@ def unsupported_model(model: nn.Module) -> str | None:
         return "a layer is not the usual one"
     if decoder.adaptive_softmax is not None or decoder.project_in_dim is not None:
         return "adaptive softmax, or embeddings of another size"
-    if decoder.output_normalizer.alpha() != 1:
-        return "the output is not softmax"
     if decoder.project_out_dim is not None or decoder.cross_self_attention:
         return "outputs of another size, or cross-self-attention"
     for module in model.modules():

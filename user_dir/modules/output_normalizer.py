@@ -60,7 +60,10 @@ class OutputNormalizer(nn.Module):
             p = entmax_forward(scores, torch.tensor(alpha, dtype=torch.float64))
         else:
             p = entmax(scores, alpha)
-        return p.log() if log_probs else p
+        if not log_probs:
+            return p
+        zero = p == 0  # of which the logarithm takes ten times as long
+        return p.masked_fill(zero, 1.0).log().masked_fill(zero, -float("inf"))
 
     def set_num_updates(self, num_updates: int) -> None:
         """Set the number of updates made; called by fairseq."""
