@@ -8,10 +8,12 @@ from user_dir.experiments import evaluating
 
 def test_a_criterion_without_a_perplexity(monkeypatch):
     monkeypatch.setattr(evaluating, "_losses", lambda job: [{"valid_loss": "2.5", "valid_support": "3.1"}])
-    assert evaluating.validation_figures(None) == {"loss": 2.5, "nll_loss": None, "ppl": None}
+    found = {"loss": 2.5, "nll_loss": None, "ppl": None, "support": 3.1}
+    assert evaluating.validation_figures(None) == found
     whole = {"valid_loss": "2.5", "valid_nll_loss": "2", "valid_ppl": "4"}
     monkeypatch.setattr(evaluating, "_losses", lambda job: [whole])
-    assert evaluating.validation_figures(None) == {"loss": 2.5, "nll_loss": 2.0, "ppl": 4.0}
+    found = {"loss": 2.5, "nll_loss": 2.0, "ppl": 4.0, "support": None}
+    assert evaluating.validation_figures(None) == found
 
 
 def test_training_figures_have_the_last_epoch_of_a_latent_alignment(tmp_path):

@@ -61,6 +61,14 @@ def test_mean_and_spread_over_seeds_and_a_table_for_each_corpus():
     assert "last 3 epochs, beam 5" in text and "bleu's" in text
 
 
+def test_the_support_of_sparse_outputs():
+    sparse = result("b", 30.0, 60)
+    sparse["validation"] = {"loss": 1.0, "ppl": None, "support": 12.4}
+    dense, found, *_ = rows(experiment_tables([result("a", 30.0, 60), sparse]))
+    assert (dense["valid support"], found["valid support"], found["valid ppl"]) == ("", "12", "")
+    assert "support" not in experiment_tables([result("a", 30.0, 60)])
+
+
 def test_what_search_found_where_it_was_measured():
     def searched(share: float) -> dict:
         found = {

@@ -170,14 +170,15 @@ def training_figures(job: Job) -> dict:
 
 
 def validation_figures(job: Job) -> dict:
-    """``loss`` (the criterion's, with label smoothing; cross-entropy's in base 2), ``nll_loss`` and ``ppl``.
+    """``loss`` (the criterion's, with label smoothing; cross-entropy's in base 2), ``nll_loss``, ``ppl`` and
+    ``support``, the mean number of symbols with a probability.
 
-    The last two, in base 2, are None for a criterion without them.
+    All but the first are None for a criterion without them.
     """
     lines = _losses(job)
     if not lines:
         raise UserError(f"fairseq-validate reported no loss; see {job.folder / 'validate.log'}")
-    found = {name: lines[-1].get(f"valid_{name}") for name in ("loss", "nll_loss", "ppl")}
+    found = {name: lines[-1].get(f"valid_{name}") for name in ("loss", "nll_loss", "ppl", "support")}
     return {name: None if value is None else float(value) for name, value in found.items()}
 
 

@@ -21,7 +21,9 @@ def experiment_tables(results: list[dict]) -> str:
         post_editing = "uncorrected" in next(iter(runs.values()))[0]["evaluation"]["valid"]
         aligned = any(_aligned(result) for seeds in runs.values() for result in seeds)
         costs = [*_costs(tests), *(_alignments() if aligned else [])]
-        for title, columns in (("scores", _scores(tests, post_editing)), ("cost and heads", costs)):
+        sparse = any(_support(result) for seeds in runs.values() for result in seeds)
+        scores = _scores(tests, post_editing, sparse)
+        for title, columns in (("scores", scores), ("cost and heads", costs)):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         for name in tests:
             searched = [(head, seeds) for head, seeds in rows if all(_found(each, name) for each in seeds)]
@@ -33,13 +35,14 @@ def experiment_tables(results: list[dict]) -> str:
     return "\n\n".join(tables)
 
 
-def _scores(tests: list[str], post_editing: bool) -> list[Column]:
+def _scores(tests: list[str], post_editing: bool, sparse: bool) -> list[Column]:
     scores = (("BLEU", "bleu"), ("chrF", "chrf"), ("BLEU tok lc", "tokenized_bleu_lowercased"))
     if post_editing:
         scores = (("TER", "ter"), ("BLEU", "bleu"), ("chrF", "chrf"))
     return [
         seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
         seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
+        *([seed_mean("valid support", _support, ".0f")] if sparse else []),
         seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f"),
         *(
             seed_mean(f"{name} {header}", _evaluated(name, key), ".2f")
@@ -73,6 +76,11 @@ def _alignments() -> list[Column]:
         seed_mean("certified, share", lambda result: _aligned(result).get("certified"), ".3f"),
         seed_mean("alignment α", lambda result: _aligned(result).get("alpha"), ".3f"),
     ]
+
+
+def _support(result: dict) -> float | None:
+    """Symbols with a probability, if the output is sparse; runs from before it was recorded lack it."""
+    return result["validation"].get("support")
 
 
 def _aligned(result: dict) -> dict:
