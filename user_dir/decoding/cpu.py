@@ -117,7 +117,7 @@ class Rules:
         unknown: the symbol whose log-probability is lowered by ``penalty``.
         penalty: see ``unknown``.
         temperature: logits are divided by it.
-        sparse: there are probabilities, many of them 0, instead of logits.
+        sparse: there are probabilities, many of them 0, instead of logits, and no temperature.
     """
 
     banned: Tensor
