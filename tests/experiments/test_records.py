@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import re
@@ -26,19 +25,13 @@ def all_runs() -> list:
     return [run for path in sorted((ROOT / "experiments").glob("*.yaml")) for run in read_plan(path, ROOT)]
 
 
-@functools.cache
-def settings(config: Path, overrides: tuple[str, ...]) -> dict:
-    """What hydra composes, as test_settings.py makes sure, but in a moment."""
-    return plain_settings(config, overrides)
-
-
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_a_record_matches_the_present_run_of_its_experiment(folder):
     of_it = [run for run in all_runs() if (run.experiment, run.label) == (folder.parent.name, folder.name)]
     assert of_it, "no experiment asks for it"
     asked = json.loads((folder / "asked.json").read_text())
     for run in of_it:
-        now = copy.deepcopy(settings(run.config, run.overrides))  # which are the same for all seeds
+        now = plain_settings(run.config, run.overrides)  # what hydra composes, as test_settings.py makes sure
         now["common"]["seed"] = run.seed
         assert significant_settings(asked["config"]) == significant_settings(now)
         assert asked["average"] == run.average

@@ -170,8 +170,8 @@ def training_figures(job: Job) -> dict:
 
 
 def validation_figures(job: Job) -> dict:
-    """``loss`` (the criterion's, with label smoothing; cross-entropy's in base 2), ``nll_loss``, ``ppl`` and
-    ``support``, the mean number of symbols with a probability.
+    """``loss`` (the criterion's, with label smoothing; cross-entropy's in base 2), ``nll_loss`` (in base 2),
+    ``ppl``, and ``support``, the mean number of symbols with a probability.
 
     All but the first are None for a criterion without them.
     """

@@ -16,13 +16,12 @@ def experiment_tables(results: list[dict]) -> str:
         group.setdefault(result["run"], []).append(result)
     tables = []
     for (corpus, direction), runs in groups.items():
-        tests = [name for name in next(iter(runs.values()))[0]["evaluation"] if name != "valid"]
+        every = [result for seeds in runs.values() for result in seeds]
+        tests = [name for name in every[0]["evaluation"] if name != "valid"]
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
-        post_editing = "uncorrected" in next(iter(runs.values()))[0]["evaluation"]["valid"]
-        aligned = any(_aligned(result) for seeds in runs.values() for result in seeds)
-        costs = [*_costs(tests), *(_alignments() if aligned else [])]
-        sparse = any(_support(result) for seeds in runs.values() for result in seeds)
-        scores = _scores(tests, post_editing, sparse)
+        post_editing = "uncorrected" in every[0]["evaluation"]["valid"]
+        scores = _scores(tests, post_editing, sparse=any(map(_support, every)))
+        costs = [*_costs(tests), *(_alignments() if any(map(_aligned, every)) else [])]
         for title, columns in (("scores", scores), ("cost and heads", costs)):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         for name in tests:
