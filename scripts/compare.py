@@ -9,7 +9,8 @@ then with --ref. Prints mean and standard deviation over the seeds, and for each
 system a 95 % interval and a p-value over seeds and sentences together. With --margin, a difference whose
 interval lies inside the margin is called level, and one that is not shown either way is called open. The last
 column is sacrebleu's paired test, which asks only whether these models would differ on other sentences. All p
-are adjusted for the number of comparisons by Holm's method.
+are adjusted for the number of comparisons by Holm's method. --min-words 13 --source data/CORPUS/text/test.de
+compares on long sentences alone.
 """
 
 from __future__ import annotations
@@ -68,8 +69,26 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     add("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
     add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU (default: as evaluated, or 13a)")
+    words = parser.add_argument_group("sentences by length")
+    words.add_argument(
+        "--min-words", type=positive, metavar="N", help="only sentences whose source has at least N words"
+    )
+    words.add_argument(
+        "--max-words", type=positive, metavar="N", help="only sentences whose source has at most N words"
+    )
+    words.add_argument(
+        "--source", type=file_path, metavar="FILE", help="their sources, whose words are separated by spaces"
+    )
     add_output_option(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    least, most = args.min_words, args.max_words
+    if (least or most) and not args.source:
+        parser.error("--min-words and --max-words need --source FILE, the source sentences of the test set")
+    if args.source and not (least or most):
+        parser.error("--source FILE has no use without --min-words or --max-words")
+    if least and most and least > most:
+        parser.error(f"--min-words {least} is more than --max-words {most}")
+    return args
 
 
 def _margin(text: str) -> float:
@@ -93,12 +112,15 @@ def main(argv=None) -> None:
     from user_dir.tables import write_tables
     from user_dir.translation.paired import compare, comparison_tables
     from user_dir.translation.scoring import make_bleu, make_ter
-    from user_dir.translation.systems import read_systems
+    from user_dir.translation.systems import read_systems, with_source_words, words_phrase
 
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     if args.output:
         check_output(args.output)
     systems, test_set = read_systems(args.system, args.ref)
+    length = (args.min_words, args.max_words) if args.source else None
+    if length:
+        systems, test_set = with_source_words(systems, test_set, args.source, *length)
     lower_case = args.lowercase or test_set.lowercase
     makers = {
         "BLEU": lambda: make_bleu("", args.tokenize or test_set.tokenize, lower_case),
@@ -107,7 +129,15 @@ def main(argv=None) -> None:
     }
     metrics = {name: makers[name]() for name in args.metrics}
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
-    report = compare(systems, test_set.references, metrics, args.test, samples, args.margin)
+    report = compare(
+        systems,
+        test_set.references,
+        metrics,
+        args.test,
+        samples,
+        args.margin,
+        words_phrase(*length) if length else None,
+    )
     tables = comparison_tables(report)
     write_tables(args.output, tables, report)
     print(tables)

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from sacrebleu.dataset import DATASETS
 
 from user_dir.errors import UserError
 from user_dir.io import write_packed
-from user_dir.translation.systems import read_systems
+from user_dir.translation.systems import read_systems, with_source_words
+
+COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -105,3 +108,49 @@ def test_incomparable_systems_are_refused(evaluation, tmp_path):
     refused("short.en has 1 line", "two.en 2", named=[("a", [a]), ("b", [b])], references=two)
     (tmp_path / "b" / "test.en").unlink()
     refused("test.en cannot be read", named=[("a", [a]), ("b", [b])])
+
+
+def test_sentences_are_selected_by_the_words_of_their_sources(tmp_path):
+    source = write(tmp_path / "test.de", "a b c", "d", "e f")
+    reference = write(tmp_path / "test.en", "A B C", "D", "E F")
+    other = write(tmp_path / "other.en", "1", "2", "3")
+    read = read_systems([("a", [reference]), ("b", [other])], [reference, other])
+    for bounds, kept in (((2, None), [0, 2]), ((None, 2), [1, 2]), ((2, 2), [2])):
+        systems, test_set = with_source_words(*read, source, *bounds)
+        assert test_set.references == [
+            [each.read_text().split("\n")[n] for n in kept] for each in (reference, other)
+        ]
+        assert [each.translations[0] for each in systems] == test_set.references
+        assert [each.name for each in systems] == ["a", "b"]
+    for bounds, words in (((4, None), "4 words or more"), ((4, 5), "4 to 5 words")):
+        with pytest.raises(UserError, match=f"no sentence of .*test.de has {words}; they have 1 to 3 words"):
+            with_source_words(*read, source, *bounds)
+    with pytest.raises(UserError, match=r"short.de has 1 line and the references 3"):
+        with_source_words(*read, write(tmp_path / "short.de", "x"), 1, None)
+
+
+def test_comparison_of_long_sentences(tmp_path, capsys, monkeypatch):
+    """``compare.py`` scores the sentences that it was asked for, and those alone."""
+    source = write(tmp_path / "test.de", "a b c", "d", "e f")
+    reference = write(tmp_path / "test.en", "one two three four five", "one", "six seven eight nine ten")
+    good = write(tmp_path / "good.en", "one two three four five", "wrong", "six seven eight nine ten")
+    monkeypatch.syspath_prepend(COMPARE.parent)
+    main = runpy.run_path(str(COMPARE))["main"]
+    command = ["--system", "a", str(good), "--system", "b", str(reference), "--ref", str(reference)]
+    command += ["--metrics", "BLEU", "--samples", "10"]
+    scores = []
+    for more in ([], ["--min-words", "2", "--source", str(source)]):
+        main([*command, *more])
+        shown = capsys.readouterr().out
+        (row,) = (line.split() for line in shown.splitlines() if line.startswith("| BLEU") and " a " in line)
+        scores.append(float(row[5]))
+    assert scores[0] < 100 and scores[1] == 100
+    assert "2 sentences, whose source has 2 words or more." in shown
+    for more, said in (
+        (["--min-words", "2"], "need --source FILE"),
+        (["--source", str(source)], "has no use without"),
+        (["--min-words", "3", "--max-words", "2", "--source", str(source)], "--min-words 3 is more than"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*command, *more])
+        assert said in capsys.readouterr().err

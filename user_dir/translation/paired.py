@@ -53,6 +53,7 @@ def compare(
     test: str = "bs",
     samples: int = 1000,
     margin: float | None = None,
+    source_words: str | None = None,
 ) -> dict:
     """Score every system, and compare it with the first.
 
@@ -64,6 +65,7 @@ def compare(
         samples: resamples of sacrebleu's bootstrap, or trials of the randomisation.
         margin: a difference too small to matter, in points of the metrics; chosen before the scores are seen.
             None tests no equivalence.
+        source_words: if the sentences were selected by the length of their sources, which, for the legend.
 
     Returns:
         ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
@@ -83,6 +85,7 @@ def compare(
         "samples": samples,
         "margin": margin,
         "sentences": len(references[0]),
+        "source_words": source_words,
         "seeds": len(systems[0].translations),
         "signatures": {},
         "systems": [{"name": each.name, "files": list(map(str, each.files))} for each in systems],
@@ -199,7 +202,8 @@ def _columns(report: dict) -> list[Column]:
 
 def _legend(report: dict) -> str:
     baseline, seeds = report["systems"][0]["name"], report["seeds"]
-    lines = [f"{report['sentences']} sentences. Δ: difference from {baseline}."]
+    which = f", whose source has {report['source_words']}" if report.get("source_words") else ""
+    lines = [f"{report['sentences']} sentences{which}. Δ: difference from {baseline}."]
     if seeds > 1:
         lines += [
             f"Score: mean ± standard deviation of {seeds} seeds. Interval and p: over seeds (Student's t, "

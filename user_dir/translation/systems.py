@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sacrebleu.dataset import DATASETS
@@ -80,6 +81,52 @@ def read_systems(
         System(name, tuple(files), tuple(read[file].translations for file in files)) for name, files in named
     ]
     return systems, test_set
+
+
+def with_source_words(
+    systems: list[System], test_set: TestSet, source: Path, at_least: int | None, at_most: int | None
+) -> tuple[list[System], TestSet]:
+    """The same systems on the sentences whose source has so many words, separated by spaces.
+
+    Args:
+        systems: as :func:`read_systems` returns them, with ``test_set``.
+        test_set: see ``systems``.
+        source: plain text file of the source sentences.
+        at_least: words, or None for any number.
+        at_most: words, or None for any number.
+
+    Raises:
+        UserError: the file cannot be read or has a different number of lines, or no sentence is left.
+    """
+    lines, count = _text(source), len(test_set.references[0])
+    if len(lines) != count:
+        raise UserError(
+            f"{source} has {_lines(lines)} and the references {count}; they are not of the same test set"
+        )
+    words = [len(line.split()) for line in lines]
+    kept = [
+        number
+        for number, found in enumerate(words)
+        if (at_least is None or found >= at_least) and (at_most is None or found <= at_most)
+    ]
+    if not kept:
+        raise UserError(
+            f"no sentence of {source} has {words_phrase(at_least, at_most)}; "
+            f"they have {min(words)} to {max(words)} words"
+        )
+
+    def select(texts: Sequence[list[str]]) -> list[list[str]]:
+        return [[text[number] for number in kept] for text in texts]
+
+    selected = [replace(each, translations=tuple(select(each.translations))) for each in systems]
+    return selected, replace(test_set, references=select(test_set.references))
+
+
+def words_phrase(at_least: int | None, at_most: int | None) -> str:
+    """In words: ``13 words or more``, ``12 words or less``, ``5 to 12 words``."""
+    if at_least is None or at_most is None:
+        return f"{at_most} words or less" if at_least is None else f"{at_least} words or more"
+    return f"{at_least} to {at_most} words"
 
 
 def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet:
