@@ -70,6 +70,9 @@ def assert_same(ours: list, theirs: list) -> None:
         f"{PRE_NORM} --share-all-embeddings --no-decoder-final-norm --no-scale-embedding",
         "--no-token-positional-embeddings --encoder-attention-heads 1 --decoder-attention-heads 8",
         f"{PRE_NORM} --fixed-alpha 2.5 --attention-dropout 0.3 --dropout 0.2",
+        f"{PRE_NORM} --attention-normalizer fixed --encoder-attention-heads 8",
+        "--encoder-self-attention-normalizer fixed --length-scaling",
+        f"{PRE_NORM} --length-scaling",
     ),
 )
 @pytest.mark.parametrize("left_pad", (True, False))
@@ -185,9 +188,7 @@ def test_what_is_not_supported_is_left_to_fairseq():
         ("--cross-self-attention --no-cross-attention", "cross-self-attention"),
         ("--no-cross-attention", "lacks context attention"),
         ("--decoder-embed-dim 8 --decoder-output-dim 12", "another size"),
-        ("--attention-normalizer rela", "not α-entmax"),
-        ("--attention-normalizer fixed", "not α-entmax"),
-        ("--length-scaling", "not α-entmax"),
+        ("--attention-normalizer rela", "ReLA"),
         ("--latent-alignment", "not the usual ones"),
         ("--scale-heads", "additional scales"),
     ),

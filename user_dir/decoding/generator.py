@@ -140,14 +140,16 @@ def unsupported_model(model: nn.Module) -> str | None:
         if isinstance(module, EntmaxMultiheadAttention):
             if module.bias_k is not None or module.add_zero_attn:
                 return "an attention has keys of its own"
-            if module.gated_norm is not None or module.length_scaling is not None or module.fixed_heads:
-                return "attention is not α-entmax of products alone"
+            if module.gated_norm is not None:
+                return "attention is ReLA"
         if getattr(module, "apply_during_inference", False):
             return "dropout is kept"
     for layer in decoder.layers:
         extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
         if layer.encoder_attn is None or any(extra is not None for extra in extras):
             return "a decoder layer lacks context attention, or has additional scales"
+        if layer.self_attn.fixed_heads or layer.encoder_attn.fixed_heads:
+            return "a decoder layer has fixed patterns"
     if len({parameter.dtype for parameter in parameters}) > 1:
         return "parameters are of different types"
     missing = unavailable(decoder.output_projection.weight.dtype)

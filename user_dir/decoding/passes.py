@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention import attention
+from ..attention.fixed_patterns import fixed_patterns
 from .cpu import Cache, add_norm, attend
 from .products import Product
 
@@ -124,6 +125,7 @@ class _Padding:
 
     def __init__(self, there: Tensor):
         sentence, position = there.nonzero(as_tuple=True)
+        self.counts = there.sum(1, dtype=torch.float32)[sentence, None]  # (N, 1): tokens of a row's sentence
         self.shape = there.shape[::-1]  # (S, B), as the attention kernels lay out what they return
         self.mask = None if bool(there.all()) else ~there
         self._at = position * len(there) + sentence
@@ -142,9 +144,32 @@ class _Padding:
 
 def _attention(qkv: Product, module: nn.Module, out: Product, padding: _Padding, x: Tensor) -> Tensor:
     """Self-attention of encoded sentences (N, C)."""
-    heads = padding.add(qkv(x)).view(*padding.shape, 3, module.num_heads, module.head_dim)
-    result, _ = attention(*heads.permute(2, 1, 3, 0, 4), module.alpha.value(), key_padding_mask=padding.mask)
+    rows = qkv(x)
+    queries = rows[:, : x.size(1)]
+    if module.length_scaling is not None:
+        queries.copy_(_scaled(queries, module, x, padding.counts))
+    heads = padding.add(rows).view(*padding.shape, 3, module.num_heads, module.head_dim)
+    query, key, value = heads.permute(2, 1, 3, 0, 4)
+    fixed = module.fixed_heads
+    result, _ = attention(
+        query[:, fixed:],
+        key[:, fixed:],
+        value[:, fixed:],
+        module.alpha.value(),
+        key_padding_mask=padding.mask,
+    )
+    if fixed:
+        weights = fixed_patterns(padding.mask, key.size(2), fixed, value)
+        result = torch.cat([torch.matmul(weights, value[:, :fixed]), result], dim=1)
     return out(padding.remove(result.permute(2, 0, 1, 3).flatten(2)))
+
+
+def _scaled(queries: Tensor, module: nn.Module, x: Tensor, keys: Tensor) -> Tensor:
+    """Queries (R, C) of x (R, C), scaled if the module does so by the number of keys they see (R or 1, 1)."""
+    if module.length_scaling is None:
+        return queries
+    scale = module.length_scaling.scale(x, keys)
+    return (queries.unflatten(1, (module.num_heads, -1)) * scale[:, :, None]).flatten(1)
 
 
 @dataclass
@@ -206,13 +231,14 @@ class DecoderPass:
         own = torch.arange(len(tokens), dtype=torch.int32)
         state.places = torch.cat([state.places, own[:, None]], dim=1)
         length, memory = state.places.size(1), state.memory
+        counts = memory.counts[state.sentences].to(torch.float32)[:, None]
         sublayers: list[Sublayer] = []
         for layer, slabs, context in zip(self._layers, state.slabs, state.context):
             history = Cache(slabs, state.places, None, None, length, single=False)
             source = Cache(
                 [context], memory.places, memory.counts, state.sentences, memory.places.size(1), single=True
             )
-            sublayers += layer.sublayers(history, slabs, source)
+            sublayers += layer.sublayers(history, slabs, source, counts)
         return self._residual(self._embed(tokens, length), sublayers)
 
     def _embed(self, tokens: Tensor, length: int) -> Tensor:
@@ -227,7 +253,7 @@ class DecoderPass:
 
 class _DecoderLayer:
     def __init__(self, layer: nn.Module, product: type[Product]):
-        own, context = layer.self_attn, layer.encoder_attn
+        self._own, self._context = own, context = layer.self_attn, layer.encoder_attn
         self._query, self._out = product(own.q_proj), product(own.out_proj)
         self._keys = product(own.k_proj, own.v_proj)
         self._alpha = _alphas(own)
@@ -236,13 +262,24 @@ class _DecoderLayer:
         self._context_alpha = _alphas(context)
         self._feed_forward = FeedForward(layer, product)
 
-    def sublayers(self, history: Cache, slabs: list[Tensor], source: Cache) -> list[Sublayer]:
+    def sublayers(self, history: Cache, slabs: list[Tensor], source: Cache, counts: Tensor) -> list[Sublayer]:
+        """The layer at one position.
+
+        Args:
+            history: keys and values of the translations so far.
+            slabs: where those of this position are put.
+            source: keys and values of the source.
+            counts: (R, 1), how many of these each hypothesis sees.
+        """
+
         def own(x: Tensor) -> Tensor:
             slabs.append(self._keys(x))
-            return self._out(attend(self._query(x), history, self._alpha))
+            keys = counts.new_full((1, 1), history.most)
+            return self._out(attend(_scaled(self._query(x), self._own, x, keys), history, self._alpha))
 
         def context(x: Tensor) -> Tensor:
-            return self._context_out(attend(self._context_query(x), source, self._context_alpha))
+            query = _scaled(self._context_query(x), self._context, x, counts)
+            return self._context_out(attend(query, source, self._context_alpha))
 
         return [own, context, self._feed_forward]
 
