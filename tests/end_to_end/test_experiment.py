@@ -31,6 +31,10 @@ def experiment(small, tmp_path_factory):
     overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
     overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
     overrides += ["dataset.max_tokens=1000", "dataset.num_workers=0"]
+    # One validation sentence is too long for training, but not for the model.
+    longest = max(len(line.split()) for line in (mine / "text" / "spm" / "valid.de").open())
+    overrides += [f"task.max_source_positions={longest}", "model.max_source_positions=64"]
+    overrides += ["dataset.skip_invalid_size_inputs_valid_test=true"]
     return write(folder / "tiny.yaml", overrides), overrides
 
 
@@ -75,6 +79,7 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     assert result["config"] == "configs/toy/alpha_entmax.yaml"
     assert result["corpus"] == "mine" and result["direction"] == "de-en"
     assert result["validation"]["loss"] > result["validation"]["nll_loss"] * 0.5 > 0
+    assert '"valid_bsz": "13"' in (job.folder / "validate.log").read_text(), "of all sentences"
     for split, sentences in (("valid", 13), ("exam", 11)):
         found = result["evaluation"][split]
         assert found["sentences"] == sentences and found["sentences_per_second"] > 0

@@ -90,6 +90,10 @@ def loss(job: Job, descriptors: tuple[int, ...]) -> None:
     command += ["--user-dir", str(PLUGIN), "--path", str(job.average)]
     command += ["--task", "translation", "--valid-subset", "valid"]
     command += ["--max-tokens", "4096", "--log-format", "json"]
+    for side in ("source", "target"):  # of the task, which may have restricted training to short sentences
+        limit = job.asked["config"]["model"].get(f"max_{side}_positions")
+        if limit is not None:
+            command += [f"--max-{side}-positions", str(limit)]
     run_child("fairseq-validate", command, log, descriptors)
 
 
