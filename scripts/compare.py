@@ -114,7 +114,7 @@ def main(argv=None) -> None:
     from user_dir.translation.scoring import make_bleu, make_ter
     from user_dir.translation.systems import read_systems, with_source_words, words_phrase
 
-    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
     if args.output:
         check_output(args.output)
     systems, test_set = read_systems(args.system, args.ref)
