@@ -202,7 +202,7 @@ def _columns(report: dict) -> list[Column]:
 
 def _legend(report: dict) -> str:
     baseline, seeds = report["systems"][0]["name"], report["seeds"]
-    which = f", whose source has {report['source_words']}" if report.get("source_words") else ""
+    which = f", whose source has {report['source_words']}" if report["source_words"] else ""
     lines = [f"{report['sentences']} sentences{which}. Δ: difference from {baseline}."]
     if seeds > 1:
         lines += [

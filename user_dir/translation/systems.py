@@ -123,9 +123,9 @@ def with_source_words(
 
 
 def words_phrase(at_least: int | None, at_most: int | None) -> str:
-    """In words: ``13 words or more``, ``12 words or less``, ``5 to 12 words``."""
+    """In words: ``13 words or more``, ``12 words or fewer``, ``5 to 12 words``."""
     if at_least is None or at_most is None:
-        return f"{at_most} words or less" if at_least is None else f"{at_least} words or more"
+        return f"{at_most} words or fewer" if at_least is None else f"{at_least} words or more"
     return f"{at_least} to {at_most} words"
 
 
