@@ -63,6 +63,12 @@ class Cache:
     most: int
     single: bool
 
+    def keys(self) -> Tensor:
+        """How many keys each query sees: int32 (queries, 1), or (1, 1) if it is the same for all."""
+        if self.counts is None:
+            return torch.tensor([[self.most]], dtype=torch.int32)
+        return (self.counts if self.sources is None else self.counts[self.sources])[:, None]
+
 
 def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
     """α-entmax attention of single queries to cached keys.

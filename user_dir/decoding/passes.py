@@ -125,9 +125,9 @@ class _Padding:
 
     def __init__(self, there: Tensor):
         sentence, position = there.nonzero(as_tuple=True)
-        self.counts = there.sum(1, dtype=torch.float32)[sentence, None]  # (N, 1): tokens of a row's sentence
         self.shape = there.shape[::-1]  # (S, B), as the attention kernels lay out what they return
         self.mask = None if bool(there.all()) else ~there
+        self._there, self._sentence = there, sentence
         self._at = position * len(there) + sentence
         self._padded: Tensor | None = None
 
@@ -137,6 +137,10 @@ class _Padding:
             self._padded = rows.new_zeros(self.shape.numel(), rows.size(1))
         return self._padded.index_copy_(0, self._at, rows).view(*self.shape, -1)
 
+    def keys(self) -> Tensor:
+        """How many keys each row sees, the tokens of its sentence: (N, 1)."""
+        return self._there.sum(1)[self._sentence, None]
+
     def remove(self, padded: Tensor) -> Tensor:
         """(S, B, C) → (N, C)."""
         return padded.flatten(0, 1).index_select(0, self._at)
@@ -145,9 +149,9 @@ class _Padding:
 def _attention(qkv: Product, module: nn.Module, out: Product, padding: _Padding, x: Tensor) -> Tensor:
     """Self-attention of encoded sentences (N, C)."""
     rows = qkv(x)
-    queries = rows[:, : x.size(1)]
     if module.length_scaling is not None:
-        queries.copy_(_scaled(queries, module, x, padding.counts))
+        queries = rows[:, : x.size(1)]
+        queries.copy_(_scaled(queries, module, x, padding.keys()))
     heads = padding.add(rows).view(*padding.shape, 3, module.num_heads, module.head_dim)
     query, key, value = heads.permute(2, 1, 3, 0, 4)
     fixed = module.fixed_heads
@@ -165,10 +169,8 @@ def _attention(qkv: Product, module: nn.Module, out: Product, padding: _Padding,
 
 
 def _scaled(queries: Tensor, module: nn.Module, x: Tensor, keys: Tensor) -> Tensor:
-    """Queries (R, C) of x (R, C), scaled if the module does so by the number of keys they see (R or 1, 1)."""
-    if module.length_scaling is None:
-        return queries
-    scale = module.length_scaling.scale(x, keys)
+    """Queries (R, C) of x (R, C), scaled by the number of keys that they see (R or 1, 1)."""
+    scale = module.length_scaling.scale(x, keys.float())
     return (queries.unflatten(1, (module.num_heads, -1)) * scale[:, :, None]).flatten(1)
 
 
@@ -231,14 +233,13 @@ class DecoderPass:
         own = torch.arange(len(tokens), dtype=torch.int32)
         state.places = torch.cat([state.places, own[:, None]], dim=1)
         length, memory = state.places.size(1), state.memory
-        counts = memory.counts[state.sentences].to(torch.float32)[:, None]
         sublayers: list[Sublayer] = []
         for layer, slabs, context in zip(self._layers, state.slabs, state.context):
             history = Cache(slabs, state.places, None, None, length, single=False)
             source = Cache(
                 [context], memory.places, memory.counts, state.sentences, memory.places.size(1), single=True
             )
-            sublayers += layer.sublayers(history, slabs, source, counts)
+            sublayers += layer.sublayers(history, slabs, source)
         return self._residual(self._embed(tokens, length), sublayers)
 
     def _embed(self, tokens: Tensor, length: int) -> Tensor:
@@ -262,26 +263,31 @@ class _DecoderLayer:
         self._context_alpha = _alphas(context)
         self._feed_forward = FeedForward(layer, product)
 
-    def sublayers(self, history: Cache, slabs: list[Tensor], source: Cache, counts: Tensor) -> list[Sublayer]:
+    def sublayers(self, history: Cache, slabs: list[Tensor], source: Cache) -> list[Sublayer]:
         """The layer at one position.
 
         Args:
             history: keys and values of the translations so far.
             slabs: where those of this position are put.
             source: keys and values of the source.
-            counts: (R, 1), how many of these each hypothesis sees.
         """
 
         def own(x: Tensor) -> Tensor:
             slabs.append(self._keys(x))
-            keys = counts.new_full((1, 1), history.most)
-            return self._out(attend(_scaled(self._query(x), self._own, x, keys), history, self._alpha))
+            return self._out(_attend(self._query(x), self._own, x, history, self._alpha))
 
         def context(x: Tensor) -> Tensor:
-            query = _scaled(self._context_query(x), self._context, x, counts)
-            return self._context_out(attend(query, source, self._context_alpha))
+            query = self._context_query(x)
+            return self._context_out(_attend(query, self._context, x, source, self._context_alpha))
 
         return [own, context, self._feed_forward]
+
+
+def _attend(queries: Tensor, module: nn.Module, x: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
+    """Attention of queries (R, C) of x (R, C), one position each, to cached keys."""
+    if module.length_scaling is not None:
+        queries = _scaled(queries, module, x, cache.keys())
+    return attend(queries, cache, alpha)
 
 
 def _alphas(module: nn.Module) -> Tensor:
