@@ -34,7 +34,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--evaluation",
         type=path_of,
         metavar="DIR",
-        help="folder of evaluate.py's scores (default: evaluation/CHECKPOINT beside the checkpoint)",
+        help="folder of evaluate.py's scores (default: evaluation/CHECKPOINT beside it, else evaluation)",
     )
     parser.add_argument(
         "--output",
@@ -58,6 +58,7 @@ def main(argv=None) -> None:
     from user_dir.errors import UserError
     from user_dir.io import check_output
     from user_dir.releases.release import write_release
+    from user_dir.releases.scores import scores_folder
     from user_dir.translation.loading import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -65,7 +66,7 @@ def main(argv=None) -> None:
     if args.evaluation and not args.evaluation.is_dir():
         raise UserError(f"--evaluation {args.evaluation}: there is no such folder")
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
-    evaluation = args.evaluation or args.path.parent / "evaluation" / args.path.stem
+    evaluation = args.evaluation or scores_folder(args.path)
     release = write_release(args.path, corpus, evaluation, args.output)
     for name, (size, _) in release.manifest.files.items():
         print(f"{size:>12,}  {name}")

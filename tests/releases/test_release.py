@@ -21,6 +21,7 @@ from user_dir.errors import UserError
 from user_dir.releases import release as building
 from user_dir.releases.opened import opened
 from user_dir.releases.release import write_release
+from user_dir.releases.scores import scores_folder
 from user_dir.translation.translator import open_translator
 
 WHEEL = "adaptively_sparse-0.1.0-py3-none-any.whl"
@@ -214,6 +215,19 @@ def test_scores_are_on_the_card(corpus, checkpoint, tmp_path):
     assert "- valid: with a penalty of 2.5 on new pieces\n" in card
     assert "`signature of bleu`, `signature of chrf`, `signature of ter`" in card
     assert "not scored" not in card
+
+
+def test_where_scores_are(checkpoint, tmp_path):
+    """evaluate.py gives them a folder of the checkpoint's name; an experiment's run does not."""
+    folder = evaluated(checkpoint)
+    assert scores_folder(checkpoint) == folder
+    (folder / checkpoint.stem).mkdir()
+    assert scores_folder(checkpoint) == folder / checkpoint.stem
+
+
+def test_the_training_command_names_the_text_that_cannot_be_downloaded(corpus, checkpoint, tmp_path):
+    write_release(checkpoint, corpus, tmp_path / "none", tmp_path / "mine.tar")
+    assert f"prepare.py {corpus.name} --raw FOLDER" in card_of(tmp_path / "mine.tar")
 
 
 WRONG = {

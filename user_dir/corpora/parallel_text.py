@@ -167,5 +167,7 @@ def _require(corpus: Corpus, name: str, folder: Path) -> Path:
 
 def _absent(name: str, folder: Path) -> UserError:
     if is_archive(name):
-        return UserError(f"{name} is not in {folder}; put it there")
-    return UserError(f"neither {name} nor {name}.gz is in {folder}; put one of them there")
+        return UserError(f"{name} is not in {folder}; put it there, or name its folder with --raw")
+    return UserError(
+        f"neither {name} nor {name}.gz is in {folder}; put one of them there, or name their folder with --raw"
+    )

@@ -137,10 +137,11 @@ def _notes(scores: dict) -> list[str]:
 
 def _training(state: dict, corpus: Corpus) -> str:
     listed = yaml.safe_dump(training_config(state), allow_unicode=True).rstrip()
+    raw = "" if corpus.description.downloads else " --raw FOLDER_OF_ITS_TEXT"
     return (
         "These settings are those of the checkpoint; what they leave out is fairseq's default, or a path. "
         "Written to a file, they train another such model:\n\n"
-        f"```\npython scripts/prepare.py {corpus.name}\n"
+        f"```\npython scripts/prepare.py {corpus.name}{raw}\n"
         f"python scripts/train.py FILE.yaml task.data=data/{corpus.name}/bin checkpoint.save_dir=DIR\n```\n\n"
         f"```yaml\n{listed}\n```"
     )

@@ -32,6 +32,12 @@ _OPTIONAL = {
 }
 
 
+def scores_folder(checkpoint: Path) -> Path:
+    """``evaluation/CHECKPOINT`` beside a checkpoint, or ``evaluation``, where an experiment puts scores."""
+    own = checkpoint.parent / "evaluation" / checkpoint.stem
+    return own if own.is_dir() else own.parent
+
+
 def read_scores(folder: Path, checkpoint: Path, corpus: Corpus, direction: tuple[str, str]) -> list[dict]:
     """The evaluations in a folder, in the order of the corpus's splits; none if there is no such folder.
 
