@@ -21,6 +21,15 @@ def test_an_unknown_tokenizer_of_sacrebleu():
         scoring.make_bleu("en", "foo")
 
 
+def test_japanese_is_split_into_words():
+    """Two sentences without spaces, of 12 words, that differ in one."""
+    bleu = scoring.make_bleu("ja")
+    references = ["猫は魚が好きです。", "今日は晴れです。"]
+    found = bleu.corpus_score(["猫は魚が好きです。", "今日は雨です。"], [references])
+    assert "tok:ja-mecab" in str(bleu.get_signature())
+    assert found.counts[0] == 11 and found.totals[0] == 12
+
+
 @pytest.fixture
 def newstest(tmp_path, monkeypatch):
     """wmt16-ro-en with three sentences, and a function that installs sacrebleu's newstest2016."""
