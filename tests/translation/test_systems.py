@@ -66,6 +66,8 @@ def test_evaluations_provide_references_and_settings(evaluation, tmp_path):
     assert [each.translations for each in systems] == [(["a b", "c d"],), (["a b", "c d"],), (["x", "y"],)]
     assert test_set.references == [["a b", "c e"]]
     assert (test_set.tokenize, test_set.lowercase) == ("char", True)
+    japanese = [evaluation(name, signature="case:mixed|tok:ja-mecab-0.996-IPA") for name in "de"]
+    assert read_systems([("d", japanese[:1]), ("e", japanese[1:])], None)[1].tokenize == "ja-mecab"
     other = write(tmp_path / "other.en", "1", "2")
     assert (
         read_systems([("a", files[:1]), ("b", files[1:])], [other, other])[1].references == [["1", "2"]] * 2

@@ -19,8 +19,7 @@ def experiment_tables(results: list[dict]) -> str:
         every = [result for seeds in runs.values() for result in seeds]
         tests = [name for name in every[0]["evaluation"] if name != "valid"]
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
-        post_editing = "uncorrected" in every[0]["evaluation"]["valid"]
-        scores = _scores(tests, post_editing, sparse=any(map(_support, every)))
+        scores = _scores(tests, every)
         costs = [*_costs(tests), *(_alignments() if any(map(_aligned, every)) else [])]
         for title, columns in (("scores", scores), ("cost and heads", costs)):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
@@ -34,19 +33,20 @@ def experiment_tables(results: list[dict]) -> str:
     return "\n\n".join(tables)
 
 
-def _scores(tests: list[str], post_editing: bool, sparse: bool) -> list[Column]:
+def _scores(tests: list[str], results: list[dict]) -> list[Column]:
     scores = (("BLEU", "bleu"), ("chrF", "chrf"), ("BLEU tok lc", "tokenized_bleu_lowercased"))
-    if post_editing:
+    if "uncorrected" in results[0]["evaluation"]["valid"]:  # post-editing
         scores = (("TER", "ter"), ("BLEU", "bleu"), ("chrF", "chrf"))
     return [
         seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
         seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
-        *([seed_mean("valid support", _support, ".0f")] if sparse else []),
+        *([seed_mean("valid support", _support, ".0f")] if any(map(_support, results)) else []),
         seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f"),
         *(
             seed_mean(f"{name} {header}", _evaluated(name, key), ".2f")
             for name in tests
             for header, key in scores
+            if any(key in result["evaluation"][name] for result in results)  # not every language has tokens
         ),
     ]
 

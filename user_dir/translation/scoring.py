@@ -116,6 +116,18 @@ def make_ter(language: str, lower_case: bool = False) -> sacrebleu.metrics.TER:
     return sacrebleu.metrics.TER(case_sensitive=not lower_case, normalized=unspaced, asian_support=unspaced)
 
 
+def tokenizer_of(signature: str) -> str | None:
+    """The tokenizer in a signature of BLEU, without its version: ``ja-mecab`` for ``tok:ja-mecab-0.996-IPA``.
+
+    An unknown one is returned as it is; None if the signature has none.
+    """
+    found = dict(part.partition(":")[::2] for part in signature.split("|")).get("tok")
+    known = sacrebleu.metrics.BLEU.TOKENIZERS
+    if found is None or found in known:
+        return found
+    return next((each for each in known if found.startswith(f"{each}-")), found)
+
+
 def make_bleu(language: str, tokenize: str | None = None, lower_case: bool = False) -> sacrebleu.metrics.BLEU:
     """sacrebleu's BLEU for text in ``language``; raises UserError for an unknown tokenizer."""
     if tokenize is not None and tokenize not in sacrebleu.metrics.BLEU.TOKENIZERS:
