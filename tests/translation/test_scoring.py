@@ -28,20 +28,23 @@ def test_japanese_is_split_into_words():
     found = bleu.corpus_score(["猫は魚が好きです。", "今日は雨です。"], [references])
     assert "tok:ja-mecab" in str(bleu.get_signature())
     assert found.counts[0] == 11 and found.totals[0] == 12
-    assert scoring.tokenizer_of(str(bleu.get_signature())) == "ja-mecab"  # the signature has its version, too
+    assert (
+        scoring.bleu_settings(str(bleu.get_signature()))[0] == "ja-mecab"
+    )  # the signature has its version, too
 
 
+@pytest.mark.parametrize("lower_case", [False, True])
 @pytest.mark.parametrize("tokenizer", ["none", "zh", "13a", "intl", "char"])
-def test_a_signature_names_its_tokenizer(tokenizer):
-    bleu = scoring.make_bleu("en", tokenizer)
+def test_a_signature_names_its_settings(tokenizer, lower_case):
+    bleu = scoring.make_bleu("en", tokenizer, lower_case)
     bleu.corpus_score(["a"], [["a"]])
-    assert scoring.tokenizer_of(str(bleu.get_signature())) == tokenizer
+    assert scoring.bleu_settings(str(bleu.get_signature())) == (tokenizer, lower_case)
 
 
-def test_the_tokenizer_of_other_signatures():
-    assert scoring.tokenizer_of("case:lc|tok:spBLEU-1K") == "spBLEU-1K"
-    assert scoring.tokenizer_of("tok:foo-1.0") == "foo-1.0"
-    assert scoring.tokenizer_of("case:mixed") is None
+def test_the_settings_of_other_signatures():
+    assert scoring.bleu_settings("case:lc|tok:spBLEU-1K") == ("spBLEU-1K", True)
+    assert scoring.bleu_settings("tok:foo-1.0") == ("foo-1.0", False)
+    assert scoring.bleu_settings("case:mixed") == (None, False)
 
 
 @pytest.fixture

@@ -116,16 +116,18 @@ def make_ter(language: str, lower_case: bool = False) -> sacrebleu.metrics.TER:
     return sacrebleu.metrics.TER(case_sensitive=not lower_case, normalized=unspaced, asian_support=unspaced)
 
 
-def tokenizer_of(signature: str) -> str | None:
-    """The tokenizer in a signature of BLEU, without its version: ``ja-mecab`` for ``tok:ja-mecab-0.996-IPA``.
+def bleu_settings(signature: str) -> tuple[str | None, bool]:
+    """What a signature of BLEU says: the tokenizer (None if it names none), and whether text is lower-cased.
 
-    An unknown one is returned as it is; None if the signature has none.
+    The tokenizer is without its version: ``ja-mecab`` for ``tok:ja-mecab-0.996-IPA``; an unknown one is
+    returned as it is.
     """
-    found = dict(part.partition(":")[::2] for part in signature.split("|")).get("tok")
+    parts = dict(part.partition(":")[::2] for part in signature.split("|"))
+    lower_case, tokenizer = parts.get("case") == "lc", parts.get("tok")
     known = sacrebleu.metrics.BLEU.TOKENIZERS
-    if found is None or found in known:
-        return found
-    return next((each for each in known if found.startswith(f"{each}-")), found)
+    if tokenizer is not None and tokenizer not in known:
+        tokenizer = next((each for each in known if tokenizer.startswith(f"{each}-")), tokenizer)
+    return tokenizer, lower_case
 
 
 def make_bleu(language: str, tokenize: str | None = None, lower_case: bool = False) -> sacrebleu.metrics.BLEU:

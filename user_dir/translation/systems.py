@@ -11,7 +11,7 @@ from sacrebleu.dataset import DATASETS
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
-from .scoring import tokenizer_of
+from .scoring import bleu_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("test_set", "direction", "references", "bleu_signature")
@@ -181,11 +181,9 @@ def _read(file: Path) -> _Read:
     if fault is not None:
         raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
     translations = _text(packed_or_plain(file.parent / beside))
-    signature = evaluation["bleu_signature"]
     references = _references(file, evaluation["references"], evaluation["direction"])
     language = evaluation["direction"].partition("-")[2]
-    lower_case = "case:lc" in signature.split("|")
-    return _Read(translations, TestSet(references, tokenizer_of(signature), lower_case, language))
+    return _Read(translations, TestSet(references, *bleu_settings(evaluation["bleu_signature"]), language))
 
 
 def _references(file: Path, named: str, direction: str) -> list[list[str]]:
