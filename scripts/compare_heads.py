@@ -34,7 +34,8 @@ def main(argv=None) -> None:
     """Read, ask, print, write."""
     args = parse_args(argv)
 
-    from user_dir.analysis.findings import findings, findings_tables
+    from user_dir.analysis.findings import findings
+    from user_dir.analysis.findings_tables import findings_tables
     from user_dir.analysis.sources import check_same_split, read_model
     from user_dir.io import check_output
     from user_dir.tables import write_tables

@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from user_dir.analysis.maps import SentenceMaps, maps_writer
+from user_dir.analysis.sources import ModelAnalysis
 from user_dir.attention_types import ATTENTION_TYPES
 
 ROLES = ("previous position", "next position", "current", "subword merging", "interrogation", "</s> sink")
@@ -21,6 +22,21 @@ COLUMNS = (
     "interrogation",
     "eos",
 )
+IMPORTANCE = {
+    "loss": 2.0,
+    "heads": [{"importance": 0.5}, {"importance": -0.1}],
+    "curves": {
+        "importance": {"pruned": [0, 4, 8], "losses": [[2.0, 2.5, 5.0]]},
+        "random": {"pruned": [0, 4, 8], "losses": [[2.0, 3.0, 5.0], [2.0, 4.0, 5.0]]},
+    },
+    "correlations": [
+        {"attention": "all", "measure": "density", "spearman": -0.25, "p_value": 0.1},
+        {"attention": "all", "measure": "alpha", "spearman": 0.75, "p_value": 0.1},
+        {"attention": "encoder_self", "measure": "density", "spearman": None, "p_value": None},
+        {"attention": "encoder_self", "measure": "alpha", "spearman": 0.5, "p_value": 0.3},
+        {"attention": "encoder_self", "measure": "entropy", "spearman": 0.1, "p_value": 0.7},
+    ],
+}
 
 
 def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) -> SentenceMaps:
@@ -89,6 +105,16 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
     about.update(source_lang="de", target_lang="en")
     return {**about, "heads": rows, "layers": layer_rows, "roles": roles}
+
+
+def model(**more) -> ModelAnalysis:
+    """A model with :func:`statistics` alone."""
+    return ModelAnalysis("a", statistics(**more))
+
+
+def heads_of(model: ModelAnalysis, kind: str, name: str) -> list:
+    """A column of the statistics, of the heads of one attention type."""
+    return [row[name] for row in model.statistics["heads"] if row["attention"] == kind]
 
 
 def write_statistics(path: Path, **options) -> Path:

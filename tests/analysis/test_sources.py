@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from examples import sentence, statistics
+from examples import IMPORTANCE, sentence, statistics, write_alpha_log, write_statistics
 
 from user_dir.analysis.maps import Maps, maps_writer
 from user_dir.analysis.sources import (
@@ -15,12 +15,14 @@ from user_dir.analysis.sources import (
     check_same_model,
     check_same_split,
     check_same_split_of_maps,
+    read_model,
     read_statistics,
     result_file,
 )
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
+from user_dir.io import write_packed
 
 
 def log(layers: int = 2, heads: int = 3) -> Trajectories:
@@ -115,3 +117,28 @@ def test_errors_in_statistics_are_named(tmp_path, change, word):
     with pytest.raises(UserError, match=r"a\.heads\.json is not a file of head statistics \(") as caught:
         read_statistics(path)
     assert word in str(caught.value)
+
+
+def test_files_next_to_the_statistics_are_read(tmp_path):
+    path = write_statistics(tmp_path / "average.heads.json")
+    assert read_model(path).trajectories is read_model(path).importance is None
+    write_alpha_log(tmp_path / "alpha.jsonl")
+    (tmp_path / "average.importance.json").write_text(json.dumps(IMPORTANCE))
+    found = read_model(path)
+    assert found.trajectories.updates[-1] == 400 and found.importance["loss"] == 2.0
+
+    packed = tmp_path / "packed" / "average.heads.json.bz2"
+    for name in ("average.heads.json", "average.importance.json", "alpha.jsonl"):
+        write_packed(packed.with_name(f"{name}.bz2"), (tmp_path / name).read_text())
+    again = read_model(packed)
+    assert (again.statistics, again.importance) == (found.statistics, found.importance)
+    assert again.trajectories.updates == found.trajectories.updates
+
+    for wrong in ("[]", "{", '{"loss": 1}', json.dumps({**IMPORTANCE, "curves": {"a": {"pruned": [1]}}})):
+        (tmp_path / "average.importance.json").write_text(wrong)
+        with pytest.raises(UserError, match=r"average.importance.json is not written by head_importance.py"):
+            read_model(path)
+    (tmp_path / "average.importance.json").unlink()
+    write_alpha_log(tmp_path / "alpha.jsonl", layers=3)
+    with pytest.raises(UserError, match="they are of another model"):
+        read_model(path)

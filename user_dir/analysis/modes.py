@@ -1,4 +1,4 @@
-"""How many modes the α of the heads have: Silverman's test of a kernel density estimate."""
+"""Whether the α of the heads have several modes: Silverman's test of a kernel density estimate."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _POINTS = 256  # at which it is evaluated
 _BATCH = 100  # samples evaluated at a time
 
 
-def modes_test(values: Sequence[float], modes: int = 1, samples: int = 1000, seed: int = 1) -> float | None:
-    """The p-value of "the density has at most so many modes"; small where it has more.
+def modes_test(values: Sequence[float], samples: int = 1000, seed: int = 1) -> float | None:
+    """The p-value of "the density has one mode"; small where it has more.
 
-    The critical bandwidth is the least at which the estimate has no more modes. Samples are drawn from that
+    The critical bandwidth is the least at which the estimate has one mode. Samples are drawn from that
     estimate; p is the share of them that have more at this bandwidth. The test is known to be conservative.
 
     Args:
         values: such as α of the heads.
-        modes: at least 1.
         samples: their number.
         seed: of the samples.
 
@@ -33,26 +32,26 @@ def modes_test(values: Sequence[float], modes: int = 1, samples: int = 1000, see
     if len(values) < _FEWEST or constant(values):
         return None
     values = np.asarray(values, dtype=float)
-    bandwidth = critical_bandwidth(values, modes)
+    bandwidth = critical_bandwidth(values)
     generator = np.random.default_rng(seed)
     shape = samples, len(values)
     drawn = generator.choice(values, shape) + bandwidth * generator.standard_normal(shape)
     # Smoothing adds h² to the variance, which is taken back.
     drawn = values.mean() + (drawn - values.mean()) / np.sqrt(1 + (bandwidth / values.std()) ** 2)
     batches = (drawn[start : start + _BATCH] for start in range(0, samples, _BATCH))
-    more = sum(int((_count(batch, bandwidth) > modes).sum()) for batch in batches)
+    more = sum(int((_count(batch, bandwidth) > 1).sum()) for batch in batches)
     return (more + 1) / (samples + 1)
 
 
-def critical_bandwidth(values: np.ndarray, modes: int = 1) -> float:
-    """The least bandwidth at which a Gaussian kernel density estimate has at most so many modes.
+def critical_bandwidth(values: np.ndarray) -> float:
+    """The least bandwidth at which a Gaussian kernel density estimate has one mode.
 
-    Their number never grows with the bandwidth, so it is found by bisection.
+    The number of modes never grows with the bandwidth, so it is found by bisection.
     """
     low, high = 0.0, float(np.ptp(values))
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _count(values[None], middle)[0] > modes else (low, middle)
+        low, high = (middle, high) if _count(values[None], middle)[0] > 1 else (low, middle)
     return high
 
 

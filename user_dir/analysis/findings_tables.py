@@ -1,0 +1,211 @@
+"""The tables of :mod:`.findings`: systems side by side, a row for each over its seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, significance, table
+from ..translation.significance import holm
+from .findings import DENSE, MEASURES, MOVED, PARTS, SPARSE
+from .modes import modes_test
+
+Systems = dict[str, dict[str, Any]]  # by name, what findings() returns
+
+
+def findings_tables(systems: Systems) -> str:
+    """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds."""
+    tables = {
+        "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
+        "Modes of α": _modes_table(systems),
+        "Weight on the parts of the input": _parts_table(systems),
+        "Diversity by layer": _layer_table(systems),
+        "α over training": _training_table(systems),
+        "Roles": _role_table(systems),
+        "Importance of heads": _importance_table(systems),
+        "Pruning": _pruning_table(systems),
+    }
+    return "\n\n".join(f"**{title}**\n\n{shown}" for title, shown in tables.items() if shown)
+
+
+_ATTENTION = [
+    seed_mean("mean α", "alpha_mean", ".3f"),
+    Column(
+        "α from–to",
+        lambda seeds: (
+            f"{min(seed['alpha_min'] for seed in seeds):.2f}–{max(seed['alpha_max'] for seed in seeds):.2f}"
+        ),
+    ),
+    seed_mean("density", "density_mean", ".3f"),
+    seed_list(f"heads ≥ {DENSE}", "dense"),
+    seed_list(f"heads < {SPARSE}", "sparse"),
+    seed_mean("density of union", "union_density", ".3f"),
+    seed_mean("diversity", "diversity", ".3f"),
+]
+_TRAINING = [
+    seed_mean("mean α, first", "alpha_first", ".3f"),
+    seed_mean("last", "alpha_last", ".3f"),
+    seed_mean("deviation, first", "spread_first", ".3f"),
+    seed_mean("last", "spread_last", ".3f"),
+    Column("heads", lambda seeds: str(seeds[0]["heads"])),
+    seed_list("fell", "fell"),
+    seed_list("then rose", "turned"),
+    Column(
+        "at",
+        lambda seeds: ", ".join(
+            "–" if seed["turned_at"] is None else f"{seed['turned_at']:.0f}" for seed in seeds
+        ),
+    ),
+]
+
+
+def _correlations(systems: Systems, finding: str, names: dict[str, str]) -> list[Column]:
+    """Columns of rank correlations, seed by seed; a star where p < 0.05 after Holm's adjustment over all.
+
+    Args:
+        systems: those shown.
+        finding: of :data:`FINDINGS`.
+        names: header of each correlation, by its key; each is ρ and p.
+    """
+    shown = [
+        kind[name]
+        for system in systems.values()
+        for seed in system[finding]
+        for kind in seed.values()
+        for name in names
+    ]
+    family = [p for _, p in shown if p is not None]
+    adjusted = dict(zip(family, holm(family)))
+
+    def cell(seeds: list[dict], name: str) -> str:
+        if all(seed[name][0] is None for seed in seeds):
+            return ""
+        return ", ".join(
+            "–" if rho is None else f"{rho:+.2f}{'*' if adjusted[p] < 0.05 else ''}"
+            for rho, p in (seed[name] for seed in seeds)
+        )
+
+    return [Column(header, lambda seeds, name=name: cell(seeds, name)) for name, header in names.items()]
+
+
+_STARS = "*: p < 0.05 after Holm's adjustment over all correlations of this table."
+
+
+def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
+    """A row for each attention type and system."""
+    kinds = dict.fromkeys(kind for system in systems.values() for seed in system[finding] for kind in seed)
+    rows = []
+    for kind in kinds:
+        for name, system in systems.items():
+            seeds = [seed[kind] for seed in system[finding] if kind in seed]
+            if seeds:
+                rows.append(([kind.replace("_", " "), name], seeds))
+    return table(["attention", "system"], rows, columns)
+
+
+def _modes_table(systems: Systems) -> str:
+    learned = {name: system for name, system in systems.items() if all(system["modes"])}
+    if not learned:
+        return ""
+
+    def together(seeds: list[dict]) -> float:
+        return modes_test([alpha for seed in seeds for alpha in seed["alphas"]])
+
+    columns = [
+        Column("p of one mode", lambda seeds: ", ".join(significance(seed["one_mode"]) for seed in seeds)),
+        Column("all seeds", lambda seeds: significance(together(seeds))),
+    ]
+    return (
+        f"{_by_attention(learned, 'modes', columns)}\n\np: of Silverman's test of one mode of α over heads, "
+        "seed by seed and over the heads of all seeds, not adjusted. Small: α has several modes."
+    )
+
+
+def _parts_table(systems: Systems) -> str:
+    editors = {name: system for name, system in systems.items() if all(system["parts"])}
+    columns = [seed_mean(header, part, ".3f") for part, header in PARTS.items()]
+    return _by_attention(editors, "parts", columns) if editors else ""
+
+
+def _layer_table(systems: Systems) -> str:
+    depth = max(
+        len(values) for system in systems.values() for seed in system["layers"] for values in seed.values()
+    )
+
+    def diversity(seeds: list[list], layer: int) -> str:
+        return mean_and_deviation((seed[layer] if layer < len(seed) else None for seed in seeds), ".3f")
+
+    columns = [
+        Column(f"layer {layer}", lambda seeds, layer=layer: diversity(seeds, layer)) for layer in range(depth)
+    ]
+    return _by_attention(systems, "layers", columns)
+
+
+def _training_table(systems: Systems) -> str:
+    logged = {name: system for name, system in systems.items() if None not in system["training"]}
+    if not logged:
+        return ""
+    names = {"first_last": "ρ of first α with last", "first_density": "ρ of first α with density"}
+    columns = [*_TRAINING, *_correlations(logged, "training", names)]
+    return (
+        f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Fell, rose: by at least "
+        f"{MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: Spearman's rank "
+        f"correlation over heads, seed by seed. {_STARS}"
+    )
+
+
+def _importance_table(systems: Systems) -> str:
+    measured = {name: system for name, system in systems.items() if None not in system["importance"]}
+    if not measured:
+        return ""
+    columns = _correlations(measured, "importance", {"density": "ρ with density", "alpha": "ρ with α"})
+    return (
+        f"{_by_attention(measured, 'importance', columns)}\n\nρ: Spearman's rank correlation, over heads, of "
+        "the loss added when a head is masked, seed by seed. Below 0 with density: sparse heads matter more. "
+        f"{_STARS}"
+    )
+
+
+def _role_table(systems: Systems) -> str:
+    rows = []
+    for measure, (_, threshold) in MEASURES.items():
+        for name, system in systems.items():
+            seeds = [seed[measure] for seed in system["roles"] if measure in seed]
+            if seeds:
+                rows.append(([measure, name, f"{threshold:g}"], seeds))
+    columns = [
+        seed_list("heads that reach it", "reached"),
+        seed_mean("best head's value", "value", ".3f"),
+        Column("best of all seeds", _best_head),
+    ]
+    return table(["measure", "system", "threshold"], rows, columns)
+
+
+def _best_head(seeds: list[dict]) -> str:
+    best = max(seeds, key=lambda seed: seed["value"])
+    where = f"{best['attention']} {best['layer']}.{best['head']}"
+    return f"{best['value']:.3f}, {where}, α {best['alpha']:.2f}, density {best['density']:.2f}"
+
+
+def _pruning_table(systems: Systems) -> str:
+    measured = {name: system["pruning"] for name, system in systems.items() if None not in system["pruning"]}
+    if not measured:
+        return ""
+    whole = [seed_mean("loss", "loss", ".3f"), seed_mean("most important head", "most_important", ".3f")]
+    shares = list(next(iter(next(iter(measured.values()))[0]["added"].values())))
+    rows = []
+    for name, seeds in measured.items():
+        for i, order in enumerate(seeds[0]["added"]):
+            if any(order not in seed["added"] for seed in seeds):
+                continue
+            first = [name, *(column.cell(seeds) for column in whole)] if i == 0 else [""] * 3
+            costs = [
+                mean_and_deviation((seed["added"][order][share] for seed in seeds), ".3f") for share in shares
+            ]
+            rows.append([*first, order, *costs])
+    headers = ["system", *(column.header for column in whole), "pruned by"]
+    headers += [f"{float(share):.0%} pruned" for share in shares]
+    return (
+        f"{markdown(rows, headers)}\n\nNats per token: the loss of the whole model; the loss added by "
+        "masking its most important head; the loss added by pruning a share of all heads: the least "
+        "important first, the densest first, those of the smallest α first, or at random."
+    )
