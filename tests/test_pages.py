@@ -1,4 +1,4 @@
-"""The documentation: links and anchors resolve; scripts, flags, make targets and files it names exist.
+"""The documentation: links, anchors and tables are whole; scripts, flags, make targets and files exist.
 
 README's table is that of the records and of docs/benchmarks.md.
 """
@@ -63,6 +63,18 @@ def broken_links(page: Path, text: str) -> list[str]:
     return broken
 
 
+def broken_tables(text: str) -> list[str]:
+    """Lines that begin like a table's but belong to none, or have another number of cells than its head."""
+    broken = []
+    for rows in re.findall(r"(?:^\|.*\n)+", FENCE.sub("", text), re.MULTILINE):
+        head, *rest = rows.splitlines()
+        if not rest or not re.fullmatch(r"[| :-]+", rest[0]):
+            broken.append(head)
+        cells = [len(re.findall(r"(?<!\\)\|", row)) for row in (head, *rest)]
+        broken += [row for row, count in zip(rest, cells[1:]) if count != cells[0]]
+    return broken
+
+
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Each command of a page that runs a script: the script's name, and the flags given to it."""
     lines = [line for block in FENCE.finditer(text) for line in re.sub(r"\\\n", " ", block[0]).splitlines()]
@@ -94,6 +106,18 @@ def test_a_broken_link_is_found():
     assert broken_links(page, " ".join(f"[a]({link})" for link in right + wrong)) == wrong
     assert anchors("# α-entmax & `code`") == {"α-entmax--code"}
     assert anchors("# A\n## A\n```\n# no heading\n```\n## [B c](x.md)\n") == {"a", "a-1", "b-c"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_tables_are_whole(page):
+    assert broken_tables(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_table_is_found():
+    table = "| a | b |\n|---|---|\n| `x \\| y` | z |\n"
+    assert broken_tables(f"text\n\n{table}\n```\n| no table |\n```\n") == []
+    parted, long = "| parted | from it |", "| a | b | c |"
+    assert broken_tables(f"{table}\n{parted}\n\n{table}{long}\n") == [parted, long]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
