@@ -63,15 +63,19 @@ def broken_links(page: Path, text: str) -> list[str]:
     return broken
 
 
+def cells(row: str) -> list[str]:
+    """The cells of a table row, with what is before its first and after its last bar."""
+    return re.split(r"(?<!\\)\|", row)
+
+
 def broken_tables(text: str) -> list[str]:
     """Lines that begin like a table's but belong to none, or have another number of cells than its head."""
     broken = []
-    for rows in re.findall(r"(?:^\|.*\n)+", FENCE.sub("", text), re.MULTILINE):
-        head, *rest = rows.splitlines()
+    for block in re.findall(r"(?:^\|.*\n)+", FENCE.sub("", text), re.MULTILINE):
+        head, *rest = block.splitlines()
         if not rest or not re.fullmatch(r"[| :-]+", rest[0]):
             broken.append(head)
-        cells = [len(re.findall(r"(?<!\\)\|", row)) for row in (head, *rest)]
-        broken += [row for row, count in zip(rest, cells[1:]) if count != cells[0]]
+        broken += [row for row in rest if len(cells(row)) != len(cells(head))]
     return broken
 
 
@@ -171,7 +175,7 @@ def test_python_examples_import_what_exists(page):
 def rows(text: str) -> list[list[str]]:
     """The cells of all table rows of a page."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip(" *×") for cell in line.strip("|").split("|")] for line in lines]
+    return [[cell.strip(" *×") for cell in cells(line)[1:-1]] for line in lines]
 
 
 SYSTEMS = {

@@ -112,9 +112,9 @@ def model(**more) -> ModelAnalysis:
     return ModelAnalysis("a", statistics(**more))
 
 
-def heads_of(model: ModelAnalysis, kind: str, name: str) -> list:
+def heads_of(analysis: ModelAnalysis, kind: str, name: str) -> list:
     """A column of the statistics, of the heads of one attention type."""
-    return [row[name] for row in model.statistics["heads"] if row["attention"] == kind]
+    return [row[name] for row in analysis.statistics["heads"] if row["attention"] == kind]
 
 
 def write_statistics(path: Path, **options) -> Path:
