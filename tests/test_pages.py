@@ -188,9 +188,10 @@ TEST_SETS = "test_2016_flickr", "test_2017_flickr"
 
 
 def three_runs(name: str) -> list[Path]:
-    """The records of a run with three seeds."""
-    folder = ROOT / "experiments" / "records"
-    return [folder / f"{name}-seed{seed}" for seed in (1, 2, 3)]
+    """The records of a run, which has three seeds."""
+    runs = sorted((ROOT / "experiments" / "records").glob(f"{name}-seed*"))
+    assert len(runs) == 3
+    return runs
 
 
 def score(run: Path, test_set: str, metric: str) -> float:
