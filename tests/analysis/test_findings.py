@@ -7,7 +7,7 @@ import pytest
 from examples import IMPORTANCE, heads_of, model
 from scipy.stats import spearmanr
 
-from user_dir.analysis.findings import findings, importance, pruning, roles, training
+from user_dir.analysis.findings import findings, importance, pruning, rising, roles, training
 from user_dir.analysis.sources import ModelAnalysis
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
@@ -60,6 +60,36 @@ def test_alphas_that_fell_and_then_rose():
     assert (found["heads"], found["fell"], found["turned"], found["turned_at"]) == (6, 3, 1, 200)
     assert found["alpha_first"] == pytest.approx(alphas[0].mean())
     assert found["spread_last"] == pytest.approx(alphas[-1].std())
+
+
+def test_a_head_that_rose_again_is_named_with_its_path_density_and_importance():
+    seed = model(layers=2, heads=2)
+    alphas = np.full((4, 2, 2), 1.4)
+    alphas[:, 0, 1] = [1.6, 1.5, 1.4, 1.3]
+    alphas[:, 1, 0] = [1.8, 1.3, 1.2, 1.25]
+    trajectories = Trajectories([0, 100, 200, 300], {"encoder_self": alphas, "decoder_context": alphas + 0.1})
+    places = [{"attention": "encoder_self", "layer": layer, "head": head} for layer, head in np.ndindex(2, 2)]
+    measured = [{**place, "importance": value} for place, value in zip(places, [0.1, 0.4, 0.3, -0.2])]
+    measured.append({**places[2], "attention": "decoder_self", "importance": 0.5})
+    found = rising(ModelAnalysis("a", seed.statistics, trajectories, importance={"heads": measured}))
+    densities = heads_of(seed, "encoder_self", "density")
+    previous = heads_of(seed, "encoder_self", "confidence_previous")
+    expected = {
+        "alpha_first": 1.8,
+        "alpha_least": 1.2,
+        "least_at": 200,
+        "alpha_last": 1.25,
+        "density": densities[2],
+        "density_rank": sorted(densities).index(densities[2]) + 1,
+        "confidence_previous": previous[2],
+        "confidence_previous_rank": sorted(previous, reverse=True).index(previous[2]) + 1,
+        "importance": 0.3,
+        "importance_rank": 2,
+    }
+    assert found[0] == {**places[2], **expected}
+    assert found[1]["attention"] == "decoder_context" and found[1]["alpha_least"] == pytest.approx(1.3)
+    assert found[1]["importance"] is found[1]["importance_rank"] is None, "not measured"
+    assert rising(seed) is None and rising(ModelAnalysis("a", seed.statistics, Trajectories([0], {}))) == []
 
 
 def heads(densities: list[float]) -> dict:

@@ -66,6 +66,25 @@ def test_tables_show_mean_and_deviation_over_seeds_and_omit_missing_findings():
     assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750"]
 
 
+def test_heads_that_rose_again_are_listed_by_model():
+    def seed(number: int, risen: tuple[str, ...]) -> ModelAnalysis:
+        alphas = {kind: np.full((3, 2, 3), 1.5) for kind in ATTENTION_TYPES}
+        for kind in risen:
+            alphas[kind][:, 1, 2] = [1.6, 1.2, 1.5]
+        return ModelAnalysis("a", statistics(seed=number), Trajectories([0, 100, 200], alphas))
+
+    systems = {
+        "α-entmax": findings([seed(1, ()), seed(2, ("decoder_self",))]),
+        "softmax": findings([model()]),
+    }
+    section = findings_tables(systems).split("**Heads whose α rose again**")[1].split("**Roles**")[0]
+    (row,) = [line for line in section.split("\n") if "α-entmax" in line]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[:4] == ["decoder self", "α-entmax", "2", "1.2"]
+    assert cells[4:8] == ["1.60", "1.20", "100", "1.50"] and cells[10] == "", "importance was not measured"
+    assert "rose again" not in findings_tables({"α-entmax": findings([seed(1, ())])})
+
+
 def test_the_weight_on_source_and_translation_is_shown_of_post_editors():
     editor, other = model(seed=1), model(seed=2)
     for row in editor.statistics["heads"]:

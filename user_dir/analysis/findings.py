@@ -45,8 +45,8 @@ MOVED = 0.05
 def findings(models: list[ModelAnalysis]) -> dict[str, Any]:
     """For each of :data:`FINDINGS`, its figures for each model of one system, in the order of the models.
 
-    ``training`` is None for a model without α log, ``importance`` and ``pruning`` for one whose importance of
-    heads was not measured.
+    ``training`` and ``rising`` are None for a model without α log, ``importance`` and ``pruning`` for one
+    whose importance of heads was not measured.
     """
     return {name: [finding(model) for model in models] for name, finding in FINDINGS.items()}
 
@@ -136,9 +136,7 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
     found, rows = {}, by_attention(model.statistics["heads"])
     for kind, alphas in model.trajectories.alphas.items():
         alphas = alphas.reshape(len(updates), -1)
-        least = alphas.min(0)
-        fell = alphas[0] - least >= MOVED
-        turned = fell & (alphas[-1] - least >= MOVED)
+        fell, turned = _fell_and_turned(alphas)
         found[kind] = {
             "heads": alphas.shape[1],
             "alpha_first": float(alphas[0].mean()),
@@ -151,6 +149,36 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
             "turned": int(turned.sum()),
             "turned_at": float(np.median(updates[alphas.argmin(0)[turned]])) if turned.any() else None,
         }
+    return found
+
+
+def rising(model: ModelAnalysis) -> list[dict] | None:
+    """The heads that :func:`training` counts as ``turned``: their path of α, and what became of them.
+
+    ``least_at`` is the update of the least α. ``density``, ``confidence_previous`` and ``importance`` come
+    with their rank among the heads of the attention type (``density_rank``, …): 1 is the least density, and
+    the greatest value of the other two. Value and rank are None where there is no value.
+    """
+    if model.trajectories is None:
+        return None
+    measured = model.importance["heads"] if model.importance else []
+    found = []
+    for *where, alphas in model.trajectories.heads():
+        if not _fell_and_turned(alphas)[1]:
+            continue
+        place = dict(zip(("attention", "layer", "head"), where))
+        found.append(
+            {
+                **place,
+                "alpha_first": float(alphas[0]),
+                "alpha_least": float(alphas.min()),
+                "least_at": model.trajectories.updates[alphas.argmin()],
+                "alpha_last": float(alphas[-1]),
+                **_ranked(place, model.statistics["heads"], "density", smallest_first=True),
+                **_ranked(place, model.statistics["heads"], "confidence_previous"),
+                **_ranked(place, measured, "importance"),
+            }
+        )
     return found
 
 
@@ -193,9 +221,29 @@ FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "layers": layers,
     "roles": roles,
     "training": training,
+    "rising": rising,
     "importance": importance,
     "pruning": pruning,
 }
+
+
+def _fell_and_turned(alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whether α fell by :data:`MOVED`, and whether it then rose as much: (U, …) → (…), (…)."""
+    least = alphas.min(0)
+    fell = alphas[0] - least >= MOVED
+    return fell, fell & (alphas[-1] - least >= MOVED)
+
+
+def _ranked(place: dict, rows: list[dict], measure: str, smallest_first: bool = False) -> dict:
+    """A head's value of a measure, and its rank, from 1, among the heads of its attention type."""
+    same = [
+        row for row in rows if row.get("attention") == place["attention"] and row.get(measure) is not None
+    ]
+    mine = next((row[measure] for row in same if place.items() <= row.items()), None)
+    rank = None
+    if mine is not None:
+        rank = 1 + sum(row[measure] < mine if smallest_first else row[measure] > mine for row in same)
+    return {measure: mine, f"{measure}_rank": rank}
 
 
 def _at(share: float, shares: np.ndarray, losses: np.ndarray) -> float:

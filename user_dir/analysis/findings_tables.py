@@ -20,6 +20,7 @@ def findings_tables(systems: Systems) -> str:
         "Weight on the parts of the input": _parts_table(systems),
         "Diversity by layer": _layer_table(systems),
         "α over training": _training_table(systems),
+        "Heads whose α rose again": _rising_table(systems),
         "Roles": _role_table(systems),
         "Importance of heads": _importance_table(systems),
         "Pruning": _pruning_table(systems),
@@ -55,6 +56,26 @@ _TRAINING = [
             "–" if seed["turned_at"] is None else f"{seed['turned_at']:.0f}" for seed in seeds
         ),
     ),
+]
+
+
+def _ranked(header: str, measure: str) -> Column:
+    """A measure of a head and, in parentheses, its rank; empty where it has none."""
+
+    def cell(head: dict) -> str:
+        return "" if head[measure] is None else f"{head[measure]:.3f} ({head[f'{measure}_rank']})"
+
+    return Column(header, cell)
+
+
+_RISING = [
+    Column("first α", lambda head: f"{head['alpha_first']:.2f}"),
+    Column("least", lambda head: f"{head['alpha_least']:.2f}"),
+    Column("at update", lambda head: str(head["least_at"])),
+    Column("last", lambda head: f"{head['alpha_last']:.2f}"),
+    _ranked("density (rank)", "density"),
+    _ranked("previous position (rank)", "confidence_previous"),
+    _ranked("importance (rank)", "importance"),
 ]
 
 
@@ -150,6 +171,23 @@ def _training_table(systems: Systems) -> str:
         f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Fell, rose: by at least "
         f"{MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: Spearman's rank "
         f"correlation over heads, seed by seed. {_STARS}"
+    )
+
+
+def _rising_table(systems: Systems) -> str:
+    rows = [
+        ([head["attention"].replace("_", " "), name, seed, f"{head['layer']}.{head['head']}"], head)
+        for name, system in systems.items()
+        for seed, heads in enumerate(system["rising"], 1)
+        for head in heads or ()
+    ]
+    if not rows:
+        return ""
+    listed = table(["attention", "system", "model", "layer.head"], rows, _RISING)
+    return (
+        f"{listed}\n\nModel: by its place among the files of its system. At update: of the least α. Previous "
+        "position: mean weight on it. Importance: nats per token added by masking the head. Ranks: among the "
+        "heads of the attention type; 1 is the sparsest, the most weight, the most important."
     )
 
 

@@ -14,6 +14,7 @@ from ..io import PACKED, packed_or_plain, parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories, read_trajectories
 
+_NO_MEASURES = {"attention", "density_histogram", "roles"}  # columns of heads that are not numbers
 _MOST = 10_000  # maximum number of layers and of heads
 
 
@@ -106,6 +107,8 @@ def _check(statistics: dict) -> None:
         _check_place(row)
         for name in ("alpha", "density"):
             _check_numbers(name, [row[name]])
+        for name in row.keys() - _NO_MEASURES:
+            _check_numbers(name, [value for value in [row[name]] if value is not None])
         _check_numbers("density_histogram", row["density_histogram"])
         if row["alpha"] < 1 or min(row["density_histogram"]) < 0 or not sum(row["density_histogram"]):
             raise ValueError("an alpha below 1, or an empty density_histogram")
@@ -113,6 +116,9 @@ def _check(statistics: dict) -> None:
         raise ValueError("no heads, or density_histogram of unequal lengths")
     if len({(row["attention"], row["layer"], row["head"]) for row in heads}) != len(heads):
         raise ValueError("a head occurs twice")
+    for kind, (depth, width) in _shapes(heads).items():
+        if depth * width != sum(row["attention"] == kind for row in heads):
+            raise ValueError(f"{kind} lacks some of the heads of {depth} layers of {width}")
     for layer in layers:
         _check_place({**layer, "head": 0})
         _check_numbers("union_density", [layer["union_density"]])
@@ -151,10 +157,7 @@ def _check_numbers(name: str, values: list) -> None:
 
 def check_same_model(model: ModelAnalysis) -> None:
     """Raise UserError unless the α log and the maps have the layers and heads of the statistics."""
-    shapes = {}
-    for row in model.statistics["heads"]:
-        layers, heads = shapes.get(row["attention"], (0, 0))
-        shapes[row["attention"]] = max(layers, row["layer"] + 1), max(heads, row["head"] + 1)
+    shapes = _shapes(model.statistics["heads"])
     others = {}
     if model.trajectories is not None:
         others["α log"] = {name: values.shape for name, values in model.trajectories.final().items()}
@@ -166,6 +169,15 @@ def check_same_model(model: ModelAnalysis) -> None:
                 f"the {what} of {model.name} have layers and heads {_listed(found)}, but the statistics "
                 f"{_listed(shapes)}: they are of another model"
             )
+
+
+def _shapes(rows: list[dict]) -> dict[str, tuple[int, int]]:
+    """By attention type: the numbers of layers, and of heads in each, that rows of heads are of."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        layers, heads = shapes.get(row["attention"], (0, 0))
+        shapes[row["attention"]] = max(layers, row["layer"] + 1), max(heads, row["head"] + 1)
+    return shapes
 
 
 def check_same_split(models: list[ModelAnalysis]) -> None:
