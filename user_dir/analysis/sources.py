@@ -14,6 +14,7 @@ from ..io import PACKED, packed_or_plain, parse_json, read_text
 from .maps import Maps
 from .trajectories import Trajectories, read_trajectories
 
+_REQUIRED = {"alpha", "density"}  # measures that every head has
 _NO_MEASURES = {"attention", "density_histogram", "roles"}  # columns of heads that are not numbers
 _MOST = 10_000  # maximum number of layers and of heads
 
@@ -105,10 +106,9 @@ def _check(statistics: dict) -> None:
     _check_numbers("a measure", list(_floats(statistics)))
     for row in heads:
         _check_place(row)
-        for name in ("alpha", "density"):
-            _check_numbers(name, [row[name]])
-        for name in row.keys() - _NO_MEASURES:
-            _check_numbers(name, [value for value in [row[name]] if value is not None])
+        for name in _REQUIRED | row.keys() - _NO_MEASURES:
+            if row[name] is not None or name in _REQUIRED:
+                _check_numbers(name, [row[name]])
         _check_numbers("density_histogram", row["density_histogram"])
         if row["alpha"] < 1 or min(row["density_histogram"]) < 0 or not sum(row["density_histogram"]):
             raise ValueError("an alpha below 1, or an empty density_histogram")
