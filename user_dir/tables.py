@@ -57,9 +57,9 @@ def seed_mean(header: str, value: str | Callable[[dict], float | None], form: st
     return Column(header, lambda seeds: mean_and_deviation(map(get, seeds), form))
 
 
-def seed_list(header: str, key: str) -> Column:
+def seed_list(header: str, key: str, form: str = "") -> Column:
     """The value of every seed; a row's figures are a list of objects, one per seed."""
-    return Column(header, lambda seeds: ", ".join(str(seed[key]) for seed in seeds))
+    return Column(header, lambda seeds: ", ".join(format(seed[key], form) for seed in seeds))
 
 
 def mean_and_deviation(values: Iterable[float | None], form: str) -> str:

@@ -25,8 +25,12 @@ def test_alpha_density_and_diversity_of_each_attention():
     assert mine["density_mean"] == pytest.approx(densities.mean())
     assert mine["alpha_max"] == max(heads_of(seed, "encoder_self", "alpha"))
     diversity = [row["diversity"] for row in seed.statistics["layers"] if row["attention"] == "encoder_self"]
+    by_layer = findings([seed])["layers"][0]["encoder_self"]
     assert mine["diversity"] == pytest.approx(np.mean(diversity))
-    assert findings([seed])["layers"][0]["encoder_self"] == diversity
+    assert [layer["diversity"] for layer in by_layer] == diversity
+    densities = densities.reshape(3, 4)
+    assert [layer["density_min"] for layer in by_layer] == list(densities.min(1))
+    assert [layer["density_max"] for layer in by_layer] == list(densities.max(1))
 
 
 def test_the_best_head_of_each_measure_and_the_heads_of_each_role():

@@ -66,6 +66,26 @@ def test_tables_show_mean_and_deviation_over_seeds_and_omit_missing_findings():
     assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750"]
 
 
+def test_diversity_and_density_of_each_layer_over_seeds():
+    systems = {"deep": [model(seed=1), model(seed=2)], "shallow": [model(layers=1, seed=3)]}
+    text = findings_tables({name: findings(models) for name, models in systems.items()})
+    deep, shallow = _layer_rows(text, "Density by layer, least to greatest")
+    densities = np.array([heads_of(each, "encoder_self", "density") for each in systems["deep"]])
+    for layer in (0, 1):
+        mine = densities.reshape(2, 2, 3)[:, layer]  # seeds, layers, heads
+        assert deep[2 + layer] == f"{mine.min():.3f}–{mine.max():.3f}"
+    assert shallow[2] and shallow[3] == ""
+    deep, shallow = _layer_rows(text, "Diversity by layer")
+    assert "±" in deep[3] and shallow[3] == ""
+
+
+def _layer_rows(text: str, title: str) -> list[list[str]]:
+    """The cells of the encoder's rows of a table."""
+    section = text.split(f"**{title}**")[1].split("**")[0]
+    lines = [line for line in section.split("\n") if line.startswith("| encoder self")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
 def test_heads_that_rose_again_are_listed_by_model():
     def seed(number: int, risen: tuple[str, ...]) -> ModelAnalysis:
         alphas = {kind: np.full((3, 2, 3), 1.5) for kind in ATTENTION_TYPES}

@@ -108,6 +108,8 @@ def changed(change) -> dict:
         (lambda report: report["heads"].pop(1), "encoder_self lacks some of the heads of 2 layers of 3"),
         (lambda report: report["heads"][0]["density_histogram"].append(1), "unequal lengths"),
         (lambda report: report["layers"][0].update(union_density=None), "union_density None"),
+        (lambda report: report["layers"].pop(), "layers other than those of its heads"),
+        (lambda report: report["layers"][1].update(layer=0), "layers other than those of its heads"),
         (lambda report: report.update(roles=[]), "list"),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
 from .correlation import rank_correlation
-from .heads import alpha_and_density, by_attention
+from .heads import alpha_and_density, by_attention, by_layer
 from .modes import modes_test
 from .roles import ROLES
 from .sources import ModelAnalysis
@@ -92,10 +92,20 @@ def parts(model: ModelAnalysis) -> dict[str, dict]:
     return found
 
 
-def layers(model: ModelAnalysis) -> dict[str, list[float | None]]:
-    """By attention type: the diversity of each layer's heads."""
-    rows = by_attention(model.statistics["layers"])
-    return {kind: [row["diversity"] for row in mine] for kind, mine in rows.items()}
+def layers(model: ModelAnalysis) -> dict[str, list[dict]]:
+    """By attention type: the diversity of each layer's heads, and their least and greatest density."""
+    found, head_rows = {}, by_attention(model.statistics["heads"])
+    for kind, rows in by_attention(model.statistics["layers"]).items():
+        densities = by_layer(head_rows[kind], "density")
+        found[kind] = [
+            {
+                "diversity": row["diversity"],
+                "density_min": min(densities[row["layer"]]),
+                "density_max": max(densities[row["layer"]]),
+            }
+            for row in rows
+        ]
+    return found
 
 
 def roles(model: ModelAnalysis) -> dict[str, dict]:

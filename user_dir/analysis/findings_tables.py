@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, significance, table
@@ -18,7 +19,8 @@ def findings_tables(systems: Systems) -> str:
         "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
         "Modes of α": _modes_table(systems),
         "Weight on the parts of the input": _parts_table(systems),
-        "Diversity by layer": _layer_table(systems),
+        "Diversity by layer": _layer_table(systems, _diversity),
+        "Density by layer, least to greatest": _layer_table(systems, _densities),
         "α over training": _training_table(systems),
         "Heads whose α rose again": _rising_table(systems),
         "Roles": _role_table(systems),
@@ -28,14 +30,16 @@ def findings_tables(systems: Systems) -> str:
     return "\n\n".join(f"**{title}**\n\n{shown}" for title, shown in tables.items() if shown)
 
 
+def _range(seeds: list[dict], measure: str, form: str) -> str:
+    """From the least to the greatest value of a measure over seeds and their heads."""
+    least = min(seed[f"{measure}_min"] for seed in seeds)
+    greatest = max(seed[f"{measure}_max"] for seed in seeds)
+    return f"{least:{form}}–{greatest:{form}}"
+
+
 _ATTENTION = [
     seed_mean("mean α", "alpha_mean", ".3f"),
-    Column(
-        "α from–to",
-        lambda seeds: (
-            f"{min(seed['alpha_min'] for seed in seeds):.2f}–{max(seed['alpha_max'] for seed in seeds):.2f}"
-        ),
-    ),
+    Column("α from–to", lambda seeds: _range(seeds, "alpha", ".2f")),
     seed_mean("density", "density_mean", ".3f"),
     seed_list(f"heads ≥ {DENSE}", "dense"),
     seed_list(f"heads < {SPARSE}", "sparse"),
@@ -147,18 +151,24 @@ def _parts_table(systems: Systems) -> str:
     return _by_attention(editors, "parts", columns) if editors else ""
 
 
-def _layer_table(systems: Systems) -> str:
+def _layer_table(systems: Systems, cell: Callable[[list[dict]], str]) -> str:
+    """A column for each layer; ``cell`` formats the figures of all seeds, unless one lacks the layer."""
     depth = max(
         len(values) for system in systems.values() for seed in system["layers"] for values in seed.values()
     )
 
-    def diversity(seeds: list[list], layer: int) -> str:
-        return mean_and_deviation((seed[layer] if layer < len(seed) else None for seed in seeds), ".3f")
+    def at(layer: int) -> Callable[[list[list[dict]]], str]:
+        return lambda seeds: cell([seed[layer] for seed in seeds]) if layer < min(map(len, seeds)) else ""
 
-    columns = [
-        Column(f"layer {layer}", lambda seeds, layer=layer: diversity(seeds, layer)) for layer in range(depth)
-    ]
-    return _by_attention(systems, "layers", columns)
+    return _by_attention(systems, "layers", [Column(f"layer {layer}", at(layer)) for layer in range(depth)])
+
+
+def _diversity(seeds: list[dict]) -> str:
+    return mean_and_deviation((seed["diversity"] for seed in seeds), ".3f")
+
+
+def _densities(seeds: list[dict]) -> str:
+    return _range(seeds, "density", ".3f")
 
 
 def _training_table(systems: Systems) -> str:
@@ -212,7 +222,7 @@ def _role_table(systems: Systems) -> str:
                 rows.append(([measure, name, f"{threshold:g}"], seeds))
     columns = [
         seed_list("heads that reach it", "reached"),
-        seed_mean("best head's value", "value", ".3f"),
+        seed_list("best head's value", "value", ".3f"),
         Column("best of all seeds", _best_head),
     ]
     return table(["measure", "system", "threshold"], rows, columns)

@@ -116,13 +116,17 @@ def _check(statistics: dict) -> None:
         raise ValueError("no heads, or density_histogram of unequal lengths")
     if len({(row["attention"], row["layer"], row["head"]) for row in heads}) != len(heads):
         raise ValueError("a head occurs twice")
-    for kind, (depth, width) in _shapes(heads).items():
+    shapes = _shapes(heads)
+    for kind, (depth, width) in shapes.items():
         if depth * width != sum(row["attention"] == kind for row in heads):
             raise ValueError(f"{kind} lacks some of the heads of {depth} layers of {width}")
     for layer in layers:
         _check_place({**layer, "head": 0})
         _check_numbers("union_density", [layer["union_density"]])
         _check_numbers("diversity", [value for value in [layer["diversity"]] if value is not None])
+    expected = [(kind, layer) for kind, (depth, _) in shapes.items() for layer in range(depth)]
+    if sorted((row["attention"], row["layer"]) for row in layers) != sorted(expected):
+        raise ValueError("layers other than those of its heads")
     for role in statistics["roles"].values():
         _check_numbers("threshold", [role["threshold"]])
         _check_numbers("value", [head["value"] for head in role["heads"]])
