@@ -1,4 +1,4 @@
-"""Oracles for α-entmax that share no code with user_dir; tolerances; a fairseq task without data; scripts."""
+"""Oracles for α-entmax that share no code with user_dir; tolerances; models without data; tables; scripts."""
 
 from __future__ import annotations
 
@@ -308,6 +308,11 @@ def each_once(**choices) -> list:
 
 def _nightly_unless(chosen: bool, case: dict):
     return pytest.param(case, id=str(case), marks=[] if chosen else pytest.mark.nightly)
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The cells of every row of the Markdown tables of a text."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line[:1] == "|"]
 
 
 def script_module(name: str):

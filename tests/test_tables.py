@@ -6,6 +6,7 @@ import json
 import statistics
 
 import pytest
+from helpers import cells_of
 
 from user_dir.tables import (
     Column,
@@ -50,10 +51,7 @@ def test_columns_follow_the_labels_of_a_row():
         seed_list("heads", "heads"),
         Column("first", lambda seeds: str(seeds[0]["bleu"])),
     ]
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in table(["run", "seeds"], [(["a", 2], seeds), (["b", 1], seeds[:1])], columns).split("\n")
-    ]
+    rows = cells_of(table(["run", "seeds"], [(["a", 2], seeds), (["b", 1], seeds[:1])], columns))
     assert rows[0] == ["run", "seeds", "BLEU", "error", "heads", "first"]
     assert rows[2:] == [
         ["a", "2", "30.5 ± 0.7", "69.5 ± 0.7", "3, 0", "30.0"],

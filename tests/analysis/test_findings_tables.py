@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples import IMPORTANCE, heads_of, model, statistics, write_statistics
-from helpers import script_module
+from helpers import cells_of, script_module
 
 from user_dir.analysis.findings import findings, modes
 from user_dir.analysis.findings_tables import _modes_table, findings_tables
@@ -28,7 +28,7 @@ def test_modes_of_alpha_by_seed_and_over_all_seeds():
     systems = {"apart": [near, far], "split": [[*near[:4], *far[:4]]]}
     found = {name: {"modes": [modes(seed(alphas)) for alphas in seeds]} for name, seeds in systems.items()}
     assert found["apart"]["modes"][0].keys() == {"encoder_self"}, "all α's of the decoder are the same"
-    rows = [[cell.strip() for cell in line.split("|")[3:-1]] for line in _modes_table(found).split("\n")[2:4]]
+    rows = [row[2:] for row in cells_of(_modes_table(found))[2:4]]
     (first, second), together = map(float, rows[0][0].split(", ")), rows[0][1]
     assert min(first, second) > 0.1 and float(together.strip("< ")) < 0.05
     assert float(rows[1][0].strip("< ")) < 0.1 and rows[1][0] == rows[1][1]
@@ -62,7 +62,7 @@ def test_tables_show_mean_and_deviation_over_seeds_and_omit_missing_findings():
     text = findings_tables({"softmax": findings(fixed), "whole": findings([whole])})
     assert "α over training" in text
     (row,) = [line for line in text.split("\n") if "| importance" in line]
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    (cells,) = cells_of(row)
     assert cells == ["whole", "2.000", "0.500", "importance", "0.250", "0.500", "1.750"]
 
 
@@ -82,8 +82,7 @@ def test_diversity_and_density_of_each_layer_over_seeds():
 def _layer_rows(text: str, title: str) -> list[list[str]]:
     """The cells of the encoder's rows of a table."""
     section = text.split(f"**{title}**")[1].split("**")[0]
-    lines = [line for line in section.split("\n") if line.startswith("| encoder self")]
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [row for row in cells_of(section) if row[0] == "encoder self"]
 
 
 def test_heads_that_rose_again_are_listed_by_model():
@@ -98,8 +97,7 @@ def test_heads_that_rose_again_are_listed_by_model():
         "softmax": findings([model()]),
     }
     section = findings_tables(systems).split("**Heads whose α rose again**")[1].split("**Roles**")[0]
-    (row,) = [line for line in section.split("\n") if "α-entmax" in line]
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    (cells,) = [row for row in cells_of(section) if "α-entmax" in row]
     assert cells[:4] == ["decoder self", "α-entmax", "2", "1.2"]
     assert cells[4:8] == ["1.60", "1.20", "100", "1.50"] and cells[10] == "", "importance was not measured"
     assert "rose again" not in findings_tables({"α-entmax": findings([seed(1, ())])})

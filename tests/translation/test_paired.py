@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import sacrebleu
+from helpers import cells_of
 from sacrebleu.significance import PairedTest
 
 from user_dir.tables import significance
@@ -98,10 +99,6 @@ def test_known_results(test):
     assert copy["p"] == 1 and copy["delta"] == 0 and [seed["delta"] for seed in copy["seeds"]] == [0, 0]
     assert truth["mean"] == pytest.approx(100) and truth["delta"] > 20
     assert truth["p"] == pytest.approx(1 / (SAMPLES + 1))
-
-
-def cells_of(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.split("\n") if line[:1] == "|"]
 
 
 def test_intervals_p_values_and_verdicts_are_those_of_significance():
