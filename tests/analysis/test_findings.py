@@ -66,6 +66,14 @@ def test_alphas_that_fell_and_then_rose():
     assert found["spread_last"] == pytest.approx(alphas[-1].std())
 
 
+def test_alphas_that_come_together_and_part_again():
+    alphas = np.array([[1.2, 1.8], [1.3, 1.5], [1.2, 1.3], [1.1, 1.7]])[:, None]  # (U, 1, H)
+    trajectories = Trajectories([0, 100, 200, 300], {"encoder_self": alphas})
+    found = training(ModelAnalysis("a", heads([0.5, 0.5]), trajectories))["encoder_self"]
+    path = [found[f"{name}_{at}"] for name in ("alpha", "spread") for at in ("first", "least", "last")]
+    assert path == pytest.approx([1.5, 1.25, 1.4, 0.3, 0.05, 0.3])
+
+
 def test_a_head_that_rose_again_is_named_with_its_path_density_and_importance():
     seed = model(layers=2, heads=2)
     alphas = np.full((4, 2, 2), 1.4)

@@ -136,7 +136,9 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
 
     ``fell``: heads whose α fell at least :data:`MOVED` below its initial value. ``turned``: those of them
     whose last α is at least as far above their least. ``turned_at``: the median update of that least α.
-    ``spread_first``, ``spread_last``: standard deviation of α over heads. ``first_last``: Spearman's rank
+    ``alpha_first``, ``alpha_least``, ``alpha_last``: the mean α of the heads at the first update, its least
+    over all updates, and at the last. ``spread_…``: the standard deviation of α over heads, likewise; where
+    the last is above the least, the heads came together and parted again. ``first_last``: Spearman's rank
     correlation, over heads, of the initial α with the last, and its p-value; ``first_density``: of the
     initial α with the density of the trained head. Both as :func:`.rank_correlation` returns them.
     """
@@ -149,10 +151,8 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
         fell, turned = _fell_and_turned(alphas)
         found[kind] = {
             "heads": alphas.shape[1],
-            "alpha_first": float(alphas[0].mean()),
-            "alpha_last": float(alphas[-1].mean()),
-            "spread_first": float(alphas[0].std()),
-            "spread_last": float(alphas[-1].std()),
+            **_path("alpha", alphas.mean(1)),
+            **_path("spread", alphas.std(1)),
             "first_last": rank_correlation(alphas[0], alphas[-1]),
             "first_density": rank_correlation(alphas[0], [row["density"] for row in rows[kind]]),
             "fell": int(fell.sum()),
@@ -180,10 +180,8 @@ def rising(model: ModelAnalysis) -> list[dict] | None:
         found.append(
             {
                 **place,
-                "alpha_first": float(alphas[0]),
-                "alpha_least": float(alphas.min()),
+                **_path("alpha", alphas),
                 "least_at": model.trajectories.updates[alphas.argmin()],
-                "alpha_last": float(alphas[-1]),
                 **_ranked(place, model.statistics["heads"], "density", smallest_first=True),
                 **_ranked(place, model.statistics["heads"], "confidence_previous"),
                 **_ranked(place, measured, "importance"),
@@ -235,6 +233,15 @@ FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
     "importance": importance,
     "pruning": pruning,
 }
+
+
+def _path(name: str, values: np.ndarray) -> dict[str, float]:
+    """The first, least and last of values (U,)."""
+    return {
+        f"{name}_first": float(values[0]),
+        f"{name}_least": float(values.min()),
+        f"{name}_last": float(values[-1]),
+    }
 
 
 def _fell_and_turned(alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -48,8 +48,10 @@ _ATTENTION = [
 ]
 _TRAINING = [
     seed_mean("mean α, first", "alpha_first", ".3f"),
+    seed_mean("least", "alpha_least", ".3f"),
     seed_mean("last", "alpha_last", ".3f"),
     seed_mean("deviation, first", "spread_first", ".3f"),
+    seed_mean("least", "spread_least", ".3f"),
     seed_mean("last", "spread_last", ".3f"),
     Column("heads", lambda seeds: str(seeds[0]["heads"])),
     seed_list("fell", "fell"),
@@ -178,9 +180,9 @@ def _training_table(systems: Systems) -> str:
     names = {"first_last": "ρ of first α with last", "first_density": "ρ of first α with density"}
     columns = [*_TRAINING, *_correlations(logged, "training", names)]
     return (
-        f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Fell, rose: by at least "
-        f"{MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: Spearman's rank "
-        f"correlation over heads, seed by seed. {_STARS}"
+        f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Least: over updates. Fell, "
+        f"rose: by at least {MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: "
+        f"Spearman's rank correlation over heads, seed by seed. {_STARS}"
     )
 
 
