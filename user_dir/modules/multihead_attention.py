@@ -127,11 +127,11 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 q, k, v, key_padding_mask, attn_mask, causal, dropout, need_weights
             )
         else:
-            learned = self.fixed_heads
+            fixed = self.fixed_heads  # the first heads of the layer
             output, weights = attention(
-                q[:, learned:],
-                k[:, learned:],
-                v[:, learned:],
+                q[:, fixed:],
+                k[:, fixed:],
+                v[:, fixed:],
                 self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
                 key_padding_mask=key_padding_mask,
                 attn_mask=attn_mask,
@@ -140,12 +140,12 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 need_weights=need_weights,
                 backend=backend,
             )
-            if learned > 0:
-                fixed = fixed_patterns(key_padding_mask, k.size(2), learned, v)
-                fixed = fixed.expand(v.size(0), learned, tgt_len, k.size(2))
-                output = torch.cat([torch.matmul(fixed, v[:, :learned]), output], dim=1)
+            if fixed > 0:
+                patterns = fixed_patterns(key_padding_mask, k.size(2), fixed, v)
+                patterns = patterns.expand(v.size(0), fixed, tgt_len, k.size(2))
+                output = torch.cat([torch.matmul(patterns, v[:, :fixed]), output], dim=1)
                 if weights is not None:
-                    weights = torch.cat([fixed, weights], dim=1)
+                    weights = torch.cat([patterns, weights], dim=1)
         output = self._unfold_beam(output, bsz, tgt_len)
         output = output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim)
         if self.gated_norm is not None:
