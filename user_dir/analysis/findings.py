@@ -137,8 +137,8 @@ def training(model: ModelAnalysis) -> dict[str, dict] | None:
     ``fell``: heads whose α fell at least :data:`MOVED` below its initial value. ``turned``: those of them
     whose last α is at least as far above their least. ``turned_at``: the median update of that least α.
     ``alpha_first``, ``alpha_least``, ``alpha_last``: the mean α of the heads at the first update, its least
-    over all updates, and at the last. ``spread_…``: the standard deviation of α over heads, likewise; where
-    the last is above the least, the heads came together and parted again. ``first_last``: Spearman's rank
+    over all updates, and at the last. ``spread_…``: the standard deviation of α over heads, likewise; a least
+    below both others says that heads came together and parted again. ``first_last``: Spearman's rank
     correlation, over heads, of the initial α with the last, and its p-value; ``first_density``: of the
     initial α with the density of the trained head. Both as :func:`.rank_correlation` returns them.
     """
