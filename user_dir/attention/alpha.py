@@ -231,8 +231,13 @@ class Alpha(nn.Module):
         a = self.a
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
-        alpha = self.low + (self.high - self.low) * torch.sigmoid(self.multiplier * a.float())
-        alpha = alpha.clamp(self.low, self.high)  # rounding may exceed a bound
+        # On a GPU every operation costs a launch, so those that change nothing are left out.
+        logit = a.float() if self.multiplier == 1.0 else self.multiplier * a.float()
+        share = torch.sigmoid(logit)
+        if self.low == 1.0 and self.high == 2.0:
+            alpha = 1.0 + share
+        else:  # rounding may exceed a bound
+            alpha = (self.low + (self.high - self.low) * share).clamp(self.low, self.high)
         # Not only detached: in distributed training every parameter must get a gradient, even if it is 0.
         if self.updates < self.schedule_updates:
             alpha = self.scheduled_alpha() + 0.0 * alpha

@@ -127,11 +127,13 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 q, k, v, key_padding_mask, attn_mask, causal, dropout, need_weights
             )
         else:
-            fixed = self.fixed_heads  # the first heads of the layer
+            fixed, values = self.fixed_heads, v  # the first heads of the layer
+            if fixed > 0:
+                q, k, v = q[:, fixed:], k[:, fixed:], v[:, fixed:]
             output, weights = attention(
-                q[:, fixed:],
-                k[:, fixed:],
-                v[:, fixed:],
+                q,
+                k,
+                v,
                 self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
                 key_padding_mask=key_padding_mask,
                 attn_mask=attn_mask,
@@ -143,7 +145,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             if fixed > 0:
                 patterns = fixed_patterns(key_padding_mask, k.size(2), fixed, v)
                 patterns = patterns.expand(v.size(0), fixed, tgt_len, k.size(2))
-                output = torch.cat([torch.matmul(patterns, v[:, :fixed]), output], dim=1)
+                output = torch.cat([torch.matmul(patterns, values[:, :fixed]), output], dim=1)
                 if weights is not None:
                     weights = torch.cat([patterns, weights], dim=1)
         output = self._unfold_beam(output, bsz, tgt_len)
