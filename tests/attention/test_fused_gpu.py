@@ -34,9 +34,9 @@ def oracle(monkeypatch):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Makes rows of more than 16 keys long ones, with tiles of 16."""
-    for name in ("RESIDENT", "TILE"):
-        monkeypatch.setattr(kernels, name, 16)
-    monkeypatch.setattr(kernels, "ONE_KERNEL", dict.fromkeys(kernels.ONE_KERNEL, 16))
+    monkeypatch.setattr(kernels, "RESIDENT", 16)
+    for name in ("ONE_KERNEL", "TILE"):
+        monkeypatch.setattr(kernels, name, {2: 16, 4: 16})
 
 
 def projections(queries, keys, head_dim, dtype=torch.float32, heads=5, count=2):
@@ -173,6 +173,22 @@ def test_alpha_above_two():
     assert all(g.isfinite().all() for g in torch.autograd.grad(output, (*leaves, alpha), grad))
 
 
+# From ε = 2⁻⁸ to ½, Halley's method finds λ; 1 / 0.49999997 rounds to 2, and ½ needs no powers.
+@pytest.mark.parametrize("long", (False, True))
+@pytest.mark.parametrize("width", (0.0, 0.3, 8.0))
+def test_any_alpha_in_half_precision(width, long, request):
+    if long:
+        request.getfixturevalue("small_tiles")
+    alpha = torch.tensor([1.003, 1.004, 1.05, 1.2, 1.45, 1.49999997, 1.5, 1.51, 1.7, 1.99], device=DEVICE)
+    alpha = alpha.double().view(-1, 1, 1)
+    leaves, (q, k, v) = projections(17, 30, 16, torch.float16, heads=10, count=1)
+    with torch.no_grad():
+        leaves[0] *= width
+    output, _ = kernels.fused_attention(q, k, v, alpha)
+    expected = in_float64([view.detach().double() for view in (q, k, v)], alpha)
+    close("output", output, expected, 2e-3)
+
+
 def test_finite_difference_in_alpha():
     _, views = projections(9, 12, 16)
     grad = torch.randn(views[0].shape, device=DEVICE).double()
@@ -279,6 +295,47 @@ def test_dropout_drops_the_expected_share():
     assert not torch.equal(kept, kept_weights(60, 64, 0.3, seed=2, count=3))
 
 
+# ------------------------------------------------------------------------------------------ launching
+
+
+class Recorded:
+    """A kernel with the parameters a, b, M and N, and what Triton compiles of it; records its launches."""
+
+    arg_names = ("a", "b", "M", "N")
+
+    def __init__(self):
+        self.compiled, self.launches = 0, []
+
+    def __getitem__(self, grid):
+        def launch(*arguments, M, N, num_warps):
+            self.compiled += 1
+            self.launches.append((grid, *arguments, M, N))
+            return {grid: lambda *given: self.launches.append((grid, *given))}
+
+        return launch
+
+
+@pytest.mark.parametrize("direct", (False, True))
+def test_launches_of_compiled_kernels(monkeypatch, direct):
+    monkeypatch.setattr(kernels, "DIRECT", direct)
+    monkeypatch.setattr(kernels, "_compiled", {})
+    kernel, grid = Recorded(), (2, 1, 1)
+    whole = torch.zeros(32)
+
+    def launch(a, b, rows=16):
+        kernels._run(kernel, grid, [a, b], {"N": 8, "M": rows}, {"num_warps": 1})
+        assert kernel.launches[-1] == (grid, a, b, rows, 8)
+        return kernel.compiled
+
+    first = launch(whole, 3)
+    assert launch(whole, 4) - first == (0 if direct else 1)
+    # what Triton compiles anew: other types, alignments, missing tensors, wide integers, constants
+    for arguments in ((whole.double(), 3), (whole[1:], 3), (whole, None), (whole, 2**31), (whole, 3, 32)):
+        before = kernel.compiled
+        assert launch(*arguments) == before + 1
+        assert launch(*arguments) - before == (1 if direct else 2)
+
+
 # ------------------------------------------------------------------------------------------ decoding
 
 
@@ -309,6 +366,7 @@ def routed(monkeypatch):
     fused, dense = kernels.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
     monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
+    monkeypatch.setattr(op, "no_fused_kernels", lambda device: None)  # although ENTMAX_BACKEND=reference
     monkeypatch.setattr(op, "passes_check", lambda query: True)
     monkeypatch.setattr(kernels, "fused_attention", lambda *args: taken.append("fused") or fused(*args))
     monkeypatch.setattr(op, "dense_attention", lambda *args: taken.append("dense") or dense(*args))
@@ -359,6 +417,18 @@ def test_the_requested_backend_is_used(routed):
     assert routed == ["fused", "fused", "dense"]
     with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
         attention(q, k, v, 0.5)
+
+
+def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():
+    def tensor(keys, dtype, device="cuda"):
+        return SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, size=lambda dim: keys)
+
+    def dense(keys, dtype):
+        return op._faster_dense(tensor(keys, dtype), tensor(keys, dtype), torch.ones(2, 1, 1))
+
+    most = op.MOST_KEYS_IN_FLOAT32
+    assert dense(most + 1, torch.float32) and not dense(most, torch.float32)
+    assert not dense(most + 1, torch.bfloat16) and not dense(most + 1, torch.float16)
 
 
 def model_of(backend):

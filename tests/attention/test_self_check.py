@@ -28,9 +28,9 @@ def taken(monkeypatch):
     """Attention as on a GPU, unchecked so far, with tiles of 16; which implementations callers came to."""
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
     monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
-    for name in ("RESIDENT", "TILE"):
-        monkeypatch.setattr(kernels, name, 16)
-    monkeypatch.setattr(kernels, "ONE_KERNEL", dict.fromkeys(kernels.ONE_KERNEL, 16))
+    monkeypatch.setattr(kernels, "RESIDENT", 16)
+    for name in ("ONE_KERNEL", "TILE"):
+        monkeypatch.setattr(kernels, name, {2: 16, 4: 16})
     monkeypatch.setattr(self_check.attention_check, "_verdicts", {})
     monkeypatch.setattr(self_check, "ALPHAS", (1.0, 1.5))
     monkeypatch.setattr(self_check, "HEADS", 2)

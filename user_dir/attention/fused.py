@@ -12,6 +12,7 @@ gradient, and one λ is saved per row instead of a second output.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any, Optional
 
@@ -20,26 +21,33 @@ import triton
 from torch import Tensor
 
 from . import fused_backward, fused_forward
-from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
+from .heads import dense_rows, empty_output, is_per_head
 
-# --------------------------------------------------------------------- sizes, tuned for sm_80 and sm_90
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+
+# ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
+# Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
 RESIDENT = 256  # keys of the longest row that is a single tile
-# Most queries and keys, by bytes per number, for which one kernel computes all gradients of a head: its keys
-# and values must fit into shared memory.
-ONE_KERNEL = {2: 128, 4: 64}
-QUERIES = {16: 16, 32: 32, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
-TILE = 64  # queries and keys per tile of longer rows
-BACKWARD_QUERIES = 32  # per tile, if one kernel computes all gradients: keys and values occupy the registers
-# Elements of the largest tile per lane: the solver holds four such tiles, and with 128 registers two programs
-# of eight warps fit on a multiprocessor.
-PER_LANE = 16
+# Most queries and keys for which one kernel computes all gradients of a head: its keys and values must fit
+# into shared memory.
+ONE_KERNEL = {2: 128, 4: 32}
+QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
+# The same if one kernel computes all gradients: sums for keys and values occupy the registers.
+BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
+TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
+PER_LANE = {2: 32, 4: 16}  # elements of the largest tile per lane
+# Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
+# dimensions need all there are.
+MOST_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
 # Triton before 3.3 aborts the process if several groups of four warps multiply a tile of 64 queries.
-MOST_WARPS = 16 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) else 4
+MOST_WARPS = 16 if TRITON >= (3, 3) else 4
 # Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
 LARGEST_HEAD_DIM = {
     160 * 1024: 128,  # sm_80, sm_90 and later
     99 * 1024: 64,  # sm_86 and sm_89
 }
+# Products of float32 as three products of their halves on tensor cores, as exact as float32 but faster.
+EXACT = "tf32x3"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -127,16 +135,14 @@ class _Attention(torch.autograd.Function):
         dropout: float,
     ) -> Tensor:
         """Output (B, H, T, D), as a view of (T, B, H, D)."""
-        query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
-        batch, heads, queries, _ = query.shape
+        query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
         # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
         seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
         output = empty_output(query)
-        lam = query.new_empty(batch, heads, queries, dtype=torch.float32)
-        call = _Call(query, key, alpha, padding, causal, dropout, seed)
-        call.forward(query, key, value, output, lam)
+        lam = query.new_empty(query.shape[:3], dtype=torch.float32)
+        ctx.call = _Call(query, key, alpha, causal, dropout, seed)
+        ctx.call.forward(query, key, value, output, lam, alpha, padding)
         ctx.save_for_backward(query, key, value, alpha, padding, lam)
-        ctx.settings = (causal, dropout, seed)
         return output
 
     @staticmethod
@@ -144,61 +150,54 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, padding, lam = ctx.saved_tensors
-        grad_query, grad_key, grad_value = (torch.empty_like(tensor) for tensor in (query, key, value))
-        call = _Call(query, key, alpha, padding, *ctx.settings)
-        grad_alpha = call.backward(
-            query,
-            key,
-            value,
-            dense_rows(grad),
-            grad_query,
-            grad_key,
-            grad_value,
-            lam,
-            need_alpha=ctx.needs_input_grad[3],
+        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        need_alpha = ctx.needs_input_grad[3]
+        grad_alpha = ctx.call.backward(
+            query, key, value, dense_rows(grad), *grads, lam, alpha, padding, need_alpha
         )
-        return grad_query, grad_key, grad_value, grad_alpha, None, None, None
+        return (*grads, grad_alpha, None, None, None)
 
 
 class _Call:
-    """The arguments shared by the kernels of one call, forward or backward."""
+    """The settings shared by the kernels of one call, forward and backward."""
 
     def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        alpha: Tensor,
-        padding: Optional[Tensor],
-        causal: bool,
-        dropout: float,
-        seed: int,
-    ):
-        self.batch, self.heads, self.queries, self.head_dim = query.shape
+        self, query: Tensor, key: Tensor, alpha: Tensor, causal: bool, dropout: float, seed: int
+    ) -> None:
+        self.batch, self.heads, self.queries, head_dim = query.shape
         self.keys = key.size(2)
-        self.alpha = alpha.detach()
-        self.device = query.device
-        self.mask = (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
-        sizes = (self.heads, alpha.numel(), self.queries, self.keys, self.head_dim, self.head_dim**-0.5)
+        self.size = query.element_size()
+        self.tile = TILE[self.size]
+        sizes = (self.heads, alpha.numel(), self.queries, self.keys, head_dim, head_dim**-0.5)
         self.scalars = (*sizes, seed, round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = _bucket(self.keys), _bucket(self.queries)
         self.constants = {**_head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
         self.stages = STAGES if self.constants["COARSE"] else 1
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, output: Tensor, lam: Tensor) -> None:
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        lam: Tensor,
+        alpha: Tensor,
+        padding: Optional[Tensor],
+    ) -> None:
         """Write ``output`` and ``lam``."""
         unit, strides = _strides(query, key, value, output)
-        arguments = [*strides, lam, self.alpha, *self.mask, *self.scalars]
+        arguments = [*strides, lam, alpha, *_mask(padding), *self.scalars]
         if self.keys <= RESIDENT:
             columns = self.key_bucket
-            rows = min(QUERIES[columns], self.query_bucket)
-            grid = (self.batch * self.heads, triton.cdiv(self.queries, rows))
+            rows = min(QUERIES[columns], self.tile, self.query_bucket)
+            grid = (self.batch * self.heads, _tiles(self.queries, rows))
             self._launch(fused_forward.forward_short, grid, arguments, rows, columns, unit, stages=1)
             return
-        rows = min(TILE, self.query_bucket)
-        tiles = (self.batch * self.heads, triton.cdiv(self.queries, rows), triton.cdiv(self.keys, TILE))
-        alive = torch.empty(tiles, dtype=torch.int8, device=self.device)
+        rows, columns = min(self.tile, self.query_bucket), self.tile
+        tiles = (self.batch * self.heads, _tiles(self.queries, rows), _tiles(self.keys, columns))
+        alive = torch.empty(tiles, dtype=torch.int8, device=query.device)
         arguments += [alive, tiles[2]]
-        self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, TILE, unit, self.stages)
+        self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, columns, unit, self.stages)
 
     def backward(
         self,
@@ -210,27 +209,27 @@ class _Call:
         grad_key: Tensor,
         grad_value: Tensor,
         lam: Tensor,
+        alpha: Tensor,
+        padding: Optional[Tensor],
         need_alpha: bool,
     ) -> Optional[Tensor]:
         """Write the gradients of query, key and value; returns the gradient of α, or None."""
         unit, strides = _strides(query, key, value, grad, grad_query, grad_key, grad_value)
-        given, queried, keyed = strides[:16], strides[16:20], strides[20:]
-        last = (self.alpha, *self.mask, *self.scalars)
-        together = max(self.queries, self.keys) <= ONE_KERNEL[query.element_size()]
-        columns = self.key_bucket if together else TILE
-        rows = min(BACKWARD_QUERIES if together else TILE, self.query_bucket)
+        last = (alpha, *_mask(padding), *self.scalars)
+        together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
+        columns = self.key_bucket if together else self.tile
+        rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
         heads = self.batch * self.heads
-        query_tiles = 1 if together else triton.cdiv(self.queries, rows)
+        query_tiles = 1 if together else _tiles(self.queries, rows)
         shape = (self.batch, self.heads, query_tiles)
-        partial = torch.empty(shape, dtype=torch.float32, device=self.device) if need_alpha else None
+        partial = torch.empty(shape, dtype=torch.float32, device=query.device) if need_alpha else None
         if together:
             arguments = [*strides, lam, partial, *last]
-            self._launch(
-                fused_backward.backward_short, (heads,), arguments, rows, columns, unit, stages=1, held=2
-            )
+            self._launch(fused_backward.backward_short, (heads, 1), arguments, rows, columns, unit, stages=1)
         else:
-            key_tiles = triton.cdiv(self.keys, columns)
-            alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=self.device)
+            given, queried, keyed = strides[:16], strides[16:20], strides[20:]
+            key_tiles = _tiles(self.keys, columns)
+            alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=query.device)
             mean = torch.empty_like(lam)
             arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *last]
             grid = (heads, query_tiles)
@@ -240,29 +239,27 @@ class _Call:
             self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
         if partial is None:
             return None
-        return gradient_of_alpha(partial.sum(2, dtype=torch.float64), self.alpha)
+        over = None if alpha.numel() == 1 else (0, 2)
+        return partial.sum(over, dtype=torch.float64).to(alpha.dtype).view(alpha.shape)
 
     def _launch(
         self,
         kernel: Any,
-        grid: tuple[int, ...],
+        grid: tuple[int, int],
         arguments: list,
         rows: int,
         columns: int,
         unit: int,
         stages: int,
-        held: int = 1,
     ) -> None:
-        """Run a kernel with tiles of ``rows`` queries and ``columns`` keys.
-
-        ``held``: number of tiles (columns, D) that additionally stay in registers.
-        """
-        head_dim = self.constants["D"]
-        largest = max(rows * max(columns, head_dim), held * columns * head_dim // 2)
-        with torch.cuda.device_of(self.alpha):
-            kernel[grid](
-                *arguments, M=rows, N=columns, UNIT=unit, **self.constants, **_schedule(largest, stages)
-            )
+        """Run a kernel with tiles of ``rows`` queries and ``columns`` keys."""
+        constants = {"M": rows, "N": columns, **self.constants, "UNIT": unit}
+        head_dim = constants["D"]
+        largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
+        options = _schedule(largest, self.size, stages)
+        if constants["COARSE"] and head_dim <= 64:
+            options["maxnreg"] = MOST_REGISTERS.get(kernel.__name__)
+        _run(kernel, (*grid, 1), arguments, constants, options)
 
 
 def _step(
@@ -274,35 +271,56 @@ def _step(
     need_weights: bool,
 ) -> tuple[Tensor, Optional[Tensor]]:
     """One query per head, as a sum of products."""
-    query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
+    query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
     batch, heads, _, head_dim = query.shape
     keys = key.size(2)
     output = empty_output(query)
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
-    mask = (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
     unit, strides = _strides(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
     constants = _head_dim_constants(query)
     del constants["PRECISION"]
     columns = _bucket(keys)
-    with torch.cuda.device_of(query):
-        fused_forward.forward_step[(batch * heads,)](
-            *strides,
-            weights,
-            alpha.detach(),
-            *mask,
-            *sizes,
-            N=columns,
-            UNIT=unit,
-            **constants,
-            **_schedule(columns * constants["D"], 1),
-        )
+    _run(
+        fused_forward.forward_step,
+        (batch * heads, 1, 1),
+        [*strides, weights, alpha, *_mask(padding), *sizes],
+        {"N": columns, "UNIT": unit, **constants},
+        _schedule(columns * constants["D"], query.element_size(), 1),
+    )
     return output, weights
 
 
-def _schedule(elements: int, stages: int) -> dict:
-    """Warps and stages of a program, given the number of elements of its largest tile."""
-    warps = max(1, min(MOST_WARPS, elements // (32 * PER_LANE)))
+# Triton's versions whose compiled kernels take all arguments in order, constants included.
+DIRECT = (3, 6) <= TRITON <= (3, 7)
+# What Triton compiles a kernel for → the kernel, and its constants in order.
+_compiled: dict[tuple, tuple[Any, tuple]] = {}
+
+
+def _run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: dict, options: dict) -> None:
+    """Launch a kernel, from its second launch on without Triton's slower binding of arguments."""
+    with torch.cuda.device_of(arguments[0]):
+        kinds = [
+            each.bit_length() < 32
+            if type(each) is int
+            else (each.dtype, each.data_ptr() % 16)
+            if isinstance(each, Tensor)
+            else type(each)
+            for each in arguments
+        ]
+        key = (kernel, arguments[0].device, *kinds, *constants.values(), *options.values())
+        if key in _compiled:
+            compiled, ordered = _compiled[key]
+            compiled[grid](*arguments, *ordered)
+            return
+        compiled = kernel[grid](*arguments, **constants, **options)
+        if DIRECT and compiled is not None:  # Triton's interpreter returns None
+            _compiled[key] = compiled, tuple(constants[n] for n in kernel.arg_names if n in constants)
+
+
+def _schedule(elements: int, size: int, stages: int) -> dict:
+    """Warps and stages of a program, given the number of elements of its largest tile and their bytes."""
+    warps = max(1, min(MOST_WARPS, elements // (32 * PER_LANE[size])))
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
@@ -311,24 +329,38 @@ def _head_dim_constants(query: Tensor) -> dict:
     head_dim = query.size(3)
     bucket = _bucket(head_dim)
     coarse = query.dtype != torch.float32
-    exact = coarse or torch.get_float32_matmul_precision() == "highest"
-    precision = "ieee" if exact else "tf32"
+    precision = "ieee"
+    if not coarse:
+        precision = EXACT if torch.get_float32_matmul_precision() == "highest" else "tf32"
     return {"D": bucket, "WHOLE": bucket == head_dim, "PRECISION": precision, "COARSE": coarse}
 
 
 def _bucket(count: int) -> int:
     """The next power of two, at least 16, the minimum of tile products."""
-    return max(16, triton.next_power_of_2(count))
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def _tiles(count: int, size: int) -> int:
+    """The number of tiles of ``size`` rows."""
+    return -(-count // size)
+
+
+def _mask(padding: Optional[Tensor]) -> tuple[Optional[Tensor], int]:
+    """A padding mask as bytes, and its stride."""
+    return (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
 
 
 def _strides(*tensors: Tensor) -> tuple[int, list]:
     """A unit that divides all strides over batch, heads and rows; and the tensors, each with its strides."""
-    strides = [[0 if n == 1 else s for n, s in zip(t.shape[:3], t.stride()[:3])] for t in tensors]
-    common = math.gcd(*(stride for each in strides for stride in each))
+    strides: list = [tensor.stride()[:3] for tensor in tensors]
+    common = math.gcd(*itertools.chain(*strides))
+    if common % 16:  # without the strides of dimensions of size 1, which can be anything
+        strides = [[0 if n == 1 else s for n, s in zip(t.shape[:3], t.stride()[:3])] for t in tensors]
+        common = math.gcd(*itertools.chain(*strides))
     unit = next(unit for unit in (16, 8, 1) if common % unit == 0)
     arguments: list = []
-    for tensor, each in zip(tensors, strides):
-        arguments += [tensor, *(stride // unit for stride in each)]
+    for tensor, (batch, head, row) in zip(tensors, strides):
+        arguments += (tensor, batch // unit, head // unit, row // unit)
     return unit, arguments
 
 

@@ -9,7 +9,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import LOG2_E, first_width, next_step, or_one, power, solve, worth
+from ..entmax.triton import (
+    LOG2_E,
+    LONGEST_LAST,
+    coarse_powers,
+    first_width,
+    halley_step,
+    has_curvature,
+    next_step,
+    or_one,
+    power,
+    solve,
+    worth,
+)
 from .fused_tiles import (
     epsilon,
     head_of,
@@ -117,6 +129,7 @@ def forward_long(
     if eps == 0:
         row_lam = tl.log(or_one(total))
     else:
+        curved = has_curvature(eps) & COARSE
         width = first_width(keys, eps)
         row_lam += width
         steps = 0
@@ -125,24 +138,38 @@ def forward_long(
             tl.debug_barrier()  # make the stores of the previous step visible
             mass = tl.zeros([M], tl.float32)
             slope = tl.zeros([M], tl.float32)
+            curvature = tl.zeros([M], tl.float32)
             for start in range(0, visible, N):
                 if tl.load(alive + start // N) != 0:
                     k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
                     z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-                    p, p_slope = power(z, top + row_lam, eps, COARSE)
-                    mass += tl.sum(p, 1)
-                    slope += tl.sum(p_slope, 1)
+                    if curved:
+                        u, curve = coarse_powers(z, top + row_lam, eps)
+                        w = curve * u
+                        mass += tl.sum(w * u, 1)
+                        slope += tl.sum(w, 1)
+                        curvature += tl.sum(curve, 1)
+                        # Halley's method may go beyond the solution; `low` is below it. False for NaN.
+                        without = z <= (top + low - 1.0 / eps)[:, None]
+                    else:
+                        p, p_slope = power(z, top + row_lam, eps, COARSE)
+                        mass += tl.sum(p, 1)
+                        slope += tl.sum(p_slope, 1)
+                        without = p == 0  # false for NaN
                     if eps <= 1:  # for larger ε, λ can decrease again
-                        # p != 0 is true for NaN
-                        some = tl.max(tl.max((p != 0).to(tl.int32), 1), 0)
+                        some = tl.max(tl.max((without == 0).to(tl.int32), 1), 0)
                         tl.debug_barrier()
                         tl.store(alive + start // N, some)
             low = tl.where(mass >= 1.0, row_lam, low)
-            step, far, width = next_step(mass, slope, row_lam, width, eps)
+            if curved:
+                step = halley_step(mass, slope, curvature, row_lam, keys, eps)
+                far = tl.abs(step) > LONGEST_LAST
+            else:
+                step, far, width = next_step(mass, slope, row_lam, width, eps)
+                # No weights are kept for a last correction: the square of the step must be negligible.
+                far = far & worth(step, eps, COARSE)
             row_lam += step
             steps += 1
-            # No weights are kept for a last correction, so the square of the step must be negligible.
-            far = far & worth(step, eps, COARSE)
             moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
         if eps > 1:
             row_lam = low

@@ -8,7 +8,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import INTERPRETED, LEAST_COARSE, LOG2_E, alpha_terms, coarse_log, epsilon_of, power
+from ..entmax.triton import (
+    INTERPRETED,
+    LEAST_COARSE,
+    LOG2_E,
+    alpha_terms,
+    coarse_base,
+    epsilon_of,
+    fast_log2,
+    power,
+)
 
 LEAST_LOG = tl.constexpr(-87.33654)  # log of the smallest normal float32
 PHILOX_ROUNDS = tl.constexpr(7)  # the fewest rounds that pass TestU01's BigCrush (Salmon et al. 2011)
@@ -124,10 +133,11 @@ def power_and_log(z, lam, eps, COARSE: tl.constexpr):
     """p and w of :func:`power`, and log p."""
     if COARSE:
         if (eps >= LEAST_COARSE) & (eps < 1.0):
-            log2_p = coarse_log(z, lam, eps) / eps
-            p = tl.exp2(log2_p)
-            w = tl.exp2(log2_p * (1.0 - eps))
-            log_p = log2_p / LOG2_E
+            u = coarse_base(z, lam, eps)
+            log_u = fast_log2(u)
+            w = tl.exp2(log_u * (1.0 / eps - 1.0))
+            p = w * u
+            log_p = log_u * (1.0 / (eps * LOG2_E))
         else:
             p, w, log_p = exact_power_and_log(z, lam, eps)
     else:

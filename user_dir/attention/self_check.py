@@ -34,12 +34,12 @@ def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision:
     from . import fused
 
     tolerance = _TOLERANCE[dtype] if precision == "highest" else _TF32
-    longest = fused.ONE_KERNEL[dtype.itemsize] - 3
+    longest, tile = fused.ONE_KERNEL[dtype.itemsize] - 3, fused.TILE[dtype.itemsize]
     problems = (
         # queries, keys, padding on the right, causal
         (longest, longest, False, True),  # one kernel for all gradients
         (19, fused.RESIDENT - 3, True, False),  # one for queries, one for keys
-        (fused.TILE + 5, fused.RESIDENT + 7, False, False),  # tile by tile in the forward, too
+        (tile + 5, fused.RESIDENT + 7, False, False),  # tile by tile in the forward, too
     )
     generator = torch.Generator().manual_seed(1)
     for queries, keys, right, causal in problems:
