@@ -52,6 +52,12 @@ def parse_args(argv=None) -> argparse.Namespace:
         metavar="FILE.json",
         help="measurements (default: benchmarks/gpu.json in the repository)",
     )
+    add(
+        "--dtype",
+        choices=("bfloat16", "float16", "float32"),
+        default="bfloat16",
+        help="of attention and models (default: %(default)s)",
+    )
     add("--no-tests", action="store_true", help="measure only, without tests")
     add(
         "--rehearse",
@@ -90,9 +96,8 @@ def main(argv=None) -> None:
     print(heading(report) + "\n", flush=True)
     rounds = 1 if args.rehearse else args.rounds
     passed = None if args.no_tests else run_tests(args.rehearse)
-    report.update(rounds=rounds, tests_passed=passed, attention=[])
-
-    dtype = torch.float32 if args.rehearse else torch.bfloat16
+    dtype = torch.float32 if args.rehearse else getattr(torch, args.dtype)
+    report.update(rounds=rounds, dtype=str(dtype)[6:], tests_passed=passed, attention=[])
     lengths = args.lengths or ([4] if args.rehearse else list(SENTENCES))
     rows = report["attention"]
     for length in lengths:
@@ -122,7 +127,7 @@ def run_tests(rehearse: bool) -> bool:
     """Whether the tests pass; their output is shown."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     chosen = ["tests/attention/test_alpha.py"] if rehearse else TESTS
-    command = [sys.executable, "-m", "pytest", "-q", *chosen]
+    command = [sys.executable, "-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode == 0
 
 

@@ -21,7 +21,9 @@ HEADS, HEAD_DIM = 8, 64  # those of the base model
 # length → sentences, for about as many scores as attention layers have in training
 SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4}
 DECODED = 160  # sentences × beam of a decoding step
-MEASURES = ("forward", "training", "step")
+GRAPH = "training, CUDA graph"  # without the time of Python and launches, on a GPU
+GRAPH_SHARE = 16  # of the GPU's memory, the most that a captured call may allocate
+MEASURES = ("forward", "training", GRAPH, "step")
 
 FLASH, EFFICIENT = "softmax, SDPA flash", "softmax, SDPA memory-efficient"
 FAIRSEQ, BISECTION = "softmax, as fairseq's context attention", "entmax_bisect, 50 steps"
@@ -46,8 +48,8 @@ CONTENDERS = (
     AttentionContender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
     AttentionContender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
     AttentionContender(DENSE, PER_HEAD, lambda q, k, v, alpha: dense_attention(q, k, v, alpha)[0]),
-    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: attention(q, k, v, alpha)[0]),
-    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: attention(q, k, v, alpha)[0]),
+    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: _fused(q, k, v, alpha)),
+    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: _fused(q, k, v, alpha)),
 )
 
 
@@ -75,8 +77,9 @@ def time_attention(
 
     Returns:
         Rows with ``seconds`` by measure: ``forward``, without gradients; ``training``, with all gradients,
-        including α's if it has one; ``step``, one query without gradients. ``peak_bytes`` is that of
-        training, excluding the inputs. Measures that fail are in ``failures``.
+        including α's if it has one; on a GPU, ``GRAPH``, training replayed from a CUDA graph; ``step``, one
+        query without gradients. ``peak_bytes`` is that of training, excluding the inputs. Measures that fail
+        are in ``failures``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -94,6 +97,9 @@ def time_attention(
         rows[contender].update(alpha=contender.alpha, seconds={}, failures={})
         for measure, call in _calls(contender, whole, step).items():
             try:
+                if measure == GRAPH:
+                    _require_little_memory(rows[contender].get("peak_bytes", 0), device)
+                    call = _captured(call)
                 calls[contender, measure] = (call, warm_up(call, device))
                 if measure == "training":
                     rows[contender]["peak_bytes"] = peak_memory(call, device)
@@ -128,9 +134,29 @@ def _calls(
         "forward": lambda: without_gradients(whole[:3]),
         "training": lambda: torch.autograd.grad(contender.function(*leaves, learned), inputs, whole[3]),
     }
+    if whole[0].is_cuda:
+        calls[GRAPH] = calls["training"]
     if not contender.square:
         calls["step"] = lambda: without_gradients(step)
     return calls
+
+
+def _require_little_memory(peak: int, device: torch.device) -> None:
+    """Raise MemoryError for a call with a large peak: what a CUDA graph allocates, it keeps."""
+    if peak > torch.cuda.mem_get_info(device)[1] / GRAPH_SHARE:
+        raise MemoryError("a CUDA graph would keep too much memory")
+
+
+def _captured(call: Callable[[], object]) -> Callable[[], object]:
+    """A call that replays the work of ``call`` on the GPU."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # on the stream of the capture, where torch has prepared nothing yet
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph.replay
 
 
 def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype) -> float:
@@ -139,7 +165,7 @@ def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype
     draws = [torch.randn(4, HEADS, length, HEAD_DIM, generator=generator).to(device, dtype) for _ in range(4)]
     alpha = torch.linspace(1.0, 2.0, HEADS, device=device).view(-1, 1, 1).requires_grad_()
     queries = draws[0] * 1.5
-    ours = attention(queries, draws[1], draws[2], alpha)[0]
+    ours = _fused(queries, draws[1], draws[2], alpha)
     found = torch.autograd.grad(ours, alpha, draws[3])[0].double()
     exact = alpha.detach().double().requires_grad_()
     expected = dense_attention(queries.double(), draws[1].double(), draws[2].double(), exact)[0]
@@ -156,11 +182,12 @@ def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> l
         for length in lengths:
             times = [_median(by_name.get((length, name)), measure) for name in (ours, other)]
             if None not in times:
-                ratio = times[0] / times[1]
-                found.append({"aim": f"{aim}, n = {length}", "at most": limit, "measured": ratio})
+                ratio, how = times[0] / times[1], ", CUDA graph" if measure == GRAPH else ""
+                found.append({"aim": f"{aim}, n = {length}{how}", "at most": limit, "measured": ratio})
 
-    compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 1.5, (32, 64))
-    compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 3.0, (128, 256))
+    for measure in ("training", GRAPH):
+        compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 1.5, (32, 64), measure)
+        compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 3.0, (128, 256), measure)
     compare(
         "training time / AdaSplash v1, α = 1.5",
         FUSED_15,
@@ -187,7 +214,9 @@ def _median(row: dict | None, measure: str) -> float | None:
 def attention_table(rows: list[dict]) -> str:
     """The rows of :func:`time_attention` as Markdown: ms per measure, ratio to SDPA, and memory."""
     base = {row["length"]: row["seconds"] for row in rows if row["implementation"] == EFFICIENT}
-    columns = [column for measure in MEASURES for column in _columns(measure, base)]
+    tried = {measure for row in rows for measure in (*row["seconds"], *row["failures"])}
+    measured = [measure for measure in MEASURES if measure in tried]
+    columns = [column for measure in measured for column in _columns(measure, base)]
     columns.append(Column("peak in training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
     lines = [([row["length"], row["sentences"], row["implementation"], row["alpha"]], row) for row in rows]
     return table(["n", "sentences", "attention", "α"], lines, columns)
@@ -228,6 +257,10 @@ def _bmm_and_softmax(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Scaled queries, bmm, softmax in float32, bmm, as in ``fairseq.modules.MultiheadAttention``."""
     scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
     return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).type_as(scores), value)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:
+    return attention(query, key, value, alpha, backend="fused")[0]
 
 
 def _bisection(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:

@@ -103,9 +103,10 @@ def _build(arch: str, flags: str, dictionary: Dictionary):
 def _train(model, optimizer, samples: list[dict], device: torch.device, number: int) -> float:
     """Seconds for one update on each batch."""
     synchronize(device)
+    advance = getattr(model, "after_update", model.set_num_updates)  # ours records α as well
     begin = time.perf_counter()
     for update, sample in enumerate(samples, start=1):
-        model.set_num_updates(update)
+        advance(update)
         optimizer.zero_grad()
         logits, _ = model(sample["source"], sample["lengths"], sample["previous"])
         padding = model.encoder.padding_idx
