@@ -118,6 +118,20 @@ def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch,
         assert not torch.allclose(attention(*given, backend="fused")[0], output, rtol=1e-3)
 
 
+def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
+    run, launched = kernels._run, set()
+
+    def wrong_from_the_second_on(kernel, grid, arguments, *rest):
+        run(kernel, grid, arguments, *rest)
+        if kernel in launched:
+            arguments[12].mul_(1.02)
+        launched.add(kernel)
+
+    monkeypatch.setattr(kernels, "_run", wrong_from_the_second_on)
+    attention(*heads())
+    assert taken == ["dense"] and "the output with 13 queries and 13 keys is off by 0.02" in caplog.text
+
+
 @pytest.mark.parametrize(
     "dtype",
     [torch.float32, *(pytest.param(half, marks=pytest.mark.nightly) for half in HALF_TYPES)],

@@ -240,7 +240,7 @@ class _Call:
         if partial is None:
             return None
         over = None if alpha.numel() == 1 else (0, 2)
-        return partial.sum(over, dtype=torch.float64).to(alpha.dtype).view(alpha.shape)
+        return partial.sum(over).to(alpha.dtype).view(alpha.shape)
 
     def _launch(
         self,
