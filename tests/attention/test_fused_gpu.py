@@ -233,11 +233,12 @@ def test_one_alpha_for_all_heads():
 # ---------------------------------------------------------------------------------- special rows
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
 @pytest.mark.parametrize("long", (False, True))
-def test_an_invalid_query_propagates_within_its_row_only(long, request):
+def test_an_invalid_query_propagates_within_its_row_only(long, dtype, request):
     if long:
         request.getfixturevalue("small_tiles")
-    _, views = projections(18, 20, 16)
+    _, views = projections(18, 20, 16, dtype)
     q, k, v = (view.detach().clone() for view in views)
     q[1, 2, 17, 3] = float("nan")
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
