@@ -30,8 +30,9 @@ def test_all_contenders_give_correct_results(small):
     q, k, v = (torch.randn(1, 2, 5, 16, generator=generator).to(DEVICE) for _ in range(3))
     expected = {}
     for contender in benchmark.CONTENDERS:
-        if contender.name == benchmark.ADASPLASH or (q.is_cuda and contender.name == benchmark.FLASH):
-            continue  # the former is not installed, the latter does not support float32
+        half = q.is_cuda and contender.name in (benchmark.FLASH, benchmark.CUDNN)
+        if contender.name == benchmark.ADASPLASH or half:
+            continue  # the former is not installed, the latter do not support float32
         alpha = alphas(contender.alpha, 2, DEVICE)
         output = contender.function(q, k, v, alpha)
         truth = expected.setdefault(contender.alpha, benchmark.dense_attention(q, k, v, alpha)[0])

@@ -26,6 +26,7 @@ GRAPH_SHARE = 16  # of the GPU's memory, the most that a captured call may alloc
 MEASURES = ("forward", "training", GRAPH, "step")
 
 FLASH, EFFICIENT = "softmax, SDPA flash", "softmax, SDPA memory-efficient"
+CUDNN = "softmax, SDPA cuDNN"
 FAIRSEQ, BISECTION = "softmax, as fairseq's context attention", "entmax_bisect, 50 steps"
 ADASPLASH, FUSED, FUSED_15, DENSE = "AdaSplash v1", "ours, fused", "ours, fused at 1.5", "ours, dense"
 
@@ -43,6 +44,7 @@ class AttentionContender:
 
 CONTENDERS = (
     AttentionContender(FLASH, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)),
+    AttentionContender(CUDNN, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)),
     AttentionContender(EFFICIENT, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)),
     AttentionContender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
     AttentionContender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
