@@ -206,7 +206,7 @@ def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constex
         p = tl.exp2(z * LOG2_E)
         lam = tl.log(or_one(tl.sum(p, 1)))
     else:
-        if COARSE:
+        if COARSE:  # a condition of its own: float64 does not compile with the fast logarithm
             if has_curvature(eps):
                 p, lam = _solve_by_halley(z, n, eps, ROWS)
             else:
@@ -273,7 +273,7 @@ def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
 
 @triton.jit
 def has_curvature(eps):
-    """Whether a weight has a bounded second derivative in λ, (1 − ε) u^(1/ε−2), in coarse arithmetic."""
+    """Whether (1 − ε) u^(1/ε−2), a second derivative, is bounded, and coarse arithmetic exact enough."""
     return (eps >= LEAST_COARSE) & (eps <= 0.5)
 
 
