@@ -47,7 +47,8 @@ LARGEST_HEAD_DIM = {
     99 * 1024: 64,  # sm_86 and sm_89
 }
 # Products of float32 as three products of their halves on tensor cores, as exact as float32 but faster.
-EXACT = "tf32x3"
+# Triton before 3.3 needs more shared memory for them than there is.
+EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
