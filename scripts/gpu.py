@@ -96,8 +96,9 @@ def main(argv=None) -> None:
     print(heading(report) + "\n", flush=True)
     rounds = 1 if args.rehearse else args.rounds
     passed = None if args.no_tests else run_tests(args.rehearse)
-    dtype = torch.float32 if args.rehearse else getattr(torch, args.dtype)
-    report.update(rounds=rounds, dtype=str(dtype)[6:], tests_passed=passed, attention=[])
+    name = "float32" if args.rehearse else args.dtype
+    dtype = getattr(torch, name)
+    report.update(rounds=rounds, dtype=name, tests_passed=passed, attention=[])
     lengths = args.lengths or ([4] if args.rehearse else list(SENTENCES))
     rows = report["attention"]
     for length in lengths:

@@ -21,7 +21,7 @@ import triton
 from torch import Tensor
 
 from . import fused_backward, fused_forward
-from .heads import dense_rows, empty_output, is_per_head
+from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -238,10 +238,7 @@ class _Call:
             arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
             grid = (heads, key_tiles)
             self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
-        if partial is None:
-            return None
-        over = None if alpha.numel() == 1 else (0, 2)
-        return partial.sum(over).to(alpha.dtype).view(alpha.shape)
+        return None if partial is None else gradient_of_alpha(partial, alpha)
 
     def _launch(
         self,
@@ -301,6 +298,9 @@ _compiled: dict[tuple, tuple[Any, tuple]] = {}
 def _run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: dict, options: dict) -> None:
     """Launch a kernel, from its second launch on without Triton's slower binding of arguments."""
     with torch.cuda.device_of(arguments[0]):
+        if not DIRECT:
+            kernel[grid](*arguments, **constants, **options)
+            return
         kinds = [
             each.bit_length() < 32
             if type(each) is int
@@ -315,7 +315,7 @@ def _run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: di
             compiled[grid](*arguments, *ordered)
             return
         compiled = kernel[grid](*arguments, **constants, **options)
-        if DIRECT and compiled is not None:  # Triton's interpreter returns None
+        if compiled is not None:  # Triton's interpreter returns None
             _compiled[key] = compiled, tuple(constants[n] for n in kernel.arg_names if n in constants)
 
 

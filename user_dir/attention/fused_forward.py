@@ -14,12 +14,14 @@ from ..entmax.triton import (
     LONGEST_LAST,
     coarse_powers,
     first_width,
+    greatest_lam,
     halley_step,
     has_curvature,
     next_step,
     or_one,
     power,
     solve,
+    unfinished,
     worth,
 )
 from .fused_tiles import (
@@ -130,6 +132,7 @@ def forward_long(
         row_lam = tl.log(or_one(total))
     else:
         curved = has_curvature(eps) & COARSE
+        last = greatest_lam(keys, eps)
         width = first_width(keys, eps)
         row_lam += width
         steps = 0
@@ -162,7 +165,7 @@ def forward_long(
                         tl.store(alive + start // N, some)
             low = tl.where(mass >= 1.0, row_lam, low)
             if curved:
-                step = halley_step(mass, slope, curvature, row_lam, keys, eps)
+                step = halley_step(mass, slope, curvature, row_lam, last, eps)
                 far = tl.abs(step) > LONGEST_LAST
             else:
                 step, far, width = next_step(mass, slope, row_lam, width, eps)
@@ -170,7 +173,7 @@ def forward_long(
                 far = far & worth(step, eps, COARSE)
             row_lam += step
             steps += 1
-            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+            moving = unfinished(far, steps)
         if eps > 1:
             row_lam = low
     row_lam += top

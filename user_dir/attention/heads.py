@@ -21,6 +21,7 @@ def empty_output(query: Tensor) -> Tensor:
     return query.new_empty(queries, batch, heads, head_dim).permute(1, 2, 0, 3)
 
 
-def gradient_of_alpha(per_head: Tensor, alpha: Tensor) -> Tensor:
-    """Sum the gradients of α per sentence and head, (B, H), to α's shape and dtype."""
-    return per_head[:, :, None, None].sum_to_size(alpha.shape).to(alpha.dtype)
+def gradient_of_alpha(parts: Tensor, alpha: Tensor) -> Tensor:
+    """Sum the gradients of α per sentence, head and perhaps tile, (B, H, …), to α's shape and dtype."""
+    over = None if alpha.numel() == 1 else [dim for dim in range(parts.dim()) if dim != 1]
+    return parts.sum(over).to(alpha.dtype).view(alpha.shape)

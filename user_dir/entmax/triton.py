@@ -140,7 +140,7 @@ def _forward_tiled(scores, weights, alpha, n, repeat, alphas, TILE: tl.constexpr
             step, far, width = next_step(total, tl.sum(slope, 1), lam, width, eps)
             lam += step
             steps += 1
-            moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+            moving = unfinished(far, steps)
         if eps > 1:
             lam = low
 
@@ -237,7 +237,7 @@ def _solve_by_newton(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE:
             far = far & worth(step, eps, COARSE)
         lam = tl.where(far, lam + step, lam)
         steps += 1
-        moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        moving = unfinished(far, steps)
     if eps > 1:
         lam = low
         p, slope = power(z, lam, eps, COARSE)
@@ -252,6 +252,7 @@ def _solve_by_newton(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE:
 @triton.jit
 def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
     """The same for 16-bit precision and an ε with :func:`has_curvature`, in fewer evaluations."""
+    last = greatest_lam(n, eps)
     lam = tl.zeros([ROWS], z.dtype)
     step = lam
     u = z
@@ -261,11 +262,11 @@ def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
     while moving:
         u, v = coarse_powers(z, lam, eps)
         w = v * u
-        step = halley_step(tl.sum(w * u, 1), tl.sum(w, 1), tl.sum(v, 1), lam, n, eps)
+        step = halley_step(tl.sum(w * u, 1), tl.sum(w, 1), tl.sum(v, 1), lam, last, eps)
         far = tl.abs(step) > LONGEST_LAST
         lam = tl.where(far, lam + step, lam)
         steps += 1
-        moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
+        moving = unfinished(far, steps)
     # p along the last step to second order: u^(1/ε−2) (u² − u Δλ + ½ (1 − ε) Δλ²)
     p = v * ((u - step[:, None]) * u + (0.5 * (1.0 - eps) * step * step)[:, None])
     return at_least_zero(p), lam + step
@@ -293,15 +294,11 @@ def coarse_powers(z, lam, eps):
 
 
 @triton.jit
-def halley_step(mass, slope, curvature, lam, n, eps):
-    """Halley's step of λ on ‖u‖ = 1 from the sums of v u², v u and v over a row.
-
-    Never beyond the λ of n equal scores, where the largest weight is 1/n.
-    """
+def halley_step(mass, slope, curvature, lam, last, eps):
+    """Halley's step of λ on ‖u‖ = 1, not beyond ``last``, from the sums of v u², v u and v over a row."""
     newton = newton_step(mass, slope, eps)
     bend = 0.5 * (1.0 - eps) * (curvature / or_one(slope) - slope / or_one(mass))
     step = newton / tl.maximum(1.0 - newton * bend, 0.5)
-    last = (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / eps
     return tl.where(lam + step > last, last - lam, step)
 
 
@@ -371,9 +368,20 @@ def exact_power(x, eps):
 
 @triton.jit
 def first_width(n, eps):
-    """For ε > 1, half the bracket [0, (1 − n^−ε)/ε] of λ; else 0, the starting point of Newton's method."""
-    half = (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / (2.0 * eps)
-    return tl.where(eps > 1, half, 0.0)
+    """For ε > 1, half the bracket of λ; else 0, the starting point of Newton's method."""
+    return tl.where(eps > 1, 0.5 * greatest_lam(n, eps), 0.0)
+
+
+@triton.jit
+def greatest_lam(n, eps):
+    """The end of λ's bracket relative to the maximum, (1 − n^−ε)/ε: that of n equal scores."""
+    return (1.0 - tl.exp2(-eps * tl.log2(n.to(eps.dtype)))) / eps
+
+
+@triton.jit
+def unfinished(far, steps):
+    """Whether a row needs another step, of at most 64."""
+    return (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
 
 
 @triton.jit
