@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from _split import new_parser
 from _systems import add_output_option
 
-from user_dir.command_line import file_path, path_of, run_command
+from user_dir.command_line import file_path, path_of, positive, run_command
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +40,14 @@ def parse_args(argv=None) -> argparse.Namespace:
         default=[],
         metavar="PATTERN",
         help="only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated",
+    )
+    add(
+        "--workers",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="processes that train each run together, such as one per core or GPU; they share the batches of "
+        "an update (optimization.update_freq), which stays as large as with one (default: 1)",
     )
     add("--list", "--dry-run", action="store_true", help="print the state of each run and exit")
     add_output_option(parser)
@@ -96,7 +104,7 @@ def main(argv=None) -> None:
     if not args.list:
         from user_dir.experiments.running import run_all  # imports fairseq and torch
 
-        failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True))
+        failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True), args.workers)
     report(jobs, [run.label for run in runs], args.output)
     for label in elsewhere:
         print(f"{label}: another process is at it")

@@ -6,11 +6,15 @@ import json
 import runpy
 import shutil
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import sacrebleu
+import torch
 from commands import ROOT, forks, refused, script
 
+from user_dir.checkpoints import load_checkpoint
 from user_dir.experiments.folders import open_job, state
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.running import run_all
@@ -123,6 +127,39 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     assert {file: file.stat().st_mtime_ns for file in path.parent.rglob("*") if file != path} == before
     check_what_is_kept_is_enough(job)
     check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, capsys)
+
+
+def processes_of(folder):
+    """Those whose command names a folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found += [file.parent.name] if str(folder).encode() in file.read_bytes() else []
+    return found
+
+
+@pytest.mark.nightly
+def test_two_workers_make_the_same_run(experiment, tmp_path):
+    """Killed in between, without dropout, whose random numbers each worker draws for itself."""
+    _, overrides = experiment
+    settings = [*overrides, "optimization.update_freq=[2]", "model.dropout=0"]
+    plans = {workers: tmp_path / f"plan{workers}.yaml" for workers in (1, 2)}
+    jobs = {workers: the_job(write(path, settings)) for workers, path in plans.items()}
+    assert run_all([jobs[1]], print) == ({}, [])
+
+    program, places = forks(), ["--folder", tmp_path / "runs", "--records", tmp_path / "records"]
+    program.start(ROOT / "scripts" / "experiment.py", plans[2], "--workers", "2", *places)
+    program.wait_until((jobs[2].folder / "checkpoint_last.pt").is_file)
+    assert program.kill(signal.SIGTERM).returncode == 143
+    assert not processes_of(jobs[2].folder), "a worker is left"
+    assert run_all([jobs[2]], print, workers=2) == ({}, [])
+
+    figures = {workers: json.loads(job.result.read_text())["training"] for workers, job in jobs.items()}
+    assert [figures[workers]["workers"] for workers in jobs] == [[1], [2]]
+    assert figures[1]["updates"] == figures[2]["updates"] and figures[1]["tokens"] == figures[2]["tokens"]
+    one, two = (load_checkpoint(jobs[workers].average)["model"] for workers in jobs)
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5)
 
 
 def check_what_is_kept_is_enough(job):

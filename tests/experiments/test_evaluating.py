@@ -21,9 +21,12 @@ def test_training_figures_have_the_last_epoch_of_a_latent_alignment(tmp_path):
     lines = [{"epoch": 1, **epoch, "train_alignment_positions": "3.5"}]
     lines += [{"epoch": 2, **epoch, "train_num_updates": "20", "train_alignment_positions": "2.5"}]
     (tmp_path / "training.log").write_text("".join(f"[train] {json.dumps(line)}\n" for line in lines))
-    (tmp_path / "training.json").write_text('{"sessions": []}')
+    sessions = [{"seconds": 2.0, "processor_seconds": 3.5, "workers": 2}, {"seconds": 4.0}]  # one was killed
+    (tmp_path / "training.json").write_text(json.dumps({"sessions": sessions}))
     found = evaluating.training_figures(SimpleNamespace(folder=tmp_path))
     assert found["alignment"] == {"positions": 2.5} and found["updates"] == 20
+    assert found["workers"] == [1, 2] and found["sessions"] == 2
+    assert found["seconds"] == 6 and found["processor_seconds"] is None
 
     (tmp_path / "training.log").write_text(f"[train] {json.dumps({'epoch': 1, **epoch})}\n")
     assert "alignment" not in evaluating.training_figures(SimpleNamespace(folder=tmp_path))

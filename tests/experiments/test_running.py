@@ -33,7 +33,7 @@ def test_a_failure_is_reported_and_the_others_are_run(tmp_path, monkeypatch, err
     first, second = job(tmp_path, "first-seed1"), job(tmp_path, "second-seed1")
     made = []
 
-    def train(each, descriptors):
+    def train(each, descriptors, workers):
         if each is first:
             raise error
 

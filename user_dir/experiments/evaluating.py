@@ -136,6 +136,7 @@ def splits(job: Job) -> list[str]:
 def training_figures(job: Job) -> dict:
     """Updates, time and speed of training, from its log and its sessions.
 
+    ``workers`` are the numbers of processes that shared the training, over its sessions.
     ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time.
     ``tokens_per_processor_second`` is over the whole training, including start-up, validation and
     checkpoints, and None if training had several sessions. Times are None if a session was killed, because
@@ -163,6 +164,7 @@ def training_figures(job: Job) -> dict:
         "updates": updates,
         "epochs": len(epochs),
         "sessions": len(sessions),
+        "workers": sorted({session.get("workers", 1) for session in sessions}),
         "seconds": seconds,
         "processor_seconds": processor,
         "tokens": round(tokens),

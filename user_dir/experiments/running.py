@@ -15,10 +15,15 @@ logger = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
-def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
+def run_all(jobs: list[Job], say: Say, workers: int = 1) -> tuple[dict[str, str], list[str]]:
     """Run everything that is not done yet.
 
     A run locked by another process is tried again after the others, in case that process has ended.
+
+    Args:
+        jobs: the runs.
+        say: told what is being done.
+        workers: the processes that train a run together.
 
     Returns:
         The reasons of failed runs, and the runs that another process still has locked, by label.
@@ -32,7 +37,7 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
                 if is_recorded(job):
                     continue
                 with job.lock() as descriptors:
-                    _run(job, descriptors, say)
+                    _run(job, descriptors, say, workers)
             except Busy:
                 busy.append(job)
             except Exception as error:
@@ -44,11 +49,11 @@ def run_all(jobs: list[Job], say: Say) -> tuple[dict[str, str], list[str]]:
     return failed, [job.run.label for job in waiting]
 
 
-def _run(job: Job, descriptors: tuple[int, ...], say: Say) -> None:
+def _run(job: Job, descriptors: tuple[int, ...], say: Say, workers: int) -> None:
     """All stages of one run; each skips work that is already done."""
     claim(job)
     stages: list[tuple[str, Callable[[], None]]] = [
-        ("training", lambda: training.train(job, descriptors)),
+        ("training", lambda: training.train(job, descriptors, workers)),
         ("averaging", lambda: training.average(job)),
         ("evaluating", lambda: evaluating.evaluate(job)),
         ("heads", lambda: evaluating.heads(job)),

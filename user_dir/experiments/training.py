@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import chain
 from pathlib import Path
@@ -25,12 +27,16 @@ from ..io import copy_file, write_json
 from .folders import Job, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
+SECONDS_TO_END = 40.0  # torchrun gives its workers 30 after SIGTERM
 
 
-def train(job: Job, descriptors: tuple[int, ...]) -> None:
+def train(job: Job, descriptors: tuple[int, ...], workers: int = 1) -> None:
     """Train to the end, resuming from the last checkpoint if there is one.
 
-    Each session, including killed ones, is recorded in training.json with its time.
+    Each session, including killed ones, is recorded in training.json with its time and its workers.
+
+    Raises:
+        UserError: training fails, or the workers cannot share the batches; see :func:`training_by_workers`.
     """
     path = job.folder / "training.json"
     record = read_json(path) if path.is_file() else {"done": False, "sessions": []}
@@ -42,7 +48,10 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
         overrides = [*run.overrides, f"common.seed={run.seed}"]
         overrides += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
         command, environment = training_command(run.config, overrides, ROOT)
-        session = {"started": datetime.now(timezone.utc).isoformat(timespec="seconds"), "from": updates}
+        if workers > 1:
+            command = training_by_workers(job, overrides, workers)
+        started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        session = {"started": started, "from": updates, "workers": workers}
         record["sessions"].append(session)
         write_json(path, record)
         begin, before = time.monotonic(), os.times()
@@ -57,6 +66,23 @@ def train(job: Job, descriptors: tuple[int, ...]) -> None:
             write_json(path, record)
     record["done"] = True
     write_json(path, record)
+
+
+def training_by_workers(job: Job, overrides: list[str], workers: int) -> list[str]:
+    """The command that trains with ``workers`` processes, started by torchrun, on batches of the same size.
+
+    Raises:
+        UserError: ``update_freq``, the batches per update, cannot be divided by the number of workers.
+    """
+    batches = job.asked["config"].get("optimization", {}).get("update_freq", [1])
+    if any(number % workers for number in batches):
+        raise UserError(
+            f"{workers} workers cannot share the batches of an update, because optimization.update_freq is "
+            f"{batches}; choose --workers so that it divides"
+        )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+    command += [str(ROOT / "scripts" / "train.py"), str(job.run.config), "--verbose", *overrides]
+    return [*command, f"optimization.update_freq={[number // workers for number in batches]}"]
 
 
 def mend_last_checkpoint(folder: Path) -> int:
@@ -94,7 +120,7 @@ def run_child(
 ) -> None:
     """Run a command, appending its output to ``log``; it inherits the lock of ``descriptors``.
 
-    If this process is interrupted, the command and all its children are killed.
+    If this process is interrupted, the command and all its children are ended.
 
     Raises:
         UserError: the command fails; with its last error message.
@@ -114,13 +140,24 @@ def run_child(
         try:
             status = child.wait()
         except BaseException:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            _end(child)
             raise
     if status:
         with log.open("rb") as file:
             file.seek(begin)
             said = file.read().decode("utf-8", errors="replace").strip().split("\n")
-        errors = [line for line in said if re.match(r"[\w.]*[Ee]rror: ", line)]
+        errors = [line for line in said if re.match(r"[\w.]*[Ee]rror: \S", line)]
         reason = (errors or said)[-1].strip()
         raise UserError(f"{name} ended with status {status}: {reason}; see {log}")
+
+
+def _end(child: subprocess.Popen) -> None:
+    """End a command and its children; torchrun must be asked, since its workers are not of its group."""
+    try:
+        os.killpg(child.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(SECONDS_TO_END)
+    finally:  # also if it is interrupted again
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
