@@ -30,7 +30,7 @@ test-all: setup  ## run all tests, including long parameter grids and known bugs
 test-fast: setup  ## run the tests that take seconds
 	$(PYTEST) -m "not slow and not nightly"
 
-lint: setup  ## run ruff, mypy (entmax, attention) and the import rules between packages
+lint: setup  ## run ruff, mypy (entmax, attention, latent) and the import rules between packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

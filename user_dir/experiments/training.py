@@ -81,7 +81,7 @@ def training_by_workers(job: Job, overrides: list[str], workers: int) -> list[st
             f"{batches}; choose --workers so that it divides"
         )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    command += [str(ROOT / "scripts" / "train.py"), str(job.run.config), "--verbose", *overrides]
+    command += ["-m", f"{__package__}.worker", str(job.run.config), *overrides]
     return [*command, f"optimization.update_freq={[number // workers for number in batches]}"]
 
 
