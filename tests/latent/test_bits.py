@@ -57,6 +57,52 @@ def test_many_bits_in_single_precision(budget):
     assert support.choices.sum(1).max() <= (budget or 128)
 
 
+# Of sums of up to 4,001 weights, each rounded to its dtype; in float16 to a multiple of 2^-24.
+ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 4e-3}
+
+
+@pytest.mark.parametrize("share", (None, 0.1, 0.5))
+@pytest.mark.parametrize("size", (32, 1000, 4000))
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_no_mass_is_lost(dtype, size, share):
+    scores = torch.randn(1, size).to(dtype)
+    budget = None if share is None else int(share * size)
+    support = sparsemap_bits(scores, budget)
+    assert support.weights.dtype == support.choices.dtype == dtype
+    assert (support.weights > 0).all() and support.certified.all()
+    assert abs(float(support.weights.double().sum()) - 1) <= ROUNDING[dtype]
+    expected = expected_bits(scores.double(), budget)
+    found = support.weights.double() @ support.choices.double()
+    torch.testing.assert_close(found, expected[0], rtol=0, atol=ROUNDING[dtype])
+    assert support.choices.float().sum(1).max() <= (size if budget is None else budget)
+
+
+@pytest.mark.parametrize("budget", (None, 3))
+def test_equal_means_are_one_choice(budget):
+    scores = torch.tensor([0.3, -0.3, 0.3, 0.3, -0.3, 0.3, 5.0, -5.0]).unsqueeze(0)
+    support = sparsemap_bits(scores, budget)
+    vectors = {tuple(each) for each in support.choices.tolist()}
+    assert len(vectors) == len(support.weights)
+    if budget is None:
+        torch.testing.assert_close(support.weights.sort().values, torch.tensor([0.3, 0.35, 0.35]))
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_top_k_in_half_precision(dtype):
+    scores = (0.3 * torch.randn(20, 40)).to(dtype)
+    support, exact = topk_sparsemax_bits(scores, 8), topk_sparsemax_bits(scores.double(), 8)
+    # candidates of equal costs in half precision may differ, but not their weights
+    found = torch.zeros(20, 8).double()
+    for example in range(20):
+        mine = support.weights[support.batch == example].double().sort(descending=True).values
+        found[example, : len(mine)] = mine
+    expected = torch.zeros(20, 8).double()
+    for example in range(20):
+        theirs = exact.weights[exact.batch == example].sort(descending=True).values
+        expected[example, : len(theirs)] = theirs
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("budget", (None, 2))
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_gradients_of_the_mean(solver, budget):

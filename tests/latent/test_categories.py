@@ -81,6 +81,50 @@ def test_alpha_of_one_is_never_certified_below_n():
     assert topk_entmax(scores, 3, 1.0).certified.all()
 
 
+@pytest.mark.parametrize("alpha", (1.0, torch.tensor(1.0), torch.ones(2, 1)))
+def test_underflow_at_alpha_of_one_certifies_nothing(alpha):
+    scores = torch.tensor([[0.0, -200.0, -300.0], [0.0, 0.0, -1e30]])
+    support = topk_entmax(scores, 2, alpha)
+    assert (support.counts() == torch.tensor([1, 2])).all()  # e^-200 underflows
+    assert not support.certified.any()
+    assert not topk_entmax(scores[:, [0, 2, 2]], 2, alpha).certified.any()
+
+
+def test_alpha_of_each_example_certifies_it():
+    scores = torch.tensor([[0.0, -200.0, -300.0]]).expand(3, -1)
+    alpha = torch.tensor([[1.0], [1.001], [1.5]])
+    # ε (0 + 200) is 0, 0.2 and 100: the threshold is passed where it exceeds 1
+    assert topk_entmax(scores, 2, alpha).certified.tolist() == [False, False, True]
+
+
+def test_what_is_left_out_in_half_precision_is_not_certified():
+    scores = torch.full((1, 2**16), -17.5, dtype=torch.float16)
+    scores[0, 0] = 0
+    support = topk_entmax(scores, 4, 1.0)
+    assert support.weights.tolist() == [1.0] and not support.certified.any()
+    assert topk_entmax(scores, 4, 2.0).certified.all()
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float32, torch.float64))
+@pytest.mark.parametrize("eps", (1e-4, 1e-2, 0.1, 0.5, 1.0, 2.0))
+def test_the_certificate_is_the_threshold_condition(eps, dtype):
+    """Of two candidates, the second has 1 + ε (z − λ) ≤ 0 just where ε times their distance is at least 1."""
+    for share, expected in ((0.9, False), (0.999, False), (1.001, True), (1.1, True), (1e4, True)):
+        if dtype == torch.bfloat16 and abs(share - 1) < 0.05:
+            continue
+        scores = torch.tensor([[0.0, -share / eps, -share / eps]]).to(dtype)
+        support = topk_entmax(scores, 2, 1 + eps)
+        assert support.certified.tolist() == [expected], share
+        if eps >= 0.5:  # without underflow, it is the weight
+            assert (support.counts() == 1).all() == expected
+
+
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float32, torch.float64))
+def test_at_the_threshold_itself(dtype):
+    scores = torch.tensor([[1.0, 0.0, 0.0], [0.5, -0.5, -9.0]]).to(dtype)
+    assert topk_sparsemax(scores, 2).certified.all()
+
+
 BAD = {
     "nan": (torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), "scores[1, 1] is nan"),
     "infinite": (torch.tensor([[float("inf"), 1.0]]), "scores[0, 0] is inf"),

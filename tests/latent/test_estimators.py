@@ -197,6 +197,80 @@ def test_gradients_of_marginalised_losses():
     assert torch.autograd.gradcheck(expected, (support_of, table, x))
 
 
+ESTIMATORS = {
+    "dense": dense,
+    "sfe": lambda *given: sfe(*given, baseline=RunningMean()),
+    "sfe_plus": sfe_plus,
+    "nvil": lambda *given: nvil(*given, baseline=torch.zeros(4)),
+    "gumbel": lambda *given: gumbel(*given, temperature=1.0),
+}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("shape", ((4, 1), (), (1,), (3,), (4, 4)))
+def test_losses_of_a_wrong_shape_are_named(estimator, shape):
+    with pytest.raises(ValueError, match=r"loss function .*, not shape \(" + ", ".join(map(str, shape))):
+        ESTIMATORS[estimator](lambda z, x: torch.zeros(shape), Categories(torch.zeros(4, 3)), torch.zeros(4))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("shape", ((1,), (), (1, 4), (5, 2)))
+def test_inputs_of_a_wrong_shape_are_named(estimator, shape):
+    def loss(choices, *inputs):
+        raise AssertionError("the loss function must not be called")
+
+    family = Categories(torch.zeros(4, 3))
+    with pytest.raises(ValueError, match=r"input 1 has shape .* but the distribution has 4 examples"):
+        ESTIMATORS[estimator](loss, family, torch.zeros(4), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", ((4, 1), (), (1,), (3,)))
+def test_a_baseline_of_a_wrong_shape_is_named(shape):
+    with pytest.raises(ValueError, match="the baseline must have one value for each of the 4 examples"):
+        nvil(lambda z: z.float(), Categories(torch.zeros(4, 3)), baseline=torch.zeros(shape))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("dtype", (torch.bool, torch.long))
+def test_losses_that_are_no_floats(estimator, dtype):
+    family = Categories(torch.tensor([[0.0, -90.0, -90.0]] * 4, requires_grad=True))
+
+    def loss(choices, x):
+        chosen = choices if choices.dim() == 1 else choices.argmax(1)
+        return (chosen == x).to(dtype)
+
+    estimate = ESTIMATORS[estimator](loss, family, torch.tensor([0, 1, 0, 2]))
+    assert estimate.dtype == torch.float32
+    torch.testing.assert_close(estimate.detach(), torch.tensor([1.0, 0.0, 1.0, 0.0]))
+
+
+def test_sums_of_integers_and_booleans_are_not_truncated():
+    support = sparsemax(torch.tensor([[1.0, 0.8, -3.0], [0.0, 5.0, 0.0]]))  # weights 0.6 and 0.4; 1
+    torch.testing.assert_close(support.expectation(support.choices), torch.tensor([0.4, 1.0]))
+    torch.testing.assert_close(support.expectation(support.choices.int()), torch.tensor([0.4, 1.0]))
+    correct = marginalise(lambda z, y: z == y, support, torch.tensor([0, 1]))
+    torch.testing.assert_close(correct, torch.tensor([0.6, 1.0]))
+
+
+# the rounding of log(1/4000), of which the probabilities are made
+@pytest.mark.parametrize(("dtype", "tolerance"), ((torch.float16, 0.005), (torch.bfloat16, 0.03)))
+def test_sums_in_half_precision_do_not_stop_growing(dtype, tolerance):
+    scores = torch.zeros(1, 4000, dtype=dtype, requires_grad=True)
+    total = dense(lambda z: torch.ones(len(z), dtype=dtype), Categories(scores))
+    assert total.dtype == dtype and abs(float(total.detach()) - 1) < tolerance
+    total.sum().backward()
+    assert scores.grad.dtype == dtype and scores.grad.isfinite().all()
+
+
+def test_the_dtype_of_an_expectation_is_the_promoted_one():
+    floating = torch.bfloat16, torch.float16, torch.float32, torch.float64
+    for weights in floating:
+        support = sparsemax(torch.tensor([[0.5, 0.25]]).to(weights))
+        for values in (*floating, torch.bool, torch.uint8, torch.long):
+            found = support.expectation(torch.ones(2, 3, dtype=values))
+            assert found.dtype == torch.promote_types(weights, values) and found.shape == (1, 3)
+
+
 def test_marginalise_names_what_does_not_fit():
     support = sparsemax(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"input 1 has shape \(3, 1\), but the distribution has 2 examples"):

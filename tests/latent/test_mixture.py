@@ -95,6 +95,81 @@ def test_logits_and_gradients_need_not_be_contiguous():
     torch.testing.assert_close(found, expected)
 
 
+def spread_out(values):
+    """The same values, with other numbers between them in memory."""
+    return torch.stack((values, torch.full_like(values, 7)), dim=-1)[..., 0]
+
+
+def test_weights_rows_and_logits_may_be_strided():
+    logits, weights, row, rows = problem(9, 5, 3)
+    expected = log_mixture(logits, weights, row, rows)
+    grad = torch.randn_like(expected)
+    theirs = torch.autograd.grad(expected, (logits, weights), grad)
+    given = [spread_out(each.detach()) for each in (logits, weights, row)]
+    assert not any(each.is_contiguous() for each in given)
+    strided = given[0].requires_grad_(), given[1].requires_grad_(), given[2]
+    found = log_mixture(*strided, rows)
+    assert torch.equal(found, expected)
+    for one, other in zip(torch.autograd.grad(found, strided[:2], spread_out(grad)), theirs):
+        assert torch.equal(one, other)
+
+
+def test_weights_rows_logits_and_gradients_may_be_expanded():
+    logits = torch.randn(1, 7, dtype=torch.float64).requires_grad_()
+    weight = torch.full((1,), 0.25, dtype=torch.float64).requires_grad_()
+    row = torch.zeros(1, dtype=torch.long).expand(4)
+    found = log_mixture(logits.expand(4, -1), weight.expand(4), row, 1)
+    expected = logits.log_softmax(1) + (4 * weight).log()  # four equal pairs
+    torch.testing.assert_close(found, expected)
+    grad = torch.tensor([[2.0]], dtype=torch.float64).expand(1, 7)
+    ours = torch.autograd.grad(found, (logits, weight), grad)
+    for one, other in zip(ours, torch.autograd.grad(expected, (logits, weight), grad)):
+        torch.testing.assert_close(one, other)
+
+
+def test_rows_may_be_of_int32():
+    logits, weights, row, rows = problem(6, 5, 3)
+    assert torch.equal(log_mixture(logits, weights, row.int(), rows), log_mixture(logits, weights, row, rows))
+
+
+# Each of these read or wrote beyond the ends of the shorter tensors, or left out pairs.
+SHAPES = {
+    "fewer weights": ((5, 7), (2,), (5,)),
+    "one weight": ((5, 7), (1,), (5,)),
+    "more weights": ((5, 7), (6,), (5,)),
+    "a column of weights": ((5, 7), (5, 1), (5,)),
+    "fewer rows": ((5, 7), (5,), (2,)),
+    "more rows": ((2, 7), (2,), (5,)),
+    "no rows": ((5, 7), (5,), (0,)),
+    "a vector of logits": ((5,), (5,), (5,)),
+    "three dimensions": ((5, 7, 2), (5,), (5,)),
+    "a number": ((), (5,), (5,)),
+}
+
+
+@pytest.mark.parametrize("scripted", (False, True))
+@pytest.mark.parametrize("case", SHAPES)
+def test_shapes_that_do_not_fit_are_named(case, scripted):
+    shapes = SHAPES[case]
+    logits, weights = (torch.ones(shape, requires_grad=True) for shape in shapes[:2])
+    row = torch.zeros(shapes[2], dtype=torch.long)
+    function = torch.jit.script(log_mixture) if scripted else log_mixture
+    with pytest.raises(torch.jit.Error if scripted else ValueError) as raised:
+        function(logits, weights, row, 5)
+    named = ", ".join(str(list(shape)) for shape in shapes[:2]) + f" and {list(shapes[2])}"
+    assert named in str(raised.value)
+
+
+def test_rows_out_of_range_are_named():
+    with pytest.raises(ValueError, match="row must ascend from 0 to 3"):
+        log_mixture(torch.randn(10, 7), torch.ones(10), torch.arange(10) // 2, 4)
+
+
+def test_other_devices_are_named():
+    with pytest.raises(ValueError, match="on one device, not on cpu, meta and cpu"):
+        log_mixture(torch.zeros(2, 3), torch.ones(2, device="meta"), torch.tensor([0, 1]), 2)
+
+
 @pytest.mark.parametrize("row", ([1, 0], [0, 2], [-1, 0]))
 def test_rows_out_of_order_or_range(row):
     with pytest.raises(ValueError, match="row must ascend from 0 to 1"):

@@ -61,3 +61,57 @@ def test_rows_out_of_order():
     features, vocabulary, weights = problem()
     with pytest.raises(ValueError, match="row must ascend"):
         vocabulary_mixture(features, vocabulary, weights, ROW.flip(0), ROWS)
+
+
+BACKENDS = pytest.mark.parametrize("backend", ("", "reference"))
+
+
+@BACKENDS
+@pytest.mark.parametrize("shapes", (((6, 4), (9, 4), (2,), (6,)), ((6, 4), (9, 4), (6,), (2,))))
+def test_as_many_weights_and_rows_as_features(monkeypatch, backend, shapes):
+    monkeypatch.setenv("ENTMAX_BACKEND", backend)
+    features, vocabulary, weights = (torch.ones(shape) for shape in shapes[:3])
+    message = rf"not \[6, .\], \[{shapes[2][0]}\] and \[{shapes[3][0]}\]"
+    with pytest.raises(ValueError, match=message):
+        vocabulary_mixture(features, vocabulary, weights, torch.zeros(shapes[3], dtype=torch.long), 6)
+
+
+@BACKENDS
+@pytest.mark.parametrize("shapes", (((6,), (9, 4)), ((6, 4), (4,)), ((6, 4), (9, 5)), ((6, 4, 1), (9, 4))))
+def test_features_and_vocabulary_that_do_not_fit(monkeypatch, backend, shapes):
+    monkeypatch.setenv("ENTMAX_BACKEND", backend)
+    features, vocabulary = (torch.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError) as raised:
+        vocabulary_mixture(features, vocabulary, torch.ones(6), torch.zeros(6, dtype=torch.long), 6)
+    assert f"not {list(shapes[0])} and {list(shapes[1])}" in str(raised.value)
+
+
+def spread_out(values):
+    """The same values, with other numbers between them in memory."""
+    return torch.stack((values, torch.full_like(values, 7)), dim=-1)[..., 0]
+
+
+@BACKENDS
+@pytest.mark.parametrize("on_amd", (False, True))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_strides(monkeypatch, backend, on_amd, dtype):
+    monkeypatch.setenv("ENTMAX_BACKEND", backend)
+    monkeypatch.setattr(linear_module, "on_amd", lambda: on_amd)
+    monkeypatch.setattr(module, "BLOCK", 30)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+    plain = [each.detach() for each in problem(dtype)]
+    columns = [each.t().contiguous().t() if each.dim() == 2 else spread_out(each) for each in plain]
+    repeated = [each[:1].expand(len(each), *each.shape[1:]) for each in plain]
+    row = spread_out(ROW)
+    assert not row.is_contiguous()
+    for given in ([spread_out(each) for each in plain], columns, repeated):
+        same = [each.contiguous().requires_grad_() for each in given]
+        given = [each.requires_grad_() for each in given]
+        found = vocabulary_mixture(*given, row, ROWS)
+        expected = log_mixture(functional.linear(*same[:2]), same[2], ROW, ROWS)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+        used = torch.tensor([0, 1, 3, 4])
+        grad = spread_out(torch.randn(len(used), 9, dtype=dtype))
+        ours = torch.autograd.grad(found[used], given, grad)
+        for one, other in zip(ours, torch.autograd.grad(expected[used], same, grad)):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)

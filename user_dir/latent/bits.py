@@ -5,10 +5,14 @@ A vector z ∈ {0, 1}^D has the score x·z for scores x of the bits.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from ..entmax import entmax as entmax_weights
+from ..entmax.reference import working_dtype
+from .categories import is_certified
 from .checks import check_budget, check_k, check_scores
 from .decomposition import level_sets, systematic
 from .oracles import bits_oracle, budget_oracle
@@ -34,10 +38,12 @@ def topk_sparsemax_bits(scores: Tensor, k: int) -> Support:
     check_scores(scores, finite=True)
     check_k(k)
     vectors = _best_vectors(scores.detach(), k)
-    weights = entmax_weights((vectors * scores.unsqueeze(1)).sum(2), 2.0)
+    values = (vectors * scores.unsqueeze(1)).sum(2, dtype=working_dtype(scores.dtype))
+    weights = entmax_weights(values, 2.0)
     # k may exceed 2^D: then all vectors are among the candidates.
     everything = vectors.size(1) == 2 ** scores.size(1)
-    return Support.of(vectors, weights, (weights == 0).any(1) | everything)
+    certified = is_certified(values, weights, 2.0) | everything
+    return Support.of(vectors, weights.to(scores.dtype), certified)
 
 
 def _best_vectors(scores: Tensor, k: int) -> Tensor:
@@ -121,16 +127,16 @@ def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "dec
     Raises:
         ValueError: a score is not finite, the budget is outside 0 … D, or the solver is unknown.
     """
+    check_scores(scores, finite=True)
     if solver == "decomposition":
-        mean = expected_bits(scores, budget)
+        # In float64: typical weights are near 1/D, as small as the rounding of D terms in narrower dtypes.
+        mean = expected_bits(scores.double(), budget)
         vectors, weights = level_sets(mean) if budget is None else systematic(mean, budget)
         certified = torch.ones_like(mean[:, 0], dtype=torch.bool)
-        # What is lighter than this is rounding of sums of D numbers.
-        least = scores.size(1) * torch.finfo(scores.dtype).eps
-        return Support.of(vectors, weights, certified, least)
+        found = Support.of(vectors, weights.to(scores.dtype), certified)
+        return replace(found, choices=found.choices.to(scores.dtype))
     if solver != "active_set":
         raise ValueError(f"unknown solver {solver!r}: choose decomposition or active_set")
-    check_scores(scores, finite=True)
     size = scores.size(1)
     if budget is not None:
         check_budget(budget, size)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..entmax import entmax as entmax_weights
+from ..entmax.reference import working_dtype
 from .checks import check_k, check_scores
 from .support import Support
 
@@ -36,12 +37,13 @@ def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
     """α-entmax over the k best of n choices.
 
     If one of the k gets no weight, so would every choice that was left out: the result, and its gradient,
-    are those of α-entmax over all choices, and the example is certified.
+    are those of α-entmax over all choices, and the example is certified. A weight that is 0 only because it
+    underflows does not count (:func:`is_certified`).
 
     Args:
         scores: (B, n); −∞ excludes a choice.
         k: the largest number of choices of an example.
-        alpha: as for :func:`entmax`. At α = 1 no choice gets exactly 0, so nothing is certified if k < n.
+        alpha: as for :func:`entmax`. No example with α = 1 is certified if k < n.
 
     Raises:
         ValueError: as for :func:`entmax`; or k is below 1.
@@ -55,9 +57,38 @@ def topk_entmax(scores: Tensor, k: int, alpha: float | Tensor) -> Support:
         best, ids = scores, torch.arange(choices, device=scores.device).expand_as(scores)
     else:
         best, ids = scores.topk(k, dim=1)
+    best = best.to(working_dtype(scores.dtype))
     weights = entmax_weights(best, alpha)
-    certified = (weights == 0).any(1) if k < choices else torch.ones_like(best[:, 0], dtype=torch.bool)
-    return Support.of(ids, weights, certified)
+    if k < choices:
+        certified = is_certified(best, weights, alpha)
+    else:
+        certified = torch.ones_like(best[:, 0], dtype=torch.bool)
+    return Support.of(ids, weights.to(scores.dtype), certified)
+
+
+@torch.no_grad()
+def is_certified(scores: Tensor, weights: Tensor, alpha: float | Tensor) -> Tensor:
+    """Whether the worst candidate is below the threshold of α-entmax, so that its weight is exactly 0.
+
+    With ε = α − 1, p_i = [u_i]₊^(1/ε) for a u_i that is linear in the score: u_i = u_1 − ε (z_1 − z_i), and
+    u_1 = p_1^ε of the best candidate is known well. The worst has no weight because u ≤ 0, not because a
+    power of a small u underflows, as it does for α near 1. At α = 1, u = 1 for all, and nothing is certified.
+
+    Args:
+        scores: (B, k), those of the candidates.
+        weights: (B, k), their α-entmax.
+        alpha: as for :func:`entmax`.
+
+    Returns:
+        (B,).
+    """
+    eps = torch.as_tensor(alpha, dtype=torch.float64, device=scores.device) - 1
+    eps = eps.expand(len(scores), 1).squeeze(1)
+    spread = (scores.amax(1) - scores.amin(1)).double()
+    # ε · ∞ is NaN at α = 1, which certifies nothing either.
+    least = weights.amax(1).double().pow(eps) - eps * spread
+    rounding = 8 * torch.finfo(scores.dtype).eps * eps.clamp_min(1)  # that of the solvers, in u_1
+    return (weights.amin(1) == 0) & (least <= rounding)
 
 
 def topk_sparsemax(scores: Tensor, k: int) -> Support:

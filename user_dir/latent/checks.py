@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 
@@ -34,3 +36,12 @@ def check_budget(budget: int, size: int) -> None:
     """Raise ValueError unless a budget of bits is in 0 … D."""
     if not 0 <= budget <= size:
         raise ValueError(f"the budget must be between 0 and the {size} bits, not {budget}")
+
+
+def check_inputs(inputs: Sequence[Tensor], examples: int) -> None:
+    """Raise ValueError unless the inputs of a loss function are (B, …) for B examples."""
+    for number, each in enumerate(inputs):
+        if each.dim() == 0 or each.size(0) != examples:
+            raise ValueError(
+                f"input {number} has shape {tuple(each.shape)}, but the distribution has {examples} examples"
+            )

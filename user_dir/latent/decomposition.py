@@ -13,14 +13,14 @@ def level_sets(mean: Tensor) -> tuple[Tensor, Tensor]:
         mean: μ (B, D), in [0, 1].
 
     Returns:
-        Vectors (B, D + 1, D) and weights (B, D + 1) with Σ weights · vectors = μ. The weights are
-        differences of neighbours in the sorted μ, and differentiable.
+        Boolean vectors (B, D + 1, D) and weights (B, D + 1) with Σ weights · vectors = μ. The weights are
+        differences of neighbours in the sorted μ, and differentiable; that of equal neighbours is exactly 0.
     """
     levels, order = mean.sort(dim=1, descending=True)
     ends = torch.cat((torch.ones_like(levels[:, :1]), levels, torch.zeros_like(levels[:, :1])), dim=1)
     rank = order.argsort(dim=1)
     number = torch.arange(mean.size(1) + 1, device=mean.device).view(1, -1, 1)
-    return (rank.unsqueeze(1) < number).to(mean.dtype), ends[:, :-1] - ends[:, 1:]
+    return rank.unsqueeze(1) < number, ends[:, :-1] - ends[:, 1:]
 
 
 def systematic(mean: Tensor, budget: int) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,8 @@ def systematic(mean: Tensor, budget: int) -> tuple[Tensor, Tensor]:
         budget: an upper bound of Σ μ that rounding must not exceed.
 
     Returns:
-        Vectors (B, D + 1, D) and differentiable weights (B, D + 1) with Σ weights · vectors = μ.
+        Boolean vectors (B, D + 1, D) and differentiable weights (B, D + 1) with Σ weights · vectors = μ.
+        Weights that are no more than the rounding of a sum of D numbers are 0.
     """
     sums = mean.cumsum(1)
     sums = sums - (sums - budget).clamp_min(0).detach()
@@ -46,8 +47,9 @@ def systematic(mean: Tensor, budget: int) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         start = ((ends[:, 1:] + ends[:, :-1]) / 2).unsqueeze(2)
         # the number of u, u + 1, … below c, for c_0 = 0 and each c_i
-        below = (
-            (torch.cat((torch.zeros_like(sums[:, :1]), sums), dim=1).unsqueeze(1) - start).ceil().clamp_min(0)
-        )
-        vectors = below[:, :, 1:] - below[:, :, :-1]
-    return vectors, weights
+        below = torch.cat((torch.zeros_like(sums[:, :1]), sums), dim=1).unsqueeze(1) - start
+        below.ceil_().clamp_min_(0)
+        vectors = below[:, :, 1:] > below[:, :, :-1]
+    # Fractional parts that are equal, but for this rounding, leave intervals whose vector may be wrong.
+    rounding = mean.size(1) * torch.finfo(mean.dtype).eps
+    return vectors, torch.where(weights > rounding, weights, 0.0)

@@ -3,6 +3,8 @@
 Each takes the arguments of :func:`.marginal.marginalise`, with a distribution of full support
 (:mod:`.families`), and returns a tensor (B,): its value estimates the expected loss, and its gradient that of
 the expected loss. ℓ is the loss of a choice z, and sg(·) a value without gradient.
+
+Each raises ValueError if an input does not have B entries, or the losses or a given baseline are not (B,).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Union
 import torch
 from torch import Tensor, nn
 
+from .checks import check_inputs
 from .families import Bits, Categories
 from .marginal import LossFunction, marginalise
 
@@ -51,7 +54,7 @@ def sfe(loss_function: LossFunction, family: Family, *inputs: Tensor, baseline: 
     Source: Williams 1992 (https://doi.org/10.1007/BF00992696).
     """
     choices = family.sample()
-    losses = loss_function(choices, *inputs)
+    losses = _losses(loss_function, family, choices, inputs)
     estimate = _with_score(losses, baseline().to(losses), family.log_prob(choices))
     baseline.update(losses)
     return estimate
@@ -63,9 +66,9 @@ def sfe_plus(loss_function: LossFunction, family: Family, *inputs: Tensor) -> Te
     Source: Correia et al. 2020, section 5 (SFE+); the baseline is that of Kool et al. 2019.
     """
     choices = family.sample()
-    losses = loss_function(choices, *inputs)
+    losses = _losses(loss_function, family, choices, inputs)
     with torch.no_grad():
-        baseline = loss_function(family.sample(), *inputs)
+        baseline = _losses(loss_function, family, family.sample(), inputs)
     return _with_score(losses, baseline, family.log_prob(choices))
 
 
@@ -74,8 +77,9 @@ def nvil(loss_function: LossFunction, family: Family, *inputs: Tensor, baseline:
 
     Source: Mnih & Gregor 2014 (https://arxiv.org/abs/1402.0030), section 2.3.
     """
+    _check_shape("the baseline", baseline, family)
     choices = family.sample()
-    losses = loss_function(choices, *inputs)
+    losses = _losses(loss_function, family, choices, inputs)
     error = (losses.detach() - baseline).square()
     return _with_score(losses, baseline.detach(), family.log_prob(choices)) + _gradient_only(error)
 
@@ -99,7 +103,26 @@ def gumbel(
     choices = family.relaxed(temperature)
     if straight_through:
         choices = family.hardened(choices.detach()) + _gradient_only(choices)
-    return loss_function(choices, *inputs)
+    return _losses(loss_function, family, choices, inputs)
+
+
+def _losses(
+    loss_function: LossFunction, family: Family, choices: Tensor, inputs: tuple[Tensor, ...]
+) -> Tensor:
+    """The losses (B,) of one choice per example, in the dtype that the scores and the losses promote to."""
+    check_inputs(inputs, len(family.scores))
+    losses = loss_function(choices, *inputs)
+    _check_shape("what the loss function returns", losses, family)
+    return losses.to(torch.promote_types(family.scores.dtype, losses.dtype))
+
+
+def _check_shape(name: str, values: Tensor, family: Family) -> None:
+    """Raise ValueError unless there is one value for each example; others would be broadcast."""
+    if values.shape != family.scores.shape[:1]:
+        raise ValueError(
+            f"{name} must have one value for each of the {len(family.scores)} examples, not shape "
+            f"{tuple(values.shape)}"
+        )
 
 
 def _with_score(losses: Tensor, baseline: Tensor, log_probability: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from .checks import check_inputs
 from .support import Support
 
 LossFunction = Callable[..., Tensor]
@@ -16,24 +17,20 @@ def marginalise(loss_function: LossFunction, support: Support, *inputs: Tensor) 
 
     Args:
         loss_function: called with the choices of the N pairs, (N,) or (N, D), and the inputs of the example
-            of each pair, (N, …); returns the losses (N,).
+            of each pair, (N, …); returns the losses (N,), which may be integers or booleans.
         support: the distributions of B examples.
         inputs: tensors (B, …).
 
     Returns:
-        (B,), differentiable in the weights of the support and in what the losses depend on.
+        (B,), in the dtype that the weights and the losses promote to; differentiable in the weights of the
+        support and in what the losses depend on.
 
     Raises:
         ValueError: an input does not have B entries, or the loss function does not return (N,).
 
     Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), equation 3.
     """
-    for number, each in enumerate(inputs):
-        if each.dim() == 0 or each.size(0) != len(support):
-            raise ValueError(
-                f"input {number} has shape {tuple(each.shape)}, but the distribution has {len(support)} "
-                "examples"
-            )
+    check_inputs(inputs, len(support))
     # Unlike indexing, index_select has a fast backward on a CPU.
     gathered = [each.index_select(0, support.batch) for each in inputs]
     losses = loss_function(support.choices, *gathered)

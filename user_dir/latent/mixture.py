@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from ..entmax import has_native
+from ..entmax.once import once_differentiable
 from . import mixture_cpu
+
+ONCE = "log_mixture cannot be differentiated twice"
 
 
 def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
@@ -16,8 +19,8 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
     Args:
         logits: z (N, V), of any floating dtype; half precision is computed in float32.
-        weights: π (N,), positive.
-        row: (N,), the row that each pair belongs to, from 0 to R − 1 in ascending order.
+        weights: π (N,), positive, on the device of the logits.
+        row: (N,), the row that each pair belongs to, from 0 to R − 1 in ascending order; on the same device.
         rows: their number, R.
 
     Returns:
@@ -26,8 +29,10 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
         differentiable in logits and weights.
 
     Raises:
-        ValueError: on a CPU, ``row`` does not ascend or leaves its range.
+        ValueError: the logits are not (N, V), there is not one weight and one row for each of the N pairs, or
+            they are on another device; on a CPU also if ``row`` does not ascend or leaves its range.
     """
+    check_pairs(logits, weights, row, rows)
     if logits.dtype != torch.float64:
         logits = logits.float()
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
@@ -37,18 +42,43 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
 @torch.jit.unused
 def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
-    if logits.device.type == "cpu":
-        check_rows(row, rows)
-        if logits.size(1) and has_native("cpu") and mixture_cpu.kernel() is not None:
-            first = torch.searchsorted(row, torch.arange(rows + 1))
-            return _NativeLogMixture.apply(logits, weights, first)
+    on_cpu = logits.device.type == "cpu" and logits.size(1) > 0
+    if on_cpu and has_native("cpu") and mixture_cpu.kernel() is not None:
+        return _NativeLogMixture.apply(logits, weights, first_pairs(row, rows))
     return _LogMixture.apply(logits, weights, row, rows)
 
 
-def check_rows(row: Tensor, rows: int) -> None:
-    """Raise ValueError unless ``row`` ascends within its range."""
-    if len(row) and (bool((row[1:] < row[:-1]).any()) or row[0] < 0 or row[-1] >= rows):
+def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
+    """Raise ValueError unless a weight and a row belong to each of N vectors; TorchScript can compile it.
+
+    The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors.
+
+    Args:
+        values: (N, …), logits or the features they are made of.
+        weights, row, rows: see :func:`log_mixture`.
+    """
+    shape = values.shape[:1]
+    if values.dim() != 2 or weights.shape != shape or row.shape != shape:
+        # as lists, which TorchScript can print too
+        raise ValueError(
+            f"values, weights and row must be (N, …), (N,) and (N,), not {list(values.shape)}, "
+            f"{list(weights.shape)} and {list(row.shape)}"
+        )
+    if weights.device != values.device or row.device != values.device:
+        raise ValueError(
+            f"values, weights and row must be on one device, not on {values.device}, {weights.device} and "
+            f"{row.device}"
+        )
+    if row.is_cuda:  # looking at them would synchronise with the device
+        return
+    wrong = (row < 0) | (row >= rows)
+    if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
         raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
+
+
+def first_pairs(row: Tensor, rows: int) -> Tensor:
+    """The first pair of each row, and N: (R + 1,)."""
+    return torch.searchsorted(row.contiguous(), torch.arange(rows + 1, dtype=row.dtype, device=row.device))
 
 
 def _weighted(logits: Tensor, weights: Tensor) -> Tensor:
@@ -77,7 +107,7 @@ class _LogMixture(torch.autograd.Function):
         return total.log()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable(ONCE)
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weighted, total, weights, row = ctx.saved_tensors
         grad_logits = (grad / total).index_select(0, row).mul_(weighted)
@@ -99,7 +129,7 @@ class _NativeLogMixture(torch.autograd.Function):
         return log_p
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable(ONCE)
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         logits, weights, first, mixture, pairs = ctx.saved_tensors
         grad_logits, grad_weights = torch.empty_like(logits), torch.empty_like(weights)

@@ -60,5 +60,8 @@ def backward(
 def _run(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:
     found = kernel()
     assert found is not None, "this implementation was selected without a kernel"
+    assert all(each.is_contiguous() for each in (logits, weights, first, *tensors)), (
+        "the kernel ignores strides"
+    )
     problem = (logits.data_ptr(), weights.data_ptr(), first.data_ptr(), len(first) - 1, logits.size(1))
     found[name, logits.dtype](*problem, *(tensor.data_ptr() for tensor in tensors))

@@ -26,15 +26,15 @@ class Support:
     certified: Tensor
 
     @classmethod
-    def of(cls, choices: Tensor, weights: Tensor, certified: Tensor, least: float = 0.0) -> Support:
-        """Keep the candidates of each example whose weight exceeds ``least``.
+    def of(cls, choices: Tensor, weights: Tensor, certified: Tensor) -> Support:
+        """Keep the candidates of each example whose weight exceeds 0.
 
         Args:
             choices: (B, K) indices or (B, K, D) vectors.
             weights: (B, K).
             certified: (B,).
         """
-        batch, candidate = (weights > least).nonzero(as_tuple=True)
+        batch, candidate = (weights > 0).nonzero(as_tuple=True)
         return cls(choices[batch, candidate], weights[batch, candidate], batch, certified)
 
     def __len__(self) -> int:
@@ -46,10 +46,17 @@ class Support:
         return torch.bincount(self.batch, minlength=len(self))
 
     def expectation(self, values: Tensor) -> Tensor:
-        """Σ π(z) values(z) for each example: (N, …) to (B, …)."""
-        weights = self.weights.view(-1, *(1,) * (values.dim() - 1))
-        total = torch.zeros(len(self), *values.shape[1:], dtype=values.dtype, device=values.device)
-        return total.index_add(0, self.batch, (weights * values).to(values.dtype))
+        """Σ π(z) values(z) for each example: (N, …) to (B, …).
+
+        The values may be integers or booleans. The result has the dtype that the weights and the values
+        promote to, which is floating; if that is half precision, the sum is taken in float32.
+        """
+        dtype = torch.promote_types(self.weights.dtype, values.dtype)
+        # In half precision, a sum of many small terms would stop growing.
+        working = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        weights = self.weights.to(working).view(-1, *(1,) * (values.dim() - 1))
+        total = torch.zeros(len(self), *values.shape[1:], dtype=working, device=values.device)
+        return total.index_add(0, self.batch, weights * values.to(working)).to(dtype)
 
     def entropy(self) -> Tensor:
         """(B,), the Shannon entropy −Σ π(z) log π(z) in nats."""

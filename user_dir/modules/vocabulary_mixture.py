@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..entmax import has_native
+from ..entmax.once import once_differentiable
 from ..latent import mixture_cpu
-from ..latent.mixture import check_rows, log_mixture
+from ..latent.mixture import check_pairs, first_pairs, log_mixture
 from .linear import linear, multiply, suits_onednn
 
 BLOCK = 2**22  # logits in one tensor
@@ -33,7 +34,15 @@ def vocabulary_mixture(
 
     Returns:
         (R, V); see there.
+
+    Raises:
+        ValueError: f is not (N, C), W is not (V, C), or what is said there.
     """
+    if features.dim() != 2 or vocabulary.dim() != 2 or features.size(1) != vocabulary.size(1):
+        raise ValueError(
+            "features and vocabulary must be (N, C) and (V, C), not "
+            f"{list(features.shape)} and {list(vocabulary.shape)}"
+        )
     if torch.jit.is_scripting():
         return log_mixture(F.linear(features, vocabulary), weights, row, rows)
     return _vocabulary_mixture(features, vocabulary, weights, row, rows)
@@ -54,9 +63,8 @@ def _vocabulary_mixture(
     )
     if not in_blocks:
         return log_mixture(linear(features, vocabulary, None), weights, row, rows)
-    check_rows(row, rows)
-    first = torch.searchsorted(row, torch.arange(rows + 1))
-    return _Blockwise.apply(features, vocabulary, weights, first)
+    check_pairs(features, weights, row, rows)
+    return _Blockwise.apply(features, vocabulary, weights, first_pairs(row, rows))
 
 
 class _Blockwise(torch.autograd.Function):
@@ -73,7 +81,7 @@ class _Blockwise(torch.autograd.Function):
         return log_p
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable("vocabulary_mixture cannot be differentiated twice")
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         features, vocabulary, weights, first, mixture, pairs, *kept = ctx.saved_tensors
         grad_features, grad_weights = torch.empty_like(features), torch.empty_like(weights)
