@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import covering, entmax_oracle
-from torch.autograd import gradcheck
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from user_dir.attention import attention, cpu
 from user_dir.attention.dense import attention_scores
@@ -268,3 +268,70 @@ def test_half_precision_is_finite_and_near(dtype):
     expected, _ = attention(q, k, v, ALPHAS.float(), key_padding_mask=padding)
     assert output.dtype == weights.dtype == dtype and torch.isfinite(output).all()
     torch.testing.assert_close(output.float(), expected, rtol=0, atol=24 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_alpha_of_any_layout(dtype):
+    q, k, v = inputs(5, 6)
+    pairs = torch.tensor([[1.0, 9.0], [1.5, 0.5], [1.2, 3.0]], dtype=dtype)
+    for alpha in (pairs[:, 0].view(3, 1, 1), torch.tensor(1.5, dtype=dtype).expand(3, 1, 1)):
+        leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+        output, _ = attention(*leaves, alpha)
+        expected, _ = attention_by_loops(q, k, v, alpha.contiguous())
+        torch.testing.assert_close(output, expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
+        grads = torch.autograd.grad(output.sum(), leaves)
+        others = torch.autograd.grad(attention(*leaves, alpha.contiguous())[0].sum(), leaves)
+        assert all(map(torch.equal, grads, others))
+
+
+@pytest.mark.parametrize("dropout", (-0.5, 1.5, INF, float("nan")))
+@pytest.mark.parametrize("name", ("auto", "dense", "fused"))
+def test_dropout_is_a_probability(dropout, name):
+    with pytest.raises(ValueError, match=f"dropout must be a probability from 0 to 1, not {dropout}"):
+        attention(*inputs(8, 8), 1.5, dropout=dropout, backend=name)
+
+
+def test_the_output_can_be_modified_in_place():
+    leaves = [tensor.requires_grad_() for tensor in inputs(6, 6)]
+    grads = []
+    for change in (lambda output: output.mul_(2).add_(1), lambda output: output * 2 + 1):
+        output = change(attention(*leaves, 1.5)[0])
+        grads.append(torch.autograd.grad(output.square().sum(), leaves))
+    for one, other in zip(*grads):
+        torch.testing.assert_close(one, other)
+
+
+def test_second_derivatives(backend):
+    leaves = [tensor.requires_grad_() for tensor in inputs(3, 4, batch=1, heads=3, dim=2)]
+    if backend == "dense":
+        assert gradgradcheck(lambda *given: attention(*given, ALPHAS)[0], leaves)
+        return
+    output, _ = attention(*leaves, ALPHAS)
+    slopes = torch.autograd.grad(output.sum(), leaves, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice; use the attention backend dense"):
+        sum(slope.square().sum() for slope in slopes).backward()
+
+
+def test_forward_mode_is_refused():
+    q, k, v = inputs(4, 4)
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
+        attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, 1.5)
+
+
+@pytest.mark.parametrize("alpha", (1.0, 1.5))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_half_precision_is_computed_in_float32(dtype, alpha):
+    q, k, v = (3 * tensor.to(dtype) for tensor in inputs(5, 6, dim=64, dtype=torch.float32))
+    for large in (1, 30 if dtype == torch.float16 else 1e10):  # scores beyond the largest float16
+        output, _ = attention(q * large, k * large, v, alpha)
+        expected, _ = attention((q * large).float(), (k * large).float(), v.float(), alpha)
+        assert torch.equal(output, expected.to(dtype))
+
+
+def test_autocast_has_no_effect():
+    q, k, v = inputs(5, 6, dtype=torch.float32)
+    expected, _ = attention(q, k, v, 1.5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for queries in (1, 5):
+            output, _ = attention(q[:, :, :queries], k, v, 1.5)
+            torch.testing.assert_close(output, expected[:, :, :queries], rtol=0, atol=1e-6)

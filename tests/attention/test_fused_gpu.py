@@ -272,6 +272,26 @@ def test_any_layout():
     backwards = [x.flip(3).transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k)]
     close("output", kernels.fused_attention(*backwards, v, 1.4)[0], expected.double(), 1e-5)
     assert expected.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
+    pairs = torch.tensor([[1.4, 9.0], [1.1, 0.5], [1.8, 3.0]], device=DEVICE)
+    for alpha in (pairs[:, 0].view(3, 1, 1), pairs[0, :1].expand(3, 1, 1)):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        results = []
+        for given in (alpha, alpha.contiguous()):
+            output, _ = kernels.fused_attention(*leaves, given)
+            results.append((output, *torch.autograd.grad(output.sum(), leaves)))
+        assert all(map(torch.equal, *results))
+
+
+def test_the_output_can_be_modified_in_place_but_not_differentiated_twice():
+    leaves, views = projections(5, 5, 16)
+    output, _ = kernels.fused_attention(*views, 1.4)
+    (expected,) = torch.autograd.grad((2 * output).square().sum(), leaves[0])
+    output, _ = kernels.fused_attention(*views, 1.4)
+    output *= 2
+    (found,) = torch.autograd.grad(output.square().sum(), leaves[0], create_graph=True)
+    close("gradient", found, expected.double(), 1e-6)
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        found.sum().backward()
 
 
 def test_results_are_bitwise_reproducible(small_tiles):

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import HALF_TYPES, mp_entmax
+from torch.autograd import gradgradcheck
 
 from user_dir.entmax import entmax, entmax_loss, entmax_loss_and_support, loss_cpu
 
@@ -198,3 +199,24 @@ def test_the_native_kernel_is_used(monkeypatch, backend):
     monkeypatch.setattr(loss_cpu, "loss_forward", lambda *given: calls.append(1) or forward(*given))
     entmax_loss(torch.randn(2, 9), torch.tensor([0, 8]))
     assert bool(calls) == (backend == "native")
+
+
+def test_targets_of_any_layout():
+    scores, pairs = rows(12, 9), torch.randint(9, (12, 2))
+    pairs[:, 1] = 10**7  # what a kernel reads that ignores strides
+    for target in (pairs[:, 0], torch.tensor(3).expand(12), torch.arange(9).repeat(4)[::3]):
+        losses = entmax_loss(scores, target, 1.5)
+        expected = entmax_loss(scores, target.contiguous(), 1.5)
+        assert torch.equal(losses, expected)
+        assert torch.equal(gradient(losses, scores), gradient(expected, scores))
+    tokens = torch.randint(9, (3, 4, 2))
+    several = scores.detach().view(3, 4, 9)
+    assert torch.equal(
+        entmax_loss(several, tokens[..., 0]), entmax_loss(several, tokens[..., 0].contiguous())
+    )
+
+
+@pytest.mark.parametrize(("alpha", "smoothing"), [(1.0, 0.1), (1.2, 0.1), (1.5, 0.0), (2.0, 0.0)])
+def test_second_derivatives(alpha, smoothing):
+    scores, target = rows(4, 6), torch.tensor([5, 0, -100, 2])
+    assert gradgradcheck(lambda z: entmax_loss(z, target, alpha, label_smoothing=smoothing), scores)

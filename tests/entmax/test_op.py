@@ -17,9 +17,9 @@ from helpers import (
     mp_entmax_gradients,
     weight_tolerance,
 )
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
-from user_dir.entmax import entmax
+from user_dir.entmax import attention_weights, entmax
 
 ALPHAS = (1.0, 1.001, 1.01, 1.1, 1.25, 1.5, 1.75, 2.0)
 ABOVE_TWO = (2.5, 3.0, 4.0)
@@ -429,3 +429,46 @@ def test_dim_out_of_range_is_named():
 def test_scores_that_are_not_floating_are_refused():
     with pytest.raises(ValueError, match=r"torch\.int64"):
         entmax(torch.arange(3), 1.5)
+
+
+def test_one_score_has_one_dimension():
+    for alpha in (1.0, 1.5, float64(1.5)):
+        for dim in (-1, 0):
+            assert entmax(torch.tensor(3.0), alpha, dim) == 1
+            assert entmax(torch.tensor(-INF), alpha, dim) == 0
+        for dim in (-2, 1):
+            with pytest.raises(ValueError, match=rf"dim {dim} is out of range for scores of shape \(\)"):
+                entmax(torch.tensor(3.0), alpha, dim)
+
+
+def test_attention_scores_have_four_dimensions():
+    for shape in ((3, 4), (2, 3, 4), (1, 2, 2, 3, 4)):
+        with pytest.raises(ValueError, match="must be \\(B, H, T, S\\)"):
+            attention_weights(torch.zeros(shape), 1.5, causal=True)
+
+
+@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
+def test_second_derivatives(alpha):
+    scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert gradgradcheck(lambda z: entmax(z, alpha), scores)
+    assert gradgradcheck(lambda z: entmax(z, float64(alpha)), scores)
+    if alpha > 1:  # α < 1 is not allowed
+        alphas = float64([[alpha], [1.3], [1.9]], requires_grad=True)
+        assert gradgradcheck(lambda z, a: entmax(z, a), (scores, alphas))
+
+
+def test_a_gradient_penalty_counts():
+    scores = float64([0.3, -0.2, 0.1], requires_grad=True)
+
+    def objective(z):
+        weight = entmax(z, 1.5)[0]
+        (slope,) = torch.autograd.grad(weight, z, create_graph=True)
+        return weight + slope.square().sum()
+
+    (found,) = torch.autograd.grad(objective(scores), scores)
+    for place in range(3):
+        moved = [scores.detach().clone().requires_grad_() for _ in range(2)]
+        for z, step in zip(moved, (1e-6, -1e-6)):
+            z.data[place] += step
+        expected = (objective(moved[0]) - objective(moved[1])) / 2e-6
+        torch.testing.assert_close(found[place], expected, rtol=0, atol=1e-8)

@@ -58,3 +58,12 @@ def test_gradient_of_alpha_is_that_of_the_broadcast(alpha_shape):
     alpha = torch.zeros(alpha_shape, requires_grad=True)
     (alpha.expand(2, 3, 4, 1).double().flatten() * per_row).sum().backward()
     torch.testing.assert_close(gradient_of_alpha(per_row, alpha, scores, -1), alpha.grad)
+
+
+def test_alpha_of_any_layout_becomes_contiguous():
+    scores, alphas = torch.randn(2, 3, 4, 5), torch.rand(3, 2)
+    for alpha in (alphas[:, 1].view(3, 1, 1), torch.rand(1).expand(3, 1, 1), torch.rand(4, 3).t()[..., None]):
+        vector, repeat = alpha_per_row(alpha, scores, -1)
+        assert vector.is_contiguous()
+        found = [vector[row // repeat % len(vector)].item() for row in range(24)]
+        assert found == alpha.expand(2, 3, 4, 1).flatten().tolist()

@@ -259,6 +259,12 @@ def test_any_shape_of_alpha(case):
     assert_within(da, expected_da, 1e-5 * (1 + expected_da.abs()), "gradient of α")
 
 
+def test_alpha_of_any_layout():
+    scores, pairs = torch.randn(2, 3, 4, 5), torch.tensor([[1.4, 9.0], [1.1, 0.5], [1.8, 3.0]])
+    for alpha in (pairs[:, 0].view(3, 1, 1), pairs[0, :1].expand(3, 1, 1)):
+        assert torch.equal(forward(scores, alpha), forward(scores, alpha.contiguous()))
+
+
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64))
 def test_alpha_of_any_dtype(dtype):
     scores, grad = torch.randn(2, 3, 5)

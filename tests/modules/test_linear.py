@@ -77,3 +77,15 @@ def test_the_whole_model_has_them():
     assert kinds == {Linear}
     assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
     torch.jit.script(copy.deepcopy(model.encoder.layers[0].fc1))
+
+
+def test_second_derivatives():
+    theirs = nn.Linear(5, 7)
+    ours = Linear.sharing(copy.deepcopy(theirs))
+    x, found = torch.randn(3, 4, 5), []
+    for layer in (ours, theirs):
+        given = [x.clone().requires_grad_(), *layer.parameters()]
+        slopes = torch.autograd.grad(layer(given[0]).cos().sum(), given, create_graph=True)
+        found.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), given))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

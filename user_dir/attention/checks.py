@@ -1,4 +1,4 @@
-"""Validation of shapes and masks; a kernel would read out of bounds if they did not fit."""
+"""Validation of shapes, masks and dropout; a kernel would read out of bounds if they did not fit."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def check_shapes(
         check_mask(attn_mask)
     if attn_mask is not None and not _broadcasts(attn_mask, (batch, heads, queries, keys)):
         raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise ValueError unless it is a probability."""
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability from 0 to 1, not {dropout}")
 
 
 def _broadcasts(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:

@@ -10,13 +10,15 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from ..entmax import has_native
 from ..entmax.build import INTEGER, POINTER, address, load_kernel
 from ..entmax.checks import check_range
 from ..entmax.masks import as_numbers
+from ..entmax.once import once_differentiable
 from ..entmax.reference import working_dtype
-from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
+from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
 LEAST_QUERIES = 4
@@ -102,11 +104,13 @@ def fused_attention(
     # the kernel has its own generator, so that the backward pass can draw the same numbers again
     seed = int(torch.randint(2**62, ())) if dropout > 0.0 else 0
     given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed, need_weights)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value, alpha)):
-        output, weights = _Attention.apply(*given)
+    tensors = (query, key, value, alpha)
+    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if learning or any(unpack_dual(tensor).tangent is not None for tensor in tensors):
+        output, weights = _Attention.apply(*given)  # which refuses to differentiate in forward mode
     else:
         (output, weights), _ = _forward(*given, save=False)
-    return output, weights
+    return in_heads(output), weights
 
 
 class _Attention(torch.autograd.Function):
@@ -126,7 +130,7 @@ class _Attention(torch.autograd.Function):
         seed: int,
         need_weights: bool,
     ) -> tuple[Tensor, Optional[Tensor]]:
-        """Output (B, H, T, D), as a view of (T, B, H, D), and weights (B, H, T, S) if needed."""
+        """Output (T, B, H, D), and weights (B, H, T, S) if needed."""
         query, key, value = (dense_rows(tensor.detach()) for tensor in (query, key, value))
         masks = (key_padding_mask, attn_mask, causal)
         results, saved = _forward(query, key, value, alpha, *masks, dropout, seed, need_weights, save=True)
@@ -136,13 +140,13 @@ class _Attention(torch.autograd.Function):
         return results
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable(ONCE)
     def backward(
         ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]
     ) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, key_padding_mask, attn_mask, *saved = ctx.saved_tensors
-        grad = dense_rows(torch.zeros_like(query) if grad is None else grad)
+        grad = dense_rows(torch.zeros_like(query) if grad is None else in_heads(grad))
         vector = _vector(alpha)
         grad_query = torch.empty_like(query)
         # the kernel does not write padding
@@ -201,6 +205,7 @@ def _forward(
     tiles = -(-queries // lanes)
     vector = _vector(alpha)
     output = empty_output(query)
+    by_head = in_heads(output)
     weights = torch.empty(batch, heads, queries, keys, dtype=dtype) if need_weights else None
     long = keys > MOST_DENSE_KEYS
     columns = torch.empty(batch, heads, tiles, keys, lanes, dtype=dtype) if save and not long else None
@@ -210,7 +215,7 @@ def _forward(
     found = _integers((0, 0))
     status = _compiled()["forward", dtype](
         _sizes(query, key),
-        _strides(query, key, value, output),
+        _strides(query, key, value, by_head),
         query.data_ptr(),
         key.data_ptr(),
         value.data_ptr(),
@@ -239,7 +244,7 @@ def _forward(
 
 
 def _vector(alpha: Tensor) -> Tensor:
-    return alpha.detach().reshape(-1).to(torch.float64)
+    return alpha.detach().reshape(-1).to(torch.float64).contiguous()
 
 
 def _integers(*groups: Iterable[int]) -> ctypes.Array:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..entmax import attention_weights
 from ..entmax.masks import hide
-from ..entmax.reference import entmax_forward
+from ..entmax.reference import entmax_forward, working_dtype
 
 
 def dense_attention(
@@ -25,6 +25,10 @@ def dense_attention(
     need_weights: bool = False,
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention, with the arguments and results of :func:`.op.attention`."""
+    dtype = query.dtype
+    if not query.is_cuda:  # GPUs multiply half precision with sums in float32
+        working = working_dtype(dtype)
+        query, key, value = query.to(working), key.to(working), value.to(working)
     scores = attention_scores(query, key)
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
         assert isinstance(alpha, Tensor)
@@ -32,7 +36,7 @@ def dense_attention(
     else:
         weights = attention_weights(scores, alpha, key_padding_mask, attn_mask, causal)
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
-    return output, weights if need_weights else None
+    return output.to(dtype), weights.to(dtype) if need_weights else None
 
 
 def attention_scores(

@@ -20,8 +20,9 @@ import torch
 import triton
 from torch import Tensor
 
+from ..entmax.once import once_differentiable
 from . import fused_backward, fused_forward
-from .heads import dense_rows, empty_output, gradient_of_alpha, is_per_head
+from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -113,12 +114,15 @@ def fused_attention(
     would synchronise with the device: an α below 1 gives NaN.
     """
     assert attn_mask is None
-    alpha = alpha.to(query.device) if isinstance(alpha, Tensor) else _constant(alpha, query.device)
+    if isinstance(alpha, Tensor):
+        alpha = alpha.to(query.device).contiguous()
+    else:
+        alpha = _constant(alpha, query.device)
     if key_padding_mask is not None:
         key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
     if is_step(query, key, value, alpha, dropout):
         return _step(query, key, value, alpha, key_padding_mask, need_weights)
-    return _Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout), None
+    return in_heads(_Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout)), None
 
 
 class _Attention(torch.autograd.Function):
@@ -135,26 +139,26 @@ class _Attention(torch.autograd.Function):
         causal: bool,
         dropout: float,
     ) -> Tensor:
-        """Output (B, H, T, D), as a view of (T, B, H, D)."""
+        """Output (T, B, H, D)."""
         query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
         # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
         seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
         output = empty_output(query)
         lam = query.new_empty(query.shape[:3], dtype=torch.float32)
         ctx.call = _Call(query, key, alpha, causal, dropout, seed)
-        ctx.call.forward(query, key, value, output, lam, alpha, padding)
+        ctx.call.forward(query, key, value, in_heads(output), lam, alpha, padding)
         ctx.save_for_backward(query, key, value, alpha, padding, lam)
         return output
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable(ONCE)
     def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
         """Gradients of queries, keys, values and α."""
         query, key, value, alpha, padding, lam = ctx.saved_tensors
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         need_alpha = ctx.needs_input_grad[3]
         grad_alpha = ctx.call.backward(
-            query, key, value, dense_rows(grad), *grads, lam, alpha, padding, need_alpha
+            query, key, value, dense_rows(in_heads(grad)), *grads, lam, alpha, padding, need_alpha
         )
         return (*grads, grad_alpha, None, None, None)
 
@@ -272,7 +276,7 @@ def _step(
     query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
     batch, heads, _, head_dim = query.shape
     keys = key.size(2)
-    output = empty_output(query)
+    output = in_heads(empty_output(query))
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     unit, strides = _strides(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)

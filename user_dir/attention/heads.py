@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
+
 
 def is_per_head(alpha: Tensor, heads: int) -> bool:
     """Whether an α tensor holds a single number, or one per head in the shape (H, 1, 1)."""
@@ -16,9 +18,17 @@ def dense_rows(tensor: Tensor) -> Tensor:
 
 
 def empty_output(query: Tensor) -> Tensor:
-    """An empty output (B, H, T, D) in the memory order (T, B, H, D) of the output projection."""
+    """An empty output (T, B, H, D) for queries (B, H, T, D), in the memory order of the output projection."""
     batch, heads, queries, head_dim = query.shape
-    return query.new_empty(queries, batch, heads, head_dim).permute(1, 2, 0, 3)
+    return query.new_empty(queries, batch, heads, head_dim)
+
+
+def in_heads(output: Tensor) -> Tensor:
+    """An output (T, B, H, D) as (B, H, T, D).
+
+    Outside of an autograd function, since the view that one returns cannot be modified in place.
+    """
+    return output.permute(1, 2, 0, 3)
 
 
 def gradient_of_alpha(parts: Tensor, alpha: Tensor) -> Tensor:

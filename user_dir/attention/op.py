@@ -10,7 +10,7 @@ import functools
 import importlib
 import logging
 from types import ModuleType
-from typing import Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from ..entmax import has_native
 from ..entmax.checks import check_number
 from . import cpu
-from .checks import check_shapes
+from .checks import check_dropout, check_shapes
 from .dense import dense_attention
 from .self_check import passes_check
 
@@ -45,7 +45,8 @@ def attention(
     """Scaled dot-product attention with α-entmax: entmax(QKᵀ/√D) V.
 
     Args:
-        query: (B, H, T, D), of any floating dtype; half precision is computed in float32.
+        query: (B, H, T, D), of any floating dtype; half precision is computed in float32, but on a GPU dense
+            attention rounds scores and weights to it. Autocast has no effect on tensors of one dtype.
         key: (B, H, S, D).
         value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
@@ -64,13 +65,13 @@ def attention(
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.
-        Differentiable in ``query``, ``key``, ``value`` and in an ``alpha`` tensor. A query whose keys are all
-        masked gets zeros.
+        Differentiable in ``query``, ``key``, ``value`` and in an ``alpha`` tensor; twice only if dense, a
+        second derivative of the fused kernels is an error. A query whose keys are all masked gets zeros.
 
     Raises:
         ValueError: shapes do not match (the message names them); α is below 1, infinite or NaN, except that
-            on a GPU an invalid α tensor gives NaN instead; the backend is unknown; or a requested backend
-            does not support the arguments (the message says why).
+            on a GPU an invalid α tensor gives NaN instead; ``dropout`` is not from 0 to 1; the backend is
+            unknown; or a requested backend does not support the arguments (the message says why).
 
     In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
 
@@ -104,22 +105,33 @@ def _attention(
     if backend not in BACKENDS:
         raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
     check_shapes(query, key, value, key_padding_mask, attn_mask)
+    check_dropout(dropout)
     if not isinstance(alpha, Tensor):
         check_number(alpha)
     given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
     if backend == "dense" or (backend == "auto" and _faster_dense(query, key, alpha)):
-        return dense_attention(*given)
+        return _dense(*given)
     reason = supports_fused(*given)
     if reason is None:
         kernels = fused_kernels(query.device.type)
         # An explicitly requested backend is used without a check.
         if backend == "fused" or kernels is cpu or passes_check(query):
             return kernels.fused_attention(*given)
-        return dense_attention(*given)
+        return _dense(*given)
     if backend == "fused":
         raise ValueError(f"fused attention does not take these arguments: {reason}")
     _say_once(reason)
-    return dense_attention(*given)
+    return _dense(*given)
+
+
+def _dense(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tuple[Tensor, Optional[Tensor]]:
+    """Dense attention in the dtype of the tensors, as fused attention: without autocast."""
+    device = query.device.type
+    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if autocast and query.dtype == key.dtype == value.dtype:
+        with torch.autocast(device, enabled=False):
+            return dense_attention(query, key, value, *others)
+    return dense_attention(query, key, value, *others)
 
 
 def supports_fused(

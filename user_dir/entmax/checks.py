@@ -1,4 +1,4 @@
-"""Validation of α."""
+"""Validation of α and of the dimension."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import math
 from torch import Tensor
 
 
-def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
-    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``."""
-    if not -scores.dim() <= dim < max(scores.dim(), 1):
+def check_dim(dim: int, scores: Tensor) -> None:
+    """Raise ValueError unless the scores have this dimension; a single score has one, as in torch."""
+    if not -max(scores.dim(), 1) <= dim < max(scores.dim(), 1):
         raise ValueError(f"dim {dim} is out of range for scores of shape {tuple(scores.shape)}")
+
+
+def check_shape(alpha: Tensor, scores: Tensor, dim: int) -> None:
+    """Raise ValueError unless α broadcasts against the scores with size 1 at ``dim``, which they have."""
     padded = (1,) * (scores.dim() - alpha.dim()) + tuple(alpha.shape)
     fits = len(padded) == scores.dim() and all(a in (1, s) for a, s in zip(padded, scores.shape))
     if not fits or (padded and padded[dim] != 1):

@@ -109,7 +109,7 @@ def entmax_backward(
 def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α and repeat of :func:`alpha_per_row`, α in float64 to keep its digits near 1."""
     vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
-    return vector.to(torch.float64).contiguous(), repeat
+    return vector.to(torch.float64), repeat
 
 
 def _compiled() -> dict:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import loss_cpu, loss_reference
-from .op import has_native
+from .op import entmax, has_native
 from .reference import working_dtype
 from .self_check import loss_check
 
@@ -41,8 +41,8 @@ def entmax_loss(
 
     Returns:
         The losses, not reduced, in the shape of ``target``; float64 for float64 scores, else float32.
-        Differentiable once in ``scores``. The loss is ∞ if the score of the target is −∞, and NaN if a score
-        is NaN or +∞. At α = 1 it is torch's cross-entropy, which is also NaN for a row that is all −∞.
+        Differentiable, also twice, in ``scores``. The loss is ∞ if the score of the target is −∞, and NaN if
+        a score is NaN or +∞. At α = 1 it is torch's cross-entropy, also NaN for a row that is all −∞.
 
     Raises:
         ValueError: α or ``label_smoothing`` is out of range, shapes do not match, or the dtype of ``scores``
@@ -70,7 +70,7 @@ def entmax_loss_and_support(
     shape, n = target.shape, scores.size(-1)
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
-    rows, targets = scores.reshape(-1, n), target.reshape(-1).long()
+    rows, targets = scores.reshape(-1, n), target.reshape(-1).long().contiguous()
     settings = (float(alpha), float(label_smoothing), ignore_index)
     if alpha == 1:
         losses, support = _cross_entropy(rows, targets, *settings[1:])
@@ -153,13 +153,25 @@ class _EntmaxLoss(torch.autograd.Function):
         return losses, support
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional[Tensor], ...]:
         scores, target, solutions = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _differentiable_gradient(scores, target, grad, *ctx.settings), *[None] * 5
         grad_scores = ctx.implementation.loss_backward(
             _working(scores), target, *ctx.settings, solutions, grad
         )
         return grad_scores.to(scores.dtype), *[None] * 5
+
+
+def _differentiable_gradient(
+    scores: Tensor, target: Tensor, grad: Tensor, alpha: float, label_smoothing: float, ignore_index: int
+) -> Tensor:
+    """p − (1 − s) e_y − s/n, times the incoming gradient, for second derivatives."""
+    rows, ignored = scores.to(working_dtype(scores.dtype)), (target == ignore_index)[:, None]
+    correct = target[:, None].masked_fill(ignored, 0)
+    wanted = torch.full_like(rows, label_smoothing / rows.size(1))
+    wanted = wanted.scatter_add(1, correct, torch.full_like(rows, 1 - label_smoothing))
+    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(ignored, 0.0).to(scores.dtype)
 
 
 def _working(scores: Tensor) -> Tensor:

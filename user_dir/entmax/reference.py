@@ -113,7 +113,7 @@ def _weights_at(z: Tensor, lam: Tensor, eps: Tensor) -> Tensor:
 def entmax_backward(
     weights: Tensor, alpha: Tensor, grad: Tensor, dim: int = -1, need_alpha: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute the gradients of α-entmax from its output.
+    """Compute the gradients of α-entmax from its output; they can be differentiated again.
 
     With w = p^(1−ε) on the support and ḡ = Σgw / Σw, dz = w (g − ḡ). The gradient of α (Correia et al. 2019,
     https://arxiv.org/abs/1909.00015, Proposition 1) is written as dα = Σ p r (g − ḡ) with
@@ -133,10 +133,11 @@ def entmax_backward(
     p = weights.to(dtype)
     g = grad.to(dtype)
     support = p != 0  # true for NaN too, so that NaN propagates
-    log_p = torch.log(p.clamp_min(torch.finfo(dtype).tiny))
+    tiny = torch.finfo(dtype).tiny
+    log_p = torch.log(torch.where(support, p, 1.0).clamp_min(tiny))  # 0 where p is 0, also for its derivative
 
     w = torch.where(support, torch.exp((1 - eps) * log_p), 0.0)
-    total = w.sum(dim, keepdim=True).clamp_min(torch.finfo(dtype).tiny)  # a fully masked row sums to 0
+    total = w.sum(dim, keepdim=True).clamp_min(tiny)  # a fully masked row sums to 0
     centred = g - (g * w).sum(dim, keepdim=True) / total
     grad_scores = (w * centred).to(weights.dtype)
     if not need_alpha:
@@ -144,7 +145,7 @@ def entmax_backward(
 
     s = -eps * log_p
     near = -p * log_p.square() * _phi2(s.clamp_max(1.0))
-    far = -(w - p - p * s) / _never_zero(eps).square()
+    far = -(w - p - p * s) / torch.where(s < 1, 1.0, eps).square()  # if s ≥ 1, then ε > 0
     p_r = torch.where(s < 1, near, far)
     grad_alpha = torch.where(support, p_r * centred, 0.0)
     return grad_scores, grad_alpha.sum_to_size(alpha.shape).to(alpha.dtype)
@@ -155,5 +156,5 @@ def _phi2(s: Tensor) -> Tensor:
     terms = 20 if s.dtype == torch.float64 else 11
     phi = torch.ones_like(s)
     for k in range(terms, 2, -1):
-        phi = phi.mul_(s).div_(k).add_(1.0)
+        phi = phi * s / k + 1.0
     return phi / 2

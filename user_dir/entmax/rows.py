@@ -27,7 +27,7 @@ def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]
     varies along dimensions that are not adjacent.
     """
     if alpha.numel() == 1:
-        return alpha.reshape(1), 1
+        return alpha.reshape(1), 1  # a single entry is contiguous
     alpha = alpha.view((1,) * (scores.dim() - alpha.dim()) + alpha.shape).movedim(dim, -1).squeeze(-1)
     sizes = scores.movedim(dim, -1).shape[:-1]
     varying = [i for i, size in enumerate(alpha.shape) if size > 1]
@@ -36,7 +36,7 @@ def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]
         alpha = alpha.expand(sizes)
         last = len(sizes) - 1
     repeat = int(torch.Size(sizes[last + 1 :]).numel())
-    return alpha.reshape(-1), repeat
+    return alpha.reshape(-1).contiguous(), repeat
 
 
 def gradient_of_alpha(per_row: Tensor, alpha: Tensor, like: Tensor, dim: int) -> Tensor:

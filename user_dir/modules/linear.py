@@ -56,14 +56,14 @@ class _Product(torch.autograd.Function):
         return multiply(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         rows = grad.flatten(0, -2)
+        product = F.linear if torch.is_grad_enabled() else multiply  # oneDNN's has no derivative
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        grad_x = multiply(rows.contiguous(), weight.t(), None).view(x.shape) if needs_x else None
+        grad_x = product(rows.contiguous(), weight.t(), None).view(x.shape) if needs_x else None
         # Twice as fast as rows.t() @ x where the weight has many rows: oneDNN reads both as they are.
-        grad_weight = multiply(x.flatten(0, -2).t(), rows.t(), None).t() if needs_weight else None
+        grad_weight = product(x.flatten(0, -2).t(), rows.t(), None).t() if needs_weight else None
         return grad_x, grad_weight, rows.sum(0) if ctx.has_bias and needs_bias else None
 
 
