@@ -66,10 +66,10 @@ def main(argv=None) -> None:
     from user_dir.checkpoints import average_checkpoints, last_epoch_checkpoints, save_checkpoint
     from user_dir.io import check_output
 
-    check_output(args.output)
     paths = args.path
     if args.last_epochs is not None:
         paths = last_epoch_checkpoints(paths[0], args.last_epochs)
+    check_output(args.output, paths)
     save_checkpoint(average_checkpoints(paths, args.ema), args.output)
     kind = "the moving averages of " if args.ema else ""
     print(f"{args.output}: the mean of {kind}{', '.join(map(str, paths))}")

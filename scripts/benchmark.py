@@ -308,6 +308,11 @@ def workshops(args: argparse.Namespace, device, report: dict):
     sizes = args.size or (["tiny"] if args.quick or args.path else ["tiny", "iwslt"])
     if args.path and len(sizes) > 1:
         raise UserError(f"--path goes with one --size, not {len(sizes)}")
+    if not corpus.test_sets:
+        raise UserError(
+            f"{corpus.folder / 'corpus.yaml'} lists no test set, and the sentences to translate are of one; "
+            "choose another --corpus, or add a test set and prepare it again"
+        )
     test_set, subset = next(iter(corpus.test_sets.items()))
     report.update(
         corpus=corpus.name,

@@ -109,15 +109,19 @@ def main(argv=None) -> None:
     import sacrebleu
 
     from user_dir.io import check_output
-    from user_dir.tables import write_tables
+    from user_dir.tables import table_files, write_tables
     from user_dir.translation.paired import compare, comparison_tables
     from user_dir.translation.scoring import make_bleu, make_ter
     from user_dir.translation.systems import read_systems, with_source_words, words_phrase
 
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
-    if args.output:
-        check_output(args.output)
+    given = [file for _, files in args.system for file in files] + (args.ref or [])
+    given += [args.source] if args.source else []
+    for path in table_files(args.output):
+        check_output(path, given)
     systems, test_set = read_systems(args.system, args.ref)
+    for path in table_files(args.output):  # evaluations name more files: translations and references
+        check_output(path, test_set.files)
     length = (args.min_words, args.max_words) if args.source else None
     if length:
         systems, test_set = with_source_words(systems, test_set, args.source, *length)

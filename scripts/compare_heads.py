@@ -36,12 +36,13 @@ def main(argv=None) -> None:
 
     from user_dir.analysis.findings import findings
     from user_dir.analysis.findings_tables import findings_tables
-    from user_dir.analysis.sources import check_same_split, read_model
+    from user_dir.analysis.sources import check_same_split, files_of, read_model
     from user_dir.io import check_output
-    from user_dir.tables import write_tables
+    from user_dir.tables import table_files, write_tables
 
-    if args.output:
-        check_output(args.output)
+    given = [path for _, files in args.system for file in files for path in files_of(file)]
+    for path in table_files(args.output):
+        check_output(path, given)
     models = {name: list(map(read_model, files)) for name, files in args.system}
     check_same_split([model for each in models.values() for model in each])
     systems = {name: findings(each) for name, each in models.items()}

@@ -46,13 +46,15 @@ def main(argv=None) -> None:
     from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
     from user_dir.io import check_output, write_text
 
-    check_output(output)
+    table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{args.format}")
+    read = [] if args.path.is_dir() else [args.path]  # of a folder, its checkpoints, which end in .pt
+    for each in (output, table, drawing):
+        check_output(each, read)
     trajectories = read_trajectories(args.path)
     if len(trajectories.updates) > 1:
         figure = plots.alpha_trajectories(trajectories)
     else:
         figure = plots.alpha_histograms({args.path.name: trajectories.final()})
-    table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{args.format}")
     write_text(output, to_json(trajectories, str(args.path)))
     write_text(table, to_csv(trajectories))
     plots.save(figure, drawing)

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import add_model_options, add_penalty_option, new_parser
 
-from user_dir.command_line import path_of, plain_name, positive, run_command
+from user_dir.command_line import length_penalty, path_of, plain_name, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -35,7 +35,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     parser.add_argument("--beam", type=positive, default=5, metavar="N", help="beam size (default: 5)")
     parser.add_argument(
-        "--lenpen", type=float, default=1.0, metavar="X", help="length penalty (default: 1, none)"
+        "--lenpen", type=length_penalty, default=1.0, metavar="X", help="length penalty (default: 1, none)"
     )
     add_penalty_option(parser)
     parser.add_argument(
@@ -72,7 +72,8 @@ def main(argv=None) -> None:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = load_corpus(args.corpus, args.data).require_prepared()
     output = args.output or args.path.parent / "evaluation" / args.path.stem
-    check_output(output / "scores.json")
+    # Translations are named like the corpus's own files, which would be lost.
+    check_output(output / "scores.json", [corpus.raw, *corpus.written])
     evaluations = evaluate(
         args.path,
         corpus,

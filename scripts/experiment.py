@@ -76,6 +76,7 @@ def main(argv=None) -> None:
     from user_dir.errors import UserError
     from user_dir.experiments.folders import open_job, state
     from user_dir.experiments.plan import read_plan, select
+    from user_dir.experiments.settings import plain_settings
     from user_dir.experiments.steps import make_steps, read_steps
     from user_dir.io import check_output
 
@@ -87,6 +88,9 @@ def main(argv=None) -> None:
         check_output(args.output)
     runs = select(read_plan(args.plan, ROOT), args.only)
     steps = read_steps(args.plan)
+    shared = args.workers > 1 and not args.list
+    if shared:  # before the steps, which may take hours
+        check_workers({run: plain_settings(run.config.resolve(), run.overrides) for run in runs}, args)
     if steps and not args.list and not all_recorded(runs, args):
         folder = args.folder.resolve() / args.plan.stem / "before"
         make_steps(steps, ROOT, folder, lambda line: print(line, flush=True))
@@ -101,6 +105,8 @@ def main(argv=None) -> None:
         else:
             if args.list:
                 print(f"{run.label:<40} {state(jobs[-1])}")
+    if shared:  # also of settings that only fairseq composes
+        check_workers({job.run: job.asked["config"] for job in jobs}, args)
     if not args.list:
         from user_dir.experiments.running import run_all  # imports fairseq and torch
 
@@ -126,11 +132,36 @@ def all_recorded(runs: list, args: argparse.Namespace) -> bool:
         return False
 
 
+def check_workers(configs: dict, args: argparse.Namespace) -> None:
+    """Raise UserError unless the workers can share the batches of every run that is still to be trained.
+
+    Args:
+        configs: the settings of each run; None if they are not known yet.
+        args: the command line.
+    """
+    from user_dir.errors import UserError
+    from user_dir.experiments.folders import RESULT, read_json
+    from user_dir.experiments.training import check_workers as check
+
+    for run, config in configs.items():
+        place = Path(run.experiment, run.label)
+        trained = args.folder / place / "training.json"
+        if config is None or (args.records / place / RESULT).is_file():
+            continue
+        try:
+            if not (trained.is_file() and read_json(trained).get("done")):
+                check(config, args.workers)
+        except UserError as error:
+            raise UserError(f"{run.label}: {error}") from None
+        except (AttributeError, TypeError):  # not yet validated; refused when the run is opened
+            continue
+
+
 def report(jobs: list, labels: list[str], table: Path | None) -> None:
     """Print the tables of the runs that are done; with ``table``, write them, and which are missing."""
     from user_dir.errors import UserError
-    from user_dir.experiments.folders import RESULT, is_recorded, read_json
-    from user_dir.experiments.results import experiment_tables
+    from user_dir.experiments.folders import RESULT, is_recorded
+    from user_dir.experiments.results import experiment_tables, read_result
     from user_dir.tables import write_tables
 
     results, missing = [], list(labels)
@@ -140,7 +171,7 @@ def report(jobs: list, labels: list[str], table: Path | None) -> None:
         except UserError:  # of other settings, as the list or the failed runs tell
             recorded = False
         if recorded:
-            results.append(read_json(job.record / RESULT))
+            results.append(read_result(job.record / RESULT))
             missing.remove(job.run.label)
     tables = experiment_tables(results)
     write_tables(table, tables, {"missing": missing, "runs": results})

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import split_parser
 
-from user_dir.command_line import path_of, positive, run_command
+from user_dir.command_line import length_penalty, path_of, positive, run_command
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -32,7 +32,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--lenpen",
-        type=float,
+        type=length_penalty,
         default=1.0,
         metavar="X",
         help="length penalty of the beams (default: 1, none)",
@@ -73,10 +73,12 @@ def main(argv=None) -> None:
     from user_dir.translation.search_study import SearchStudy
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    check_output(args.output)
+    check_output(args.output, [args.path])
+    corpus = load_corpus(args.corpus, args.data).require_prepared()
+    check_output(args.output, [corpus.raw, *corpus.written, corpus.spm_model, corpus.description.path])
     study = SearchStudy(
         args.path,
-        load_corpus(args.corpus, args.data).require_prepared(),
+        corpus,
         args.subset,
         sentences=args.sentences,
         min_words=args.min_words,

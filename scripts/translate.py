@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _split import add_penalty_option
 
-from user_dir.command_line import file_path, path_of, plain_name, positive, run_command
+from user_dir.command_line import file_path, length_penalty, path_of, plain_name, positive, run_command
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
 
@@ -55,7 +55,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument("--beam", type=positive, default=5, metavar="N", help="beam size (default: 5)")
     parser.add_argument(
         "--lenpen",
-        type=float,
+        type=length_penalty,
         default=1.0,
         metavar="X",
         help="length penalty; above 1 favours longer translations (default: 1)",
@@ -152,13 +152,19 @@ def main(argv=None) -> None:
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
     from user_dir.errors import UserError
-    from user_dir.io import check_output, written_beside
+    from user_dir.io import check_output, same_file, written_beside
     from user_dir.releases.opened import opened
     from user_dir.translation.translator import open_translator
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    for path in filter(None, (args.output, args.report)):
-        check_output(path)
+    given = [*args.path]
+    if not args.sentences:
+        given.append(args.input or Path("/dev/stdin"))  # which may be a file, too: < talk.de
+    for flag, path in (("--output", args.output), ("--report", args.report)):
+        if path:
+            check_output(path, given, flag)
+    if args.output and args.report and same_file(args.output, args.report):
+        raise UserError(f"{args.report} is both --output and --report; choose another --report")
     if not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
     with contextlib.ExitStack() as stack:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 
 import numpy as np
 import pytest
 import torch
 from helpers import parse
 
-from user_dir.checkpoints import average_checkpoints, last_epoch_checkpoints, load_checkpoint
+from user_dir.checkpoints import (
+    average_checkpoints,
+    last_epoch_checkpoints,
+    load_checkpoint,
+    whole_checkpoints,
+)
 from user_dir.checkpoints import save_checkpoint as save
 from user_dir.errors import UserError
 from user_dir.models.from_settings import from_stock
@@ -131,3 +138,26 @@ def test_failed_saving_leaves_no_file(tmp_path):
 def test_namespaces_are_plain_data(tmp_path):
     torch.save(state(args=argparse.Namespace(lr=[0.1])), tmp_path / "file.pt")
     assert load_checkpoint(tmp_path / "file.pt")["args"].lr == [0.1]
+
+
+def test_corrupt_checkpoints_are_passed_over_but_unreadable_ones_are_not(tmp_path, monkeypatch):
+    names = ("corrupt.pt", "locked.pt", "whole.pt")
+    for name in names:
+        save(state(), tmp_path / name)
+    (tmp_path / "corrupt.pt").write_bytes((tmp_path / "corrupt.pt").read_bytes()[:500])
+    paths = [tmp_path / name for name in names]
+    for time, path in enumerate(paths, 1):
+        os.utime(path, (time, time))
+    assert [path.name for path, _ in whole_checkpoints(paths)] == ["whole.pt", "locked.pt"]
+    load = torch.load
+
+    def locked(file, *args, **kwargs):
+        if "locked" in file:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return load(file, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", locked)
+    found = whole_checkpoints(paths)
+    assert next(found)[0].name == "whole.pt"
+    with pytest.raises(UserError, match=r"locked\.pt cannot be read: Permission denied"):
+        next(found)

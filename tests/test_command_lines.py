@@ -5,15 +5,23 @@ The scripts are those of the folder, so that a new one is tested as well.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands import ROOT, forks
-from examples import write_alpha_log, write_statistics
+from examples import IMPORTANCE, write_alpha_log, write_statistics
+from tiny import DESCRIPTION
+
+from user_dir import corpora
+from user_dir.command_line import length_penalty
+from user_dir.errors import UserError
 
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("[!_]*.py"))
 ADVERSE = ROOT / "tests" / "end_to_end" / "adverse.py"
@@ -155,6 +163,81 @@ def test_results_are_in_their_files_whatever_becomes_of_stdout(name, tmp_path):
     assert written["ascii"] and written["ascii"] == written["full"] == written["closed"]
 
 
+CORPUS = "--corpus tiny --data data"
+MODELS = "--system a heads/a.heads.json --output"
+EVALUATIONS = "--samples 5 --system a a/scores.json --system b b/scores.json --output"
+# Each command would write the file that follows it, which it also reads, or which is of the corpus.
+ONTO_INPUTS = [
+    ("average_checkpoints", "--path 1.pt m.pt --output 1.pt", "1.pt"),
+    ("average_checkpoints", "--path average.pt m.pt", "average.pt"),
+    ("average_checkpoints", "--path epochs --last-epochs 2 --output epochs/checkpoint1.pt", "checkpoint1.pt"),
+    ("compare", f"{EVALUATIONS} b/scores.md", "b/scores.json"),
+    ("compare", f"{EVALUATIONS} ./b/odd_test.en", "b/odd_test.en"),  # its translations
+    ("compare", f"{EVALUATIONS} data/tiny/text/test1.en", "data/tiny/text/test1.en"),  # its references
+    ("compare", "--system a a.en --system b b.en --ref ref.en --output ref.en", "ref.en"),
+    ("compare", f"--min-words 1 --source talk.de {EVALUATIONS} talk.de", "talk.de"),
+    ("compare_heads", f"{MODELS} heads/a.heads.md", "heads/a.heads.json"),
+    ("compare_heads", f"{MODELS} heads/a.importance.md", "heads/a.importance.json"),
+    ("compare_heads", f"{MODELS} heads/alpha.jsonl", "heads/alpha.jsonl"),
+    ("dump_alphas", "--path heads/log.json --output heads/log.json", "heads/log.json"),
+    ("dump_alphas", "--path heads/log.csv --output heads/log.json", "heads/log.csv"),
+    ("dump_alphas", "--path heads/log.png --output heads/log.json --format png", "heads/log.png"),
+    ("evaluate", f"--path m.pt {CORPUS} --output data/tiny/text", "data/tiny/text"),
+    ("evaluate", f"--path m.pt {CORPUS} --output text", "text"),  # a link
+    ("evaluate", f"--path m.pt {CORPUS} --output data/tiny/raw", "data/tiny/raw"),
+    ("search", f"--path m.pt {CORPUS} --output m.pt", "m.pt"),
+    ("search", f"--path m.pt {CORPUS} --output data/tiny/text/valid.en", "data/tiny/text"),
+    ("search", f"--path m.pt {CORPUS} --output data/tiny/spm.model", "data/tiny/spm.model"),
+    ("translate", "--path m.pt --output m.pt Hallo", "m.pt"),
+    ("translate", "--path 1.pt --path m.pt --output link.pt Hallo", "link.pt"),
+    ("translate", "--path de-en.tar --output de-en.tar Hallo", "de-en.tar"),
+    ("translate", "--path m.pt --input talk.de --output talk.de", "talk.de"),
+    ("translate", "--path m.pt --input x.html --report x.html", "x.html"),
+    ("translate", "--path m.pt --output y.html --report y.html Hallo", "y.html"),
+]
+
+
+@pytest.mark.parametrize(("name", "words", "lost"), ONTO_INPUTS)
+def test_outputs_onto_inputs_are_refused(name, words, lost, tmp_path):
+    """Before any work: no checkpoint here is one."""
+    tiny, heads, epochs = tmp_path / "data" / "tiny", tmp_path / "heads", tmp_path / "epochs"
+    for folder in (tiny / "text", tiny / "raw", tiny / "bin", heads, epochs, tmp_path / "a", tmp_path / "b"):
+        folder.mkdir(parents=True)
+    (tiny / "corpus.yaml").write_text(DESCRIPTION)
+    files = ["1.pt", "m.pt", "average.pt", "epochs/checkpoint1.pt", "epochs/checkpoint2.pt", "de-en.tar"]
+    files += ["a.en", "b.en", "ref.en", "talk.de", "x.html", "a/odd_test.en", "b/odd_test.en"]
+    files += [
+        f"data/tiny/{each}" for each in ("bin/stamp.json", "spm.model", "text/test1.en", "text/valid.en")
+    ]
+    for file in files:
+        (tmp_path / file).write_text("a man sees a car .\ntwo girls paint a wall .\n")
+    (tmp_path / "link.pt").symlink_to("m.pt")
+    (tmp_path / "text").symlink_to(tiny / "text")
+    evaluation = {"test_set": "odd_test", "direction": "de-en", "bleu_signature": "case:mixed|tok:13a"}
+    evaluation["references"] = str(tiny / "text" / "test1.en")
+    for system in ("a", "b"):
+        for file in ("odd_test.json", "scores.json"):
+            (tmp_path / system / file).write_text(json.dumps(evaluation))
+    write_statistics(heads / "a.heads.json")
+    (heads / "a.importance.json").write_text(json.dumps(IMPORTANCE))
+    for log in ("alpha.jsonl", "log.json", "log.csv", "log.png"):
+        write_alpha_log(heads / log)
+    before = {path: path.read_bytes() for path in contents(tmp_path) if path.is_file()}
+    done = forks().run(path_of(name), *words.split(), cwd=tmp_path)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 1 and said.startswith("error: ") and lost in said, done.stderr
+    assert "also an input; choose another --" in said or "is both --output and --report" in said
+    assert {path: path.read_bytes() for path in contents(tmp_path) if path.is_file()} == before
+
+
+def test_an_output_onto_stdin_is_refused(tmp_path):
+    (tmp_path / "talk.de").write_text("Guten Morgen.\n")
+    command = [sys.executable, path_of("translate"), "--path", "m.pt", "--output", "talk.de"]
+    with open(tmp_path / "talk.de") as stdin:
+        done = subprocess.run(command, cwd=tmp_path, stdin=stdin, capture_output=True, text=True)
+    assert done.returncode == 1 and "talk.de is also an input" in done.stderr, done.stderr
+
+
 def test_install_needs_the_standard_library_alone():
     command = [sys.executable, "-S", path_of("install"), "--help"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -172,3 +255,24 @@ def test_the_packages_own_command(tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and message(done).startswith("error: cannot write stdout")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "search", "translate"])
+def test_a_length_penalty_is_a_finite_number(name):
+    assert [length_penalty(text) for text in ("0.6", "-1", "1e1")] == [0.6, -1.0, 10.0]
+    for value in ("nan", "inf", "-inf", "1e400", "11", "x", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a number from -10 to 10"):
+            length_penalty(value)
+    done = forks().run(path_of(name), "--lenpen=nan")
+    assert done.returncode == 2 and "argument --lenpen: 'nan' is not a number" in done.stderr
+
+
+def test_a_benchmark_needs_a_test_set(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    workshops = runpy.run_path(str(path_of("benchmark")))["workshops"]
+    own = SimpleNamespace(name="own", folder=tmp_path, test_sets={})
+    own.require_prepared = lambda: own
+    monkeypatch.setattr(corpora, "load_corpus", lambda *_: own)
+    given = SimpleNamespace(corpus="own", data=None, precision=None, size=None, path=None, quick=True)
+    with pytest.raises(UserError, match=r"corpus\.yaml lists no test set.*choose another --corpus"):
+        next(workshops(given, SimpleNamespace(type="cpu"), {}))

@@ -1,12 +1,15 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import yaml
 
 from user_dir.errors import UserError
-from user_dir.io import Busy, locked, write_text, written_beside
+from user_dir.io import Busy, check_output, locked, read_yaml, shown, write_text, written_beside
 
 
 def test_a_locked_folder_is_reported(tmp_path):
@@ -91,3 +94,114 @@ def test_files_have_the_usual_permissions(tmp_path):
         os.umask(before)
     assert (tmp_path / "report").stat().st_mode == (tmp_path / "other").stat().st_mode
     assert (tmp_path / "report").stat().st_mode & 0o777 == 0o640
+
+
+def test_an_input_is_no_output(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, folder = tmp_path / "talk.de", tmp_path / "text"
+    source.write_text("Guten Morgen.")
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(source)
+    (tmp_path / "hard").hardlink_to(source)
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "texts").symlink_to(folder)
+    for name in ("talk.de", "text/../talk.de", "link", "hard"):
+        with pytest.raises(UserError, match=f"{name} is also an input; choose another --report"):
+            check_output(tmp_path.joinpath(name).relative_to(tmp_path), [tmp_path / "b", source], "--report")
+    for name in ("text/new", "texts/inner/new"):
+        with pytest.raises(
+            UserError, match=r"new lies in .*text, which is also an input; .* another --output"
+        ):
+            check_output(tmp_path / name, [folder])
+    with pytest.raises(UserError, match="also an input"):  # that is not there yet
+        check_output(tmp_path / "new", [tmp_path / "text" / ".." / "new"])
+    for name in ("talk.en", "text.en", "new/talk.de"):
+        check_output(tmp_path / name, [source, folder, tmp_path / "missing", tmp_path / "circle"])
+
+
+def bomb(kind: str, width: int, levels: int) -> str:
+    """YAML of a few lines that stands for WIDTH to the power of LEVELS values."""
+    first = ", ".join(f"k{key}: 1" if kind == "merges" else "x" for key in range(width))
+    lines = [f"a0: &a0 {{{first}}}" if kind == "merges" else f"a0: &a0 [{first}]"]
+    for level in range(1, levels):
+        inner = ", ".join([f"*a{level - 1}"] * width)
+        lines.append(f"a{level}: &a{level} " + (f"{{<<: [{inner}]}}" if kind == "merges" else f"[{inner}]"))
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb("aliases", 9, 9),
+        bomb("merges", 9, 9),
+        bomb("merges", 9, 6),
+        bomb("aliases", 400, 2) + "\nb: *a1",
+        "a: &a [*a, *a, *a]",
+        "a: &a {b: *a}",
+        "a: &a {<<: *a}",
+        "? &a [*a]\n: b",
+        "a: " + "[" * 30 + "]" * 30,
+    ],
+)
+def test_yaml_that_stands_for_more_than_it_says_is_refused_before_it_is_built(tmp_path, monkeypatch, text):
+    (tmp_path / "a.yaml").write_text(text)
+    monkeypatch.setattr(yaml, "safe_load", lambda _: pytest.fail("it was built"))
+    with pytest.raises(UserError, match=r"a\.yaml is too large for .*; check its YAML aliases and merges"):
+        read_yaml(tmp_path / "a.yaml")
+
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = [path for where in ("configs/**", "experiments", "data/*") for path in ROOT.glob(f"{where}/*.yaml")]
+FINE = "a: &a {x: 1, y: &y [1, 2]}\nb: {<<: *a, y: *y}\nc: {<<: [*a, {z: 3}], x: 0}\nd: *a\n"
+
+
+def test_yaml_with_aliases_and_merges_is_read_as_pyyaml_reads_it(tmp_path):
+    (tmp_path / "a.yaml").write_text(FINE)
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    (tmp_path / "large.yaml").write_text("\n".join(f"a{number}: {number}" for number in range(1000)))
+    made = [tmp_path / name for name in ("a.yaml", "empty.yaml", "large.yaml")]
+    assert len(OURS) > 30, "the search finds nothing"
+    for path in (*OURS, *made):
+        assert read_yaml(path)[0] == yaml.safe_load(path.read_text(encoding="utf-8")), path
+    values, node = read_yaml(tmp_path / "a.yaml")
+    assert values["c"] == {"x": 0, "y": [1, 2], "z": 3}
+    assert [key.start_mark.line for key, _ in node.value] == [0, 1, 2, 3]
+    assert [key.value for key, _ in node.value[1][1].value] == ["<<", "y"], "the file's own keys"
+
+
+AROUND = []
+AROUND.append(AROUND)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 1.5, "it's", "a\n" * 60, b"x", [], (), {}, (1,), [1, "a", {"b": (2, 3)}], {3}]
+    + [{"a": [1] * 50}]
+    + ["x" * size for size in (77, 78, 79, 80, 81)]
+    + [[1] * size for size in (26, 27, 28)],
+)
+def test_a_value_is_shown_as_its_repr_cut_short(value):
+    text = repr(value)
+    assert shown(value) == (text if len(text) <= 80 else text[:80] + "…")
+
+
+def test_a_value_is_shown_without_writing_all_of_it():
+    made = ["x"] * 9
+    for _ in range(20):
+        made = [made] * 9
+    tracemalloc.start()
+    try:
+        for value, beginning in (
+            (made, "[" * 21 + "'x', "),
+            ({"a": made}, "{'a': [["),
+            (AROUND, "[" * 80),
+            ("x" * 10_000_000, "'xxx"),
+            (16**9000, "0x1000"),
+        ):
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            text = shown(value)
+            assert text.startswith(beginning) and len(text) == 81 and text[-1] == "…"
+            assert tracemalloc.get_traced_memory()[1] - before < 100_000
+    finally:
+        tracemalloc.stop()

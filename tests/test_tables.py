@@ -17,6 +17,7 @@ from user_dir.tables import (
     seed_mean,
     significance,
     table,
+    table_files,
     write_tables,
 )
 
@@ -71,4 +72,6 @@ def test_tables_are_written_with_their_figures_as_json(tmp_path):
     write_tables(tmp_path / "new" / "table.md", "| α |", {"α": 1.5})
     assert (tmp_path / "new" / "table.md").read_text(encoding="utf-8") == "| α |\n"
     assert json.loads((tmp_path / "new" / "table.json").read_text(encoding="utf-8")) == {"α": 1.5}
+    assert set((tmp_path / "new").iterdir()) == set(table_files(tmp_path / "new" / "table.md"))
     write_tables(None, "", {})
+    assert not table_files(None)

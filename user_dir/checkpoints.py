@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .errors import UserError
-from .guards.hostile_checkpoints import blaming, read_checkpoint, require_finite, without_files
+from .guards.hostile_checkpoints import Unreadable, blaming, read_checkpoint, require_finite, without_files
 from .io import durable, written_beside
 
 
@@ -117,10 +117,16 @@ def num_updates(state: dict) -> int:
 
 
 def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """The checkpoints among ``paths`` that can be loaded, with their states, most recently written first."""
+    """The checkpoints among ``paths`` that can be loaded, with their states, most recently written first.
+
+    Raises:
+        Unreadable: the system could not read one, which therefore cannot be said to be corrupt.
+    """
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
         try:
             state = load_checkpoint(path)
+        except Unreadable:
+            raise
         except UserError:
             continue
         yield path, state

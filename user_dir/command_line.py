@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import errno
 import logging
+import math
 import os
 import sys
 import unicodedata
@@ -149,6 +150,25 @@ def at_most(limit: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def up_to(limit: float) -> Callable[[str], float]:
+    """Type of an argument: a number from ``-limit`` to ``limit``; neither nan nor inf."""
+
+    def number(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not abs(value) <= limit:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from -{limit:g} to {limit:g}")
+        return value
+
+    return number
+
+
+length_penalty = up_to(10)  # lengths to the power of it are divisors in float32
+"""Type of an argument: fairseq's ``--lenpen``."""
 
 
 def seed(text: str) -> int:

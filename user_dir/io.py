@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +31,8 @@ PACKED = ".bz2"
 MOST = 64 << 20
 """Maximum size of a decompressed file in bytes; logs and tables of a run are below a tenth of it."""
 LONGEST = 100  # maximum number of characters in a name
+VALUES, DEPTH = 100_000, 20  # limits of the values of a YAML file and of their nesting; ours have 300 and 5
+SHOWN = 80  # maximum number of characters of a value in an error message
 
 
 def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str | None:
@@ -67,8 +69,40 @@ def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str 
 
 def shown(value: Any) -> str:
     """A value for an error message: its repr, truncated if long."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "…"
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > SHOWN:
+            return text[:SHOWN] + "…"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The repr of plain data, bit by bit: that of a value with YAML aliases may not fit the memory.
+
+    reprlib is not used, because it would also shorten what fits, and shorten it in the middle.
+    """
+    if type(value) is dict:
+        yield "{"
+        for number, (key, inner) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(inner)
+        yield "}"
+    elif type(value) in (list, tuple):
+        opening, closing = "[]" if type(value) is list else "()"
+        yield opening
+        for number, inner in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(inner)
+        yield "," + closing if len(value) == 1 and type(value) is tuple else closing
+    elif isinstance(value, (str, bytes)):
+        yield repr(value[: SHOWN + 1])
+    elif type(value) is int and value.bit_length() > 8 * SHOWN:
+        yield hex(value)  # Python refuses to write thousands of decimal digits
+    else:
+        yield repr(value)
 
 
 def leads_out(folder: Path, path: Path) -> Path | None:
@@ -114,8 +148,26 @@ def written_beside(path: str | Path) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def check_output(path: Path) -> None:
-    """Raise UserError unless a file can be written to ``path``; to be called before lengthy work."""
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, which need not exist, by whatever links."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them does not exist
+        pass
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError, ValueError):  # circular links, invalid names
+        return False
+
+
+def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output") -> None:
+    """Raise UserError unless a file can be written to ``path``; to be called before lengthy work.
+
+    Args:
+        path: the file to write.
+        inputs: files that are read, and folders of such files, which must not be overwritten.
+        flag: option that chooses another file.
+    """
     if path.name in ("", "..") or os.path.isdir(path):
         raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
     try:
@@ -127,6 +179,11 @@ def check_output(path: Path) -> None:
         raise UserError(f"cannot write {path}: {folder} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"cannot write {path}: no permission to write in {folder}")
+    for each in inputs:
+        if same_file(path, each):
+            raise UserError(f"{path} is also an input; choose another {flag}")
+        if os.path.isdir(each) and leads_out(each, path) is None:
+            raise UserError(f"{path} lies in {each}, which is also an input; choose another {flag}")
 
 
 def durable(file: BinaryIO) -> None:
@@ -217,14 +274,45 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
     """Read a YAML file: its plain data, and its root node, which has the line of each key.
 
     Raises:
-        UserError: the file cannot be read or is not YAML with plain data.
+        UserError: the file cannot be read, is not YAML with plain data, or has more than 100,000 values or 20
+            levels when its aliases and merges are expanded.
     """
     text = read_text(path, "the YAML file")
     try:
-        return yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _require_small(path, node)
+        return yaml.safe_load(text), node  # not made of this node, which would lose its merges and lines
+    except UserError:
+        raise
     # ValueError: an invalid date or number; TypeError: an invalid key.
     except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {one_line(error)}") from None
+
+
+def _require_small(path: Path, root: yaml.Node | None) -> None:
+    """Raise UserError if the values below a node are too many, or nested too deeply or within themselves.
+
+    A file of a few lines can stand for billions of values: yaml copies those of merges, and callers walk all.
+    """
+    measured: dict[int, tuple[int, int]] = {}  # values and levels below a node, which aliases share
+
+    def measure(node: yaml.Node, depth: int) -> tuple[int, int]:
+        values, levels = measured.get(id(node), (1, 0))
+        if depth <= DEPTH and id(node) not in measured and isinstance(node, yaml.CollectionNode):
+            for entry in node.value:
+                for inner in entry if isinstance(entry, tuple) else (entry,):
+                    more, below = measure(inner, depth + 1)
+                    values, levels = values + more, max(levels, below + 1)
+            measured[id(node)] = values, levels
+        if values > VALUES or depth + levels > DEPTH:
+            raise UserError(
+                f"{path} is too large for the description of a corpus, an experiment or a training: over "
+                f"{VALUES:,} values or {DEPTH} levels; check its YAML aliases and merges"
+            )
+        return values, levels
+
+    if root is not None:
+        measure(root, 0)
 
 
 class Busy(UserError):

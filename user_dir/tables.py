@@ -88,8 +88,14 @@ def mebibytes(count: int | None, form: str) -> str:
     return "" if count is None else format(count / 2**20, form)
 
 
+def table_files(path: Path | None) -> tuple[Path, ...]:
+    """The files that :func:`write_tables` writes: Markdown, and JSON; none if ``path`` is None."""
+    return () if path is None else (path, path.with_suffix(".json"))
+
+
 def write_tables(path: Path | None, tables: str, figures: dict) -> None:
     """Write Markdown to ``path`` and all figures as JSON next to it; do nothing if ``path`` is None."""
     if path is not None:
-        write_text(path, tables + "\n")
-        write_json(path.with_suffix(".json"), figures)
+        page, data = table_files(path)
+        write_text(page, tables + "\n")
+        write_json(data, figures)

@@ -15,6 +15,7 @@ from user_dir.analysis.sources import (
     check_same_model,
     check_same_split,
     check_same_split_of_maps,
+    read_importance,
     read_model,
     read_statistics,
     result_file,
@@ -146,3 +147,41 @@ def test_files_next_to_the_statistics_are_read(tmp_path):
     write_alpha_log(tmp_path / "alpha.jsonl", layers=3)
     with pytest.raises(UserError, match="they are of another model"):
         read_model(path)
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        (lambda found: found.pop("loss"), "no loss"),
+        (lambda found: found.update(loss=float("nan")), "loss nan"),
+        (lambda found: found.update(loss=True), "loss True"),
+        (lambda found: found.update(loss=10**400), "(loss "),
+        (lambda found: found["heads"].clear(), "no heads"),
+        (lambda found: found["heads"][0].update(importance="x"), "importance 'x'"),
+        (lambda found: found["curves"].clear(), "no curves"),
+        (lambda found: found["curves"]["random"].update(pruned=[], losses=[[]]), "pruned []"),
+        (lambda found: found["curves"]["random"].update(pruned=[0, 0, 0]), "pruned [0, 0, 0]"),
+        (lambda found: found["curves"]["random"].update(pruned=[0], losses=[[2.0]]), "pruned [0]"),
+        (lambda found: found["curves"]["random"].update(pruned=[0, 8, 4]), "pruned [0, 8, 4]"),
+        (lambda found: found["curves"]["random"].update(pruned=[-1, 4, 8]), "pruned [-1, 4, 8]"),
+        (lambda found: found["curves"]["random"].update(pruned=[0, "x", 8]), "pruned 'x'"),
+        (lambda found: found["curves"]["random"].update(losses=[]), "a curve without losses"),
+        (lambda found: found["curves"]["random"].update(losses=[[2.0], [3.0]]), "unequal lengths"),
+        (lambda found: found["curves"]["random"]["losses"][0].append(2.0), "unequal lengths"),
+        (lambda found: found["curves"]["random"]["losses"][0].__setitem__(0, 10**400), "(a loss "),
+        (lambda found: found["correlations"][0].update(spearman="x"), "spearman 'x'"),
+        (lambda found: found["correlations"][0].update(p_value="x"), "p_value 'x'"),
+        (lambda found: found["correlations"][0].update(p_value=None), "p_value None"),
+        (lambda found: found["correlations"][0].pop("p_value"), "no p_value"),
+        (lambda found: found["correlations"][0].update(measure=1), "int"),
+    ],
+)
+def test_errors_in_importance_are_named(tmp_path, change, word):
+    path, found = tmp_path / "a.importance.json", copy.deepcopy(IMPORTANCE)
+    path.write_text(json.dumps(found))
+    assert read_importance(path) == IMPORTANCE
+    change(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError, match=r"a\.importance\.json is not written by head_importance") as caught:
+        read_importance(path)
+    assert word in str(caught.value) and len(str(caught.value)) < 300 + len(str(path))

@@ -24,6 +24,12 @@ from user_dir.corpora.summary import _next_command, summary
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
+OTHER_NAMES = {
+    "train": "train",
+    "dev": "valid",
+    "first": "test",
+    "second": "test1",
+}  # as prepared text is named
 
 
 @pytest.fixture(autouse=True)
@@ -374,6 +380,56 @@ def test_raw_must_be_a_folder(data, raw):
         prepare(load_corpus("tiny", data), raw / "dev.de")
     with pytest.raises(UserError, match=r"--raw .*nowhere is not a folder"):
         prepare(load_corpus("tiny", data), raw / "nowhere")
+
+
+@pytest.mark.parametrize("place", ["text", "text/normalised/mine", "bin", "link"])
+def test_raw_files_that_preparing_would_replace(data, raw, place):
+    """They may be the only copy."""
+    corpus = load_corpus("tiny", data)
+    folder = corpus.folder / place
+    if place == "link":
+        (corpus.folder / "text").mkdir()
+        folder.symlink_to("text")
+    shutil.copytree(raw, folder, dirs_exist_ok=True)
+    before = tree(data)
+    with pytest.raises(
+        UserError, match=rf"--raw .*{place} is in .*; copy the raw files elsewhere, such as to "
+    ):
+        prepare(corpus, folder)
+    assert tree(data) == before
+    shutil.copytree(folder, corpus.raw)
+    prepare(corpus, corpus.raw)
+
+
+def test_a_raw_file_that_preparing_would_replace(data, raw):
+    """It is in a folder that the description names, or where a link leads."""
+    corpus = load_corpus("tiny", data)
+    (corpus.folder / "text").mkdir()
+    (raw / "dev.de").rename(corpus.folder / "text" / "valid.de")
+    (raw / "dev.de").symlink_to(corpus.folder / "text" / "valid.de")
+    before = tree(data)
+    with pytest.raises(UserError, match=r"the raw file .*raw/dev\.de is in .*text, whose files"):
+        prepare(corpus, raw)
+    description = DESCRIPTION.replace("dev.", "text/valid.")
+    (corpus.folder / "corpus.yaml").write_text(description, encoding="utf-8")
+    with pytest.raises(UserError, match=r"the raw file .*text/valid\.de is in .*text, whose files"):
+        prepare(load_corpus("tiny", data), corpus.folder)
+    assert tree(data / "tiny" / "text") == {
+        name.removeprefix("tiny/text/"): digest for name, digest in before.items() if "/text/" in name
+    }
+
+
+def test_text_of_another_corpus_as_raw_files(data, raw):
+    prepare(load_corpus("tiny", data), raw)
+    (data / "other").mkdir()
+    description = re.sub(
+        r"(train|dev|first|second)\.", lambda found: OTHER_NAMES[found[1]] + ".", DESCRIPTION
+    )
+    (data / "other" / "corpus.yaml").write_text(description, encoding="utf-8")
+    before = tree(data / "tiny")
+    prepare(load_corpus("other", data), data / "tiny" / "text")
+    assert tree(data / "tiny") == before
+    assert lines(data / "other" / "text" / "valid.de") == lines(data / "tiny" / "text" / "valid.de")
 
 
 @pytest.mark.parametrize(

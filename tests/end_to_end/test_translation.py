@@ -129,6 +129,8 @@ def test_invalid_checkpoints_end_with_an_error_message(data, corpus, trained, st
     refused(evaluate(trained / "checkpoint_last.pt", "--tokenize", "foo"), "foo", "13a")
     refused(evaluate(trained / "checkpoint_last.pt", "--output", cut), "cut.pt")
     refused(evaluate(trained / "checkpoint_last.pt", "--beam", "0"), "--beam")
+    (tmp_path / "valid.json").symlink_to(trained / "checkpoint_last.pt")
+    refused(evaluate(tmp_path / "valid.json", "--subset", "valid", "--output", tmp_path), "is also an input")
     empty = tmp_path / "empty.pt"
     torch.save({"model": {}, "cfg": None, "args": None}, empty)
     refused(evaluate(empty), "empty.pt", "no settings")

@@ -1,5 +1,7 @@
 """Experiments as YAML files: those of the repository, and possible errors."""
 
+import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,23 @@ runs:
             RUN + "  - {name: b, config: c.yaml, overrides: [++common.seed=3]}",
             "line 3: .*common.seed=3 cannot be an override; use seeds",
         ),
+        (
+            RUN + '  - {name: b, config: "c\\0.yaml"}',
+            r"line 3: config is 'c\\x00.yaml', but must be the path",
+        ),
+        (
+            RUN + '  - {name: b, config: "c\\ud800.yaml"}',
+            r"line 3: config is 'c\\ud800.yaml', but must be",
+        ),
+        (
+            RUN + '  - {name: b, config: c.yaml, overrides: ["task.data=\\0"]}',
+            r"line 3: the override 'task.data=\\x00' has NUL",
+        ),
+        (
+            "<<: {runs: [{name: b, config: c.yaml}]}",
+            "runs comes from another mapping, by <<; write it into",
+        ),
+        ("runs: {a: 1}", "runs is {'a': 1}, but must be a list"),
         (RUN + "  - {name: a, config: c.yaml}", "line 3: a-seed1 occurs twice"),
         (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a occurs twice with different"),
     ],
@@ -133,3 +152,39 @@ def test_a_run_of_another_experiment_is_the_same_there():
     assert borrowed
     for _, run in borrowed:
         assert run in plans[run.experiment]
+
+
+def test_of_runs_given_twice_the_last_count_with_their_lines(tmp_path):
+    text = RUN + "runs:\n  - {name: b, config: c.yaml}\n  - {name: c}"
+    with pytest.raises(UserError, match="line 5: the key 'config' is missing"):
+        read_plan(plan(tmp_path, text), ROOT)
+
+
+def test_workers_that_cannot_share_batches_are_refused_before_anything_is_made(tmp_path, monkeypatch):
+    from user_dir.experiments import steps
+
+    def made(*_):
+        raise AssertionError("it begins")
+
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(steps, "make_steps", made)
+    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    config = "configs/toy/alpha_entmax.yaml"
+    text = f"""
+before: [{{prepare: toy}}]
+runs:
+  - {{name: a, config: {config}, overrides: ["optimization.update_freq=[2]"]}}
+  - {{name: b, config: {config}, overrides: ["optimization.update_freq=[4]"]}}
+"""
+    places = ["--folder", str(tmp_path / "runs"), "--records", str(tmp_path / "records")]
+    words = [str(plan(tmp_path, text)), *places, "--workers"]
+    with pytest.raises(UserError, match=r"^a-seed1: 4 workers cannot share .*update_freq is \[2\]; choose"):
+        main([*words, "4"])
+    with pytest.raises(AssertionError, match="it begins"):
+        main([*words, "2"])
+    trained = tmp_path / "runs" / "mine" / "a-seed1" / "training.json"
+    trained.parent.mkdir(parents=True)
+    trained.write_text(json.dumps({"done": True, "sessions": []}))
+    with pytest.raises(AssertionError, match="it begins"):
+        main([*words, "4"])

@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import re
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
 
 from user_dir.config import significant_settings
 from user_dir.corpora.readers import read_lines
+from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
+from user_dir.experiments.results import experiment_tables, read_result
 from user_dir.experiments.settings import plain_settings
 from user_dir.io import read_text
 
@@ -51,3 +55,43 @@ def test_records_contain_no_paths_of_a_machine():
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
 def test_a_record_is_small(folder):
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 2e5
+
+
+def test_every_record_can_be_tabulated():
+    """Also old ones, without what was recorded later."""
+    tables = experiment_tables([read_result(folder / "result.json") for folder in FOLDERS])
+    assert all(f"| {folder.name.rpartition('-seed')[0]} " in tables for folder in FOLDERS)
+
+
+@pytest.fixture
+def listed(tmp_path, monkeypatch, capsys):
+    """A copy of a record, and a function that gives what ``experiment.py --list`` prints of it."""
+    copied = RECORDS / "comparison" / "de-en-alpha_entmax-seed1"
+    record = shutil.copytree(copied, tmp_path / "records" / copied.parent.name / copied.name)
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+
+    def call() -> str:
+        plan = ROOT / "experiments" / "comparison.yaml"
+        places = ["--folder", str(tmp_path / "runs"), "--records", str(tmp_path / "records")]
+        main([str(plan), "--list", "--only", record.name, *places])
+        return capsys.readouterr().out
+
+    return record, call
+
+
+def test_a_corrupt_result_is_one_error(listed):
+    record, call = listed
+    assert "| de-en-alpha_entmax " in call()
+    (record / "result.json").write_text("{}")
+    with pytest.raises(UserError, match=r"result\.json is not a result by scripts/experiment\.py \(look at"):
+        call()
+
+
+def test_settings_of_others_do_not_control_the_terminal(listed):
+    record, call = listed
+    asked = json.loads((record / "asked.json").read_text())
+    (record / "asked.json").write_text(json.dumps({**asked, "\x1b[2J\x07": 1}))
+    shown = call()
+    assert "changed: \\x1b[2J\\x07 was 1" in shown and "\x1b" not in shown and "\x07" not in shown

@@ -1,8 +1,13 @@
 """Tables of results over seeds."""
 
+import copy
+import json
 import statistics
 
-from user_dir.experiments.results import experiment_tables
+import pytest
+
+from user_dir.errors import UserError
+from user_dir.experiments.results import experiment_tables, read_result
 
 
 def result(run: str, bleu: float, seconds, corpus: str = "mine") -> dict:
@@ -115,3 +120,108 @@ def test_latent_alignments_have_columns_of_their_own():
     assert (found["positions per word"], found["certified, share"]) == ("2.50", "0.875")
     assert without["positions per word"] == without["alignment α"] == ""
     assert "certified" not in experiment_tables([result("b", 30.0, 60)])
+
+
+def without_test_sets(run: str) -> dict:
+    found = result(run, 30.0, 60)
+    del found["evaluation"]["exam"]
+    found["evaluation"]["valid"]["bleu"] = 31.0
+    return found
+
+
+def test_a_corpus_without_test_sets_has_the_scores_of_validation():
+    text = experiment_tables([without_test_sets("a")])
+    scores, costs = rows(text)
+    assert (scores["valid BLEU"], scores["valid chrF"], scores["valid loss"]) == ("31.00", "50.00", "4.000")
+    assert costs["decoding, sentences/s"] == "20.0" and "bleu's" in text
+
+    edited = without_test_sets("a")
+    before = {"ter": 40.0, "bleu": 20.0, "chrf": 30.0}
+    edited["evaluation"]["valid"].update(uncorrected=before, ter=35.0, ter_signature="ter's")
+    text = experiment_tables([edited])
+    assert rows(text)[0]["valid TER"] == "35.00" and "Uncorrected MT, valid: TER 40.00" in text
+
+
+def test_a_test_set_that_not_every_run_has():
+    for order in (1, -1):
+        runs = [without_test_sets("a"), result("b", 32.0, 60)][::order]
+        text = experiment_tables(runs)
+        found = {row["run"]: row["exam BLEU"] for row in rows(text) if "exam BLEU" in row}
+        assert found == {"a": "", "b": "32.00"} and "bleu's" in text
+
+
+BEAM = {"beam": 1, "bleu": 20.0, "length_ratio": 1.0}
+FOUND = {"beams": [BEAM], "calibration": {"expected_calibration_error": 0.03}}
+
+
+def test_runs_that_were_searched_with_other_beams():
+    one, other = ({**result(name, 30.0, 60), "search": {"exam": copy.deepcopy(FOUND)}} for name in "ab")
+    one["search"]["exam"]["beams"].append({**BEAM, "beam": 9})
+    (a, b) = (row for row in rows(experiment_tables([one, other])) if "BLEU, beam 9" in row)
+    assert (a["BLEU, beam 9"], b["BLEU, beam 9"], b["BLEU, beam 1"]) == ("20.00", "", "20.00")
+
+
+def test_names_do_not_control_the_terminal():
+    found = result("a\x1b[2J", 30.0, 60, corpus="mine\x07")
+    found["evaluation"]["exam\x9b"] = {**found["evaluation"].pop("exam"), "bleu_signature": "\x1b]0;x\x07"}
+    text = experiment_tables([found])
+    assert all(each.isprintable() or each == "\n" for each in text)
+    assert "a\\x1b[2J" in text and "mine\\x07 de-ja, scores" in text and "exam\\x9b BLEU" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda found: found.clear(), "run, corpus, direction and 6 more"),
+        (lambda found: found.update(corpus=[1]), "corpus"),
+        (lambda found: found.update(run=None), "run"),
+        (lambda found: found.update(averaged_epochs=True), "averaged_epochs"),
+        (lambda found: found.update(averaged_epochs="x"), "averaged_epochs"),
+        (lambda found: found.update(parameters="many"), "parameters"),
+        (lambda found: found.update(evaluation={}), "evaluation.valid"),
+        (lambda found: found["evaluation"].update(exam=[]), "evaluation.exam"),
+        (lambda found: found["evaluation"]["exam"].update(bleu="x"), "evaluation.exam.bleu"),
+        (lambda found: found["evaluation"]["exam"].pop("beam"), "evaluation.exam.beam"),
+        (lambda found: found["evaluation"]["exam"].update(uncorrected={}), "evaluation.exam.uncorrected.ter"),
+        (
+            lambda found: found["evaluation"]["exam"].update(uncorrected={"ter": 1, "bleu": 1, "chrf": 1}),
+            "evaluation.exam.ter, evaluation.exam.ter_signature",
+        ),
+        (
+            lambda found: found["evaluation"]["exam"].update(tokenized_bleu_tokens="spm"),
+            "evaluation.exam.tokenized_bleu_lowercased_signature",
+        ),
+        (lambda found: found.update(training=None), "training"),
+        (lambda found: found["training"].pop("processor_seconds"), "training.processor_seconds"),
+        (lambda found: found["training"].update(alignment=[]), "training.alignment"),
+        (lambda found: found.update(heads=[]), "heads"),
+        (lambda found: found["heads"].update(encoder_self=1), "heads.encoder_self"),
+        (
+            lambda found: found["heads"]["encoder_self"].update(alpha_mean="x"),
+            "heads.encoder_self.alpha_mean",
+        ),
+        (lambda found: found["validation"].update(loss="x"), "validation.loss"),
+        (lambda found: found["validation"].update(loss=float("nan")), "validation.loss"),
+        (lambda found: found["validation"].update(loss=10**400), "validation.loss"),
+        (lambda found: found["validation"].update(loss=True), "validation.loss"),
+        (lambda found: found["validation"].pop("ppl"), "validation.ppl"),
+        (lambda found: found.update(search=[]), "search"),
+        (lambda found: found.update(search={"exam": {**FOUND, "beams": []}}), "search.exam.beams"),
+        (lambda found: found.update(search={"exam": {**FOUND, "beams": [{}]}}), "search.exam.beams"),
+        (lambda found: found.update(search={"exam": {**FOUND, "beams": [1]}}), "search.exam.beams"),
+        (lambda found: found.update(search={"exam": {**FOUND, "exact": {}}}), "search.exam.exact.completed"),
+        (lambda found: found.update(search={"exam": {"beams": [BEAM]}}), "search.exam.calibration"),
+    ],
+)
+def test_errors_in_a_result_are_named(tmp_path, change, key):
+    path, found = tmp_path / "result.json", result("a", 30.0, 60)
+    path.write_text(json.dumps(found))
+    assert read_result(path) == found
+    path.write_text(json.dumps({**found, "search": {"exam": FOUND}}))
+    experiment_tables([read_result(path)])
+    change(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError) as caught:
+        read_result(path)
+    assert str(path) in str(caught.value) and f"(look at its {key}" in str(caught.value)
+    assert f"remove the folder {tmp_path}" in str(caught.value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
 from user_dir.experiments import training
 
@@ -55,6 +59,63 @@ def test_batches_that_workers_cannot_share_are_refused(tmp_path, started, optimi
         training.train(job(tmp_path, **optimization), (), workers=4)
     assert shown in str(error.value) and "--workers" in str(error.value)
     assert not started and not (tmp_path / "training.json").exists()
+
+
+def save(path: Path, updates: int) -> bytes:
+    settings = {"model": {"_name": "transformer"}, "task": {"_name": "translation"}}
+    history = [{"num_updates": updates}]
+    save_checkpoint({"model": {"w": torch.ones(2)}, "cfg": settings, "optimizer_history": history}, path)
+    return path.read_bytes()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_corrupt_last_checkpoint_is_replaced_and_kept(tmp_path):
+    last, names = tmp_path / "checkpoint_last.pt", ["checkpoint_last.pt.broken", "checkpoint_last.pt.broken1"]
+    assert training.mend_last_checkpoint(tmp_path) == 0 and not contents(tmp_path)
+    whole, cut = save(tmp_path / "checkpoint1.pt", 5), save(last, 7)[:700]
+    assert training.mend_last_checkpoint(tmp_path) == 7 and len(contents(tmp_path)) == 2
+    for number, broken in enumerate([cut, cut + b"x"], 1):
+        last.write_bytes(broken)
+        assert training.mend_last_checkpoint(tmp_path) == 5
+        kept = dict(zip(names, [cut, cut + b"x"][:number]))
+        assert contents(tmp_path) == {"checkpoint1.pt": whole, last.name: whole, **kept}
+    (tmp_path / "checkpoint1.pt").unlink()
+    last.write_bytes(b"")
+    assert training.mend_last_checkpoint(tmp_path) == 0
+    assert not last.exists() and (tmp_path / "checkpoint_last.pt.broken2").read_bytes() == b""
+
+
+@pytest.mark.parametrize("unreadable", ["checkpoint_last.pt", "checkpoint2.pt"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "Permission denied"),
+        OSError(errno.EMFILE, "Too many open files"),
+        MemoryError(),
+        RuntimeError("unable to mmap 9 bytes from file <a>: Cannot allocate memory (12)"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_given_up(tmp_path, monkeypatch, unreadable, error):
+    for number, name in enumerate(("checkpoint1.pt", "checkpoint2.pt", "checkpoint_last.pt"), 1):
+        save(tmp_path / name, number)
+        os.utime(tmp_path / name, (number, number))
+    if unreadable != "checkpoint_last.pt":
+        (tmp_path / "checkpoint_last.pt").write_bytes(b"cut")
+    before, load = contents(tmp_path), torch.load
+
+    def fail(file, *args, **kwargs):
+        if unreadable in file:
+            raise error
+        return load(file, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", fail)
+        with pytest.raises(UserError, match=rf"{unreadable} cannot be read: "):
+            training.mend_last_checkpoint(tmp_path)
+    assert contents(tmp_path) == before
 
 
 # Like torchrun: its worker is of another process group, and it ends it when it is asked to end.

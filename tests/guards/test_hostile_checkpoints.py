@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import copy
+import errno
 import os
 import pickle
 import re
+import struct
 import sys
+import tracemalloc
 import zipfile
+import zlib
 from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
@@ -25,11 +29,13 @@ from user_dir.errors import UserError
 from user_dir.guards.hostile_checkpoints import (
     EVALUATED,
     FILES,
+    Unreadable,
     is_literal,
     literal,
     read_checkpoint,
     require_finite,
 )
+from user_dir.guards.plain_data import LONGEST_KEY, MOST_CHARACTERS, plain_state
 
 
 def state(model: dict | None = None, **more) -> dict:
@@ -496,6 +502,182 @@ def test_a_compressed_archive_is_refused(tmp_path):
             packed.writestr(name, stored.read(name))
     with pytest.raises(UserError, match=r"b\.pt is refused: it is compressed"):
         read_checkpoint(tmp_path / "b.pt")
+
+
+def central(entry: zipfile.ZipInfo, method: int, packed: int) -> bytes:
+    """An entry of a zip's list of contents."""
+    name = entry.filename.encode()
+    fields = 20, 20, 0, method, 0, 0x21, entry.CRC, packed, entry.file_size, len(name), *[0] * 5
+    return struct.pack("<4s6H3I5H2I", b"PK\1\2", *fields, entry.header_offset) + name
+
+
+def forged(path: Path, out: Path, lists: list[str], deflated: bool, repeated: int = 1, **end) -> None:
+    """A zip with the records of ``path`` and the given lists of contents, "honest" or "stored" ones.
+
+    Args:
+        deflated: compress data.pkl; a list that is "stored" denies it.
+        repeated: name each record so often.
+        end: what to change in the record at the end.
+    """
+    body, entries = b"", []
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            content, method = archive.read(entry), 0
+            if deflated and entry.filename.endswith("data.pkl"):
+                packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+                content, method = packer.compress(content) + packer.flush(), 8
+            entry.header_offset, name = len(body), entry.filename.encode()
+            sizes = entry.CRC, len(content), entry.file_size, len(name), 0
+            body += struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, method, 0, 0x21, *sizes) + name + content
+            entries += [(entry, method, len(content))] * repeated
+    tables = [
+        b"".join(central(each, 0 if kind == "stored" else method, size) for each, method, size in entries)
+        for kind in lists
+    ]
+    offset = end.get("offset", len(body))
+    count = end.get("count", len(entries))
+    last = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(tables[0]), offset, 0)
+    out.write_bytes(body + b"".join(tables) + last)
+
+
+def test_an_archive_with_one_list_of_contents_is_read(tmp_path):
+    """Otherwise the next test would refuse them for another reason."""
+    torch.save(state(), tmp_path / "a.pt")
+    forged(tmp_path / "a.pt", tmp_path / "b.pt", ["honest"], False)
+    assert torch.equal(read_checkpoint(tmp_path / "b.pt")["model"]["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"lists": ["honest", "stored"], "deflated": True}, "its list of contents is not as PyTorch"),
+        ({"lists": ["stored"], "deflated": True}, "it is compressed"),
+        ({"lists": ["honest"], "deflated": True}, "it is compressed"),
+        ({"lists": ["honest"], "deflated": False, "count": 1}, "its list of contents is not as PyTorch"),
+        ({"lists": ["honest"], "deflated": False, "offset": 30}, "its list of contents is not as PyTorch"),
+        ({"lists": ["honest"], "deflated": False, "repeated": 900}, "it claims to hold"),
+    ],
+)
+def test_an_archive_that_could_unpack_to_more_than_its_size_is_refused(tmp_path, given, reason):
+    torch.save(state(), tmp_path / "a.pt")
+    if given.get("repeated"):  # so large a record that the list is small beside it
+        torch.save(state(extra_state={"long": torch.ones(1000)}), tmp_path / "a.pt")
+    forged(tmp_path / "a.pt", tmp_path / "b.pt", **given)
+    with pytest.raises(UserError, match=rf"b\.pt is refused: {reason}"):
+        read_checkpoint(tmp_path / "b.pt")
+
+
+def test_a_zip64_archive_with_two_lists_of_contents_is_refused(tmp_path):
+    torch.save(state(), tmp_path / "a.pt")
+    content = (tmp_path / "a.pt").read_bytes()
+    length, offset = struct.unpack("<40xQQ", content[-98:-42])
+    assert content[-98:-94] == b"PK\x06\x06" and offset + length == len(content) - 98
+    again = content[offset : offset + length]
+    end = content[-98:-42] + content[-42:-34] + struct.pack("<QL", len(content) - 98 + length, 1)
+    (tmp_path / "b.pt").write_bytes(content[:-98] + again + end + content[-22:])
+    assert torch.load(tmp_path / "b.pt", weights_only=True), "torch does not read it anyhow"
+    with pytest.raises(UserError, match=r"b\.pt is refused: its list of contents"):
+        read_checkpoint(tmp_path / "b.pt")
+
+
+def test_an_archive_that_python_does_not_take_for_one_is_checked(tmp_path):
+    """Python's zipfile gives up at a second signature of the end, torch does not."""
+    torch.save(state(), tmp_path / "a.pt")
+    forged(tmp_path / "a.pt", tmp_path / "b.pt", ["honest"], True)
+    content = (tmp_path / "b.pt").read_bytes()
+    (tmp_path / "b.pt").write_bytes(content[:-2] + struct.pack("<H", 8) + b"PK\5\6" + bytes(4))
+    assert not zipfile.is_zipfile(tmp_path / "b.pt")
+    with pytest.raises(UserError, match=r"b\.pt is (not a checkpoint|refused)"):
+        read_checkpoint(tmp_path / "b.pt")
+
+
+@pytest.mark.parametrize("place", ["cfg", "extra_state"])
+def test_long_keys_are_refused(tmp_path, place):
+    """A file holds a key once, however many dicts have it; the places of all would be joined from it."""
+    hostile, key = state(), "k" * (1 << 20)
+    made = {}
+    for _ in range(45):
+        made = {key: made}
+    hostile[place]["strange"] = made
+    torch.save(hostile, tmp_path / "evil.pt")
+    with pytest.raises(UserError, match=rf"its {place}\.strange has a key of 1048576 characters; the limit"):
+        read_checkpoint(tmp_path / "evil.pt")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda key: [{key: 1} for _ in range(MOST_CHARACTERS // LONGEST_KEY + 1)], "has more text than any"),
+        (lambda key: {(key,) * 2000: 1}, "has a key of 2000 values"),
+        (lambda key: {(key + "k", 1): 1}, "has a key of 1001 characters"),
+        (lambda key: {2**64: 1}, "is a number of more than 64 bits"),
+    ],
+)
+def test_keys_count_as_text(tmp_path, make, reason):
+    torch.save(state(extra_state={"strange": make("k" * LONGEST_KEY)}), tmp_path / "evil.pt")
+    with pytest.raises(UserError, match=rf"its extra_state\.strange {reason}"):
+        read_checkpoint(tmp_path / "evil.pt")
+
+
+def test_the_place_of_a_value_is_not_kept_in_full():
+    made = {}
+    for _ in range(48):
+        made = {"k" * LONGEST_KEY: made}
+    tracemalloc.start()
+    try:
+        plain_state({"extra_state": made}, "a.pt", 0)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PermissionError(errno.EACCES, "no"), "Permission denied"),
+        (OSError(errno.EMFILE, "no"), "Too many open files"),
+        (OSError(errno.EIO, "no"), "Input/output error"),
+        (MemoryError(), "Cannot allocate memory"),
+        (RuntimeError("unable to mmap 99 bytes from file <a>: Cannot allocate memory (12)"), "Cannot alloc"),
+        (RuntimeError("unable to open file <a> in read-only mode: Too many open files (24)"), "Too many"),
+        (RuntimeError("open file failed because of errno 13 on fopen: no, file path: a"), "Permission"),
+        (RuntimeError("DefaultCPUAllocator: you tried to allocate 9 bytes. Error code 12 (no)"), "Can"),
+    ],
+)
+@pytest.mark.parametrize("place", ["torch", "open"])
+def test_a_file_that_the_system_does_not_read_is_not_called_corrupt(
+    tmp_path, monkeypatch, error, reason, place
+):
+    torch.save(state(), tmp_path / "a.pt")
+
+    def fail(*args, **kwargs):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((torch, "load") if place == "torch" else (Path, "open")), fail)
+        with pytest.raises(Unreadable, match=rf"a\.pt cannot be read: {reason}.*; it may be whole"):
+            read_checkpoint(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EINVAL, "an offset before the file"),
+        RuntimeError("PytorchStreamReader failed"),
+        RuntimeError(f"DefaultCPUAllocator: you tried to allocate {1 << 50} bytes. Error code 12 (no)"),
+    ],
+)
+def test_what_a_corrupt_file_leads_to_is_not_blamed_on_the_system(tmp_path, monkeypatch, error):
+    torch.save(state(), tmp_path / "a.pt")
+
+    def fail(*args, **kwargs):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "load", fail)
+        with pytest.raises(UserError, match=r"a\.pt is not a checkpoint, or is cut short") as caught:
+            read_checkpoint(tmp_path / "a.pt")
+    assert not isinstance(caught.value, Unreadable)
 
 
 @pytest.mark.parametrize("form", ["dict", "namespace", "args"])

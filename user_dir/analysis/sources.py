@@ -10,7 +10,7 @@ import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
-from ..io import PACKED, packed_or_plain, parse_json, read_text
+from ..io import PACKED, packed_or_plain, parse_json, read_text, shown
 from .maps import Maps
 from .trajectories import Trajectories, read_trajectories
 
@@ -41,6 +41,13 @@ def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
     return checkpoint.with_name(f"{checkpoint.stem}.{subset}.{ending}")
 
 
+def files_of(path: Path) -> tuple[Path, Path, Path]:
+    """The files that :func:`read_model` reads if they exist: statistics, α log and head importance."""
+    stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
+    log, importance = path.with_name("alpha.jsonl"), path.with_name(f"{stem}.importance.json")
+    return path, packed_or_plain(log), packed_or_plain(importance)
+
+
 def read_model(path: Path) -> ModelAnalysis:
     """Read ``NAME.heads.json`` and, if they exist next to it, ``NAME.importance.json`` and ``alpha.jsonl``.
 
@@ -50,9 +57,7 @@ def read_model(path: Path) -> ModelAnalysis:
         UserError: a file does not have the expected content, the α log is of another model, or importance was
             measured on another split.
     """
-    stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
-    log = packed_or_plain(path.with_name("alpha.jsonl"))
-    importance = packed_or_plain(path.with_name(f"{stem}.importance.json"))
+    _, log, importance = files_of(path)
     model = ModelAnalysis(
         str(path),
         read_statistics(path),
@@ -86,18 +91,38 @@ def read_importance(path: Path) -> dict:
     """Read a file written by ``head_importance.py``; raises UserError if it has other content."""
     try:
         found = parse_json(read_text(path, "the importance of heads"))
-        _ = [found["loss"] + 0.0, *(row["importance"] + 0.0 for row in found["heads"])]
-        _ = [row["spearman"] for row in found["correlations"] if row["measure"] + row["attention"]]
-        for curve in found["curves"].values():
-            if np.array(curve["losses"]).shape[1:] != np.array(curve["pruned"]).shape:
-                raise ValueError("a curve of unequal lengths")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        _check_importance(found)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
+        reason = f"no {error.args[0]}" if isinstance(error, KeyError) else error
         raise UserError(
-            f"{path} is not written by head_importance.py ({error}); write it again, or remove it"
+            f"{path} is not written by head_importance.py ({reason}); write it again, or remove it"
         ) from None
     return found
+
+
+def _check_importance(found: dict) -> None:
+    """Raise an exception unless the importance of heads is as :mod:`~.importance` gives it."""
+    _check_numbers("loss", [found["loss"]])
+    _check_numbers("importance", [row["importance"] for row in found["heads"]])
+    for row in found["correlations"]:
+        for name in ("measure", "attention"):
+            str.strip(row[name])
+        if (row["spearman"], row["p_value"]) != (None, None):  # if not defined, both are None
+            for name in ("spearman", "p_value"):
+                _check_numbers(name, [row[name]])
+    for curve in found["curves"].values():
+        pruned, losses = curve["pruned"], curve["losses"]
+        _check_numbers("pruned", pruned)
+        if not (pruned and pruned[0] >= 0 and pruned[-1] > 0) or any(np.diff(pruned) <= 0):
+            raise ValueError(f"pruned {shown(pruned)}, which must increase to the number of heads")
+        for each in losses:
+            _check_numbers("a loss", each)
+        if {len(each) for each in losses} != {len(pruned)}:
+            raise ValueError("a curve without losses, or of unequal lengths")
+    if not (found["heads"] and found["curves"]):
+        raise ValueError("no heads, or no curves")
 
 
 def _check(statistics: dict) -> None:
@@ -156,7 +181,7 @@ def _floats(value) -> Iterator[float]:
 def _check_numbers(name: str, values: list) -> None:
     for value in values:
         if type(value) not in (int, float) or not abs(value) < 1e18:  # also excludes NaN
-            raise ValueError(f"{name} {value!r}")
+            raise ValueError(f"{name} {shown(value)}")
 
 
 def check_same_model(model: ModelAnalysis) -> None:

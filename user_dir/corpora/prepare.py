@@ -11,14 +11,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..io import locked, within
-from . import cleaning, normalising, pretraining, stamps
+from ..io import leads_out, locked, within
+from . import cleaning, normalising, parallel_text, pretraining, stamps, toy_grammar
+from .archives import split_name
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
 from .corpus import Corpus, load_corpus
 from .description import LARGEST
-from .origins import origin_of
+from .origins import Origin, origin_of
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
+from .sources import file_names
 from .text import make_normalised, make_text, text_fingerprint, write_pairs
 from .triplets import SYMBOLS
 from .wordpiece import read_vocabulary
@@ -52,6 +54,7 @@ def prepare(
     workers = workers or available_cores()
     for folder in corpus.written:
         within(corpus.folder, folder)
+    _check_raw(corpus, origin, raw)
     with locked(corpus.folder, "preparing"):
         make_text(corpus, origin, raw, workers, force)
         make_normalised(corpus, workers, force)
@@ -59,6 +62,22 @@ def prepare(
         make_pieces(corpus, workers, force)
         make_bin(corpus, workers, force)
         make_pretraining(corpus, workers, force)
+
+
+def _check_raw(corpus: Corpus, origin: Origin, raw: Path | None) -> None:
+    """Raise UserError if raw files lie where preparing would replace them: often there is no other copy."""
+    place = raw or corpus.raw
+    names = [] if origin is toy_grammar else map(split_name, file_names(corpus.description))
+    # Files as well, because their names may have folders, and they may be links.
+    paths = (parallel_text.find(corpus, name, place) for name, _ in names)
+    for path in [place, *filter(None, paths)]:
+        for folder in corpus.written:
+            if leads_out(folder, path) is None:
+                given = f"--raw {raw}" if path == raw else f"the raw file {path}"
+                raise UserError(
+                    f"{given} is in {folder}, whose files preparing replaces; copy the raw files elsewhere, "
+                    f"such as to {corpus.raw}, and give that folder"
+                )
 
 
 def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:

@@ -171,7 +171,11 @@ def _significant(asked: dict) -> dict:
 
 
 def state(job: Job) -> str:
-    """The state of a run in a word or two, with the reason if something is wrong."""
+    """The state of a run in a word or two, with the reason if something is wrong; for a terminal."""
+    return printable(_state(job))
+
+
+def _state(job: Job) -> str:
     try:
         if (job.record / RESULT).is_file():
             different = differences(job, job.record)
@@ -189,6 +193,11 @@ def state(job: Job) -> str:
         return "running"
     except UserError as error:
         return f"failed: {error}"
+
+
+def printable(text: str) -> str:
+    """A line that quotes files of others, with control characters escaped as in the messages of errors."""
+    return str(UserError(text))
 
 
 def read_json(path: Path) -> dict:

@@ -9,6 +9,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 from .settings import DEFAULTS
@@ -153,6 +155,8 @@ def _runs(
     for key in ("name", "of"):
         if key in entry and (not re.fullmatch(NAME, entry[key]) or name_fault(entry[key])):
             raise UserError(f"{where}: {key} is {shown(entry[key])}, but must be {RUN_KEYS['name'][1]}")
+    if not _is_unicode(entry["config"]):
+        raise UserError(f"{where}: config is {shown(entry['config'])}, but must be the path of a file")
     overrides = _overrides(entry, where)
     seeds = entry.get("seeds", [1])
     if not seeds or not all(type(seed) is int and abs(seed) < 2**63 for seed in seeds):
@@ -194,12 +198,19 @@ def _overrides(values: dict, where: str) -> tuple[str, ...]:
         key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
         if key is None or "=" not in override:
             raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
+        if not _is_unicode(override):
+            raise UserError(f"{where}: the override {shown(override)} has NUL or half a character; remove it")
         for ours, instead in OURS.items():
             if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
                 raise UserError(f"{where}: {override} cannot be an override; {instead}")
         if key.partition(".")[0] == "hydra":
             raise UserError(f"{where}: {override} cannot be an override; it configures hydra itself")
     return tuple(overrides)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether text has neither NUL, which ends a file's name, nor half a character, as YAML can escape."""
+    return not re.search("[\0\ud800-\udfff]", text)
 
 
 def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> None:
@@ -219,5 +230,8 @@ def _load(path: Path) -> tuple[dict[str, Any], list[int]]:
     values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must be a mapping with the key runs; see experiments/ for examples")
-    lists = [value for key, value in node.value if key.value == "runs" and isinstance(value.value, list)]
-    return values, [entry.start_mark.line + 1 for entries in lists for entry in entries.value]
+    lists = [value for key, value in node.value if key.value == "runs"]  # the last one counts, as in values
+    entries = lists[-1].value if lists and isinstance(lists[-1], yaml.SequenceNode) else []
+    if isinstance(values.get("runs"), list) and len(values["runs"]) != len(entries):
+        raise UserError(f"{path}: runs comes from another mapping, by <<; write it into the file itself")
+    return values, [entry.start_mark.line + 1 for entry in entries]

@@ -2,14 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from ..attention_types import ATTENTION_TYPES
+from ..errors import UserError
 from ..tables import Column, seed_mean, table
+from .folders import printable, read_json
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # also excludes NaN
+
+
+def _number_or_none(value: Any) -> bool:
+    return value is None or _number(value)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**63
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _beams(value: Any) -> bool:
+    each = {"beam": _whole, "bleu": _number, "length_ratio": _number}
+    return isinstance(value, list) and bool(value) and not any(list(_faults(beam, each)) for beam in value)
+
+
+_METRICS = dict.fromkeys(("ter", "bleu", "chrf"), _number)
+_SCORES = {
+    "beam": _whole,
+    "bleu": _number,
+    "chrf": _number,
+    "bleu_signature": _text,
+    "chrf_signature": _text,
+    "ter?": _number,
+    "ter_signature?": _text,
+    "uncorrected?": _METRICS,  # post-editing
+    "tokenized_bleu_lowercased?": _number,
+    "tokenized_bleu_lowercased_signature?": _text,
+    "tokenized_bleu_tokens?": _text,
+    "sentences_per_second?": _number_or_none,
+}
+_EXACT = ("completed", "empty_is_most_probable", "empty_may_be_most_probable", "empty_is_possible")
+# What the tables need of result.json. "?": may be missing, as in older records; "*": whatever is there.
+_RESULT = {
+    "run": _text,
+    "corpus": _text,
+    "direction": _text,
+    "averaged_epochs": lambda value: value == "ema" or _whole(value),
+    "parameters": _number,
+    "training": {
+        "processor_seconds": _number_or_none,
+        "tokens_per_second": _number_or_none,
+        "tokens_per_processor_second": _number_or_none,
+        "alignment?": {"*": _number_or_none},
+    },
+    "validation": {"loss": _number, "ppl": _number_or_none, "support?": _number_or_none},
+    "evaluation": {"valid": _SCORES, "*": _SCORES},
+    "heads": {"*": {"alpha_mean?": _number_or_none, "density_mean?": _number_or_none}},
+    "search?": {
+        "*": {
+            "beams": _beams,
+            "calibration": {"expected_calibration_error": _number},
+            "exact?": dict.fromkeys(_EXACT, _number),
+        }
+    },
+}
+_MISSING = object()
+
+
+def read_result(path: Path) -> dict:
+    """Read the ``result.json`` of a run; raises UserError if it is corrupt or lacks what the tables need."""
+    result = read_json(path)
+    wrong = list(dict.fromkeys(_faults(result, _RESULT)))
+    wrong += [
+        f"evaluation.{name}.{key}"
+        for name, scores in (result["evaluation"].items() if not wrong else ())
+        for key, needed in (
+            ("ter", "uncorrected"),
+            ("ter_signature", "uncorrected"),
+            ("tokenized_bleu_lowercased_signature", "tokenized_bleu_tokens"),
+        )
+        if needed in scores and key not in scores
+    ]
+    if wrong:
+        named = ", ".join(key if len(key) <= 80 else f"{key[:80]}…" for key in wrong[:3])
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise UserError(
+            f"{path} is not a result by scripts/experiment.py (look at its {named}{more}); restore the file, "
+            f"or remove the folder {path.parent} to make the run again"
+        )
+    return result
+
+
+def _faults(value: Any, expected: dict | Callable[[Any], bool], place: str = "") -> Iterator[str]:
+    """The keys whose values are not as expected, such as ``validation.loss``."""
+    if callable(expected):
+        if not expected(value):
+            yield place
+        return
+    if not isinstance(value, dict):
+        yield place
+        return
+    for key, inner in expected.items():
+        name = key.removesuffix("?")
+        for each in value if key == "*" else [name] if name == key or name in value else []:
+            yield from _faults(value.get(each, _MISSING), inner, f"{place}.{each}" if place else each)
 
 
 def experiment_tables(results: list[dict]) -> str:
-    """For each corpus and direction: scores of its runs; cost, α and density; what search found."""
+    """For each corpus and direction: scores of its runs; cost, α and density; what search found.
+
+    Args:
+        results: from :func:`read_result`. Without test sets, the scores are those of validation.
+    """
     groups: dict[tuple[str, str], dict[str, list[dict]]] = {}
     for result in results:
         group = groups.setdefault((result["corpus"], result["direction"]), {})
@@ -17,7 +128,8 @@ def experiment_tables(results: list[dict]) -> str:
     tables = []
     for (corpus, direction), runs in groups.items():
         every = [result for seeds in runs.values() for result in seeds]
-        tests = [name for name in every[0]["evaluation"] if name != "valid"]
+        # Of all runs: a corpus may have got a test set after its first run.
+        tests = list(dict.fromkeys(name for each in every for name in each["evaluation"] if name != "valid"))
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
         scores = _scores(tests, every)
         costs = [*_costs(tests), *(_alignments() if any(map(_aligned, every)) else [])]
@@ -30,7 +142,8 @@ def experiment_tables(results: list[dict]) -> str:
                 title = f"{corpus} {direction}, search on {name}"
                 tables.append(f"{title}\n\n{table(['run', 'seeds'], searched, columns)}")
         tables.append("\n".join(f"- {line}" for line in _legend(runs, tests)))
-    return "\n\n".join(tables)
+    # The names are of files that others may have written.
+    return "\n".join(map(printable, "\n\n".join(tables).split("\n")))
 
 
 def _scores(tests: list[str], results: list[dict]) -> list[Column]:
@@ -41,12 +154,12 @@ def _scores(tests: list[str], results: list[dict]) -> list[Column]:
         seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
         seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
         *([seed_mean("valid support", _support, ".0f")] if any(map(_support, results)) else []),
-        seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f"),
+        *([seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f")] if tests else []),
         *(
             seed_mean(f"{name} {header}", _evaluated(name, key), ".2f")
-            for name in tests
+            for name in tests or ["valid"]
             for header, key in scores
-            if any(key in result["evaluation"][name] for result in results)  # not every language has tokens
+            if any(key in _scores_of(result, name) for result in results)  # not every language has tokens
         ),
     ]
 
@@ -59,7 +172,9 @@ def _costs(tests: list[str]) -> list[Column]:
         seed_mean(
             "tokens/processor s", lambda result: result["training"]["tokens_per_processor_second"], ".0f"
         ),
-        seed_mean("decoding, sentences/s", _evaluated(tests[0], "sentences_per_second"), ".1f"),
+        seed_mean(
+            "decoding, sentences/s", _evaluated((tests or ["valid"])[0], "sentences_per_second"), ".1f"
+        ),
         *(
             seed_mean(f"{kind.replace('_', ' ')} {header}", _head(kind, key), ".3f")
             for kind in ATTENTION_TYPES
@@ -89,14 +204,13 @@ def _aligned(result: dict) -> dict:
 def _searches(test: str, example: dict) -> list[Column]:
     """BLEU by beam, calibration, and what exact search found."""
 
-    def beam(place: int, key: str) -> Callable[[dict], float]:
-        return lambda result: _found(result, test)["beams"][place][key]
+    def beam(width: int, key: str) -> Callable[[dict], float | None]:
+        # A run of another experiment may have been searched with other beams.
+        return lambda result: {each["beam"]: each[key] for each in _found(result, test)["beams"]}.get(width)
 
     beams = [each["beam"] for each in _found(example, test)["beams"]]
-    columns = [
-        seed_mean(f"BLEU, beam {width}", beam(place, "bleu"), ".2f") for place, width in enumerate(beams)
-    ]
-    columns.append(seed_mean(f"length ratio, beam {beams[-1]}", beam(-1, "length_ratio"), ".3f"))
+    columns = [seed_mean(f"BLEU, beam {width}", beam(width, "bleu"), ".2f") for width in beams]
+    columns.append(seed_mean(f"length ratio, beam {beams[-1]}", beam(beams[-1], "length_ratio"), ".3f"))
     columns.append(
         seed_mean(
             "calibration error %",
@@ -127,7 +241,11 @@ def _exact(test: str, key: str) -> Callable[[dict], float | None]:
 
 
 def _evaluated(name: str, key: str) -> Callable[[dict], float | None]:
-    return lambda result: result["evaluation"][name].get(key)
+    return lambda result: _scores_of(result, name).get(key)
+
+
+def _scores_of(result: dict, name: str) -> dict:
+    return result["evaluation"].get(name, {})
 
 
 def _head(kind: str, key: str) -> Callable[[dict], float | None]:
@@ -140,8 +258,9 @@ def _minutes(result: dict) -> float | None:
 
 
 def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
-    first = next(iter(runs.values()))[0]
-    test = first["evaluation"][tests[0]]
+    scored = tests or ["valid"]
+    first = next(each for seeds in runs.values() for each in seeds if scored[0] in each["evaluation"])
+    test = first["evaluation"][scored[0]]
     epochs = first["averaged_epochs"]
     averaged = "Moving average" if epochs == "ema" else f"Average of the last {epochs} epochs"
     lines = [
@@ -151,12 +270,13 @@ def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
     ]
     if "uncorrected" in test:
         lines.append(f"TER: `{test['ter_signature']}`; less is better")
-        for name in tests:
-            before = first["evaluation"][name]["uncorrected"]
-            lines.append(
-                f"Uncorrected MT, {name}: TER {before['ter']:.2f}, BLEU {before['bleu']:.2f}, "
-                f"chrF {before['chrf']:.2f}"
-            )
+        for name in scored:
+            before = _scores_of(first, name).get("uncorrected")
+            if before:
+                lines.append(
+                    f"Uncorrected MT, {name}: TER {before['ter']:.2f}, BLEU {before['bleu']:.2f}, "
+                    f"chrF {before['chrf']:.2f}"
+                )
     elif "tokenized_bleu_tokens" in test:
         signature = test["tokenized_bleu_lowercased_signature"]
         lines.append(f"BLEU tok lc: lower-cased, on tokens of {test['tokenized_bleu_tokens']}: `{signature}`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -10,7 +11,7 @@ import sys
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 from ..checkpoints import (
@@ -25,6 +26,8 @@ from ..config import training_command
 from ..errors import UserError
 from ..io import copy_file, write_json
 from .folders import Job, read_json
+
+logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_TO_END = 40.0  # torchrun gives its workers 30 after SIGTERM
@@ -74,30 +77,46 @@ def training_by_workers(job: Job, overrides: list[str], workers: int) -> list[st
     Raises:
         UserError: ``update_freq``, the batches per update, cannot be divided by the number of workers.
     """
-    batches = job.asked["config"].get("optimization", {}).get("update_freq", [1])
-    if any(number % workers for number in batches):
-        raise UserError(
-            f"{workers} workers cannot share the batches of an update, because optimization.update_freq is "
-            f"{batches}; choose --workers so that it divides"
-        )
+    batches = check_workers(job.asked["config"], workers)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command += ["-m", f"{__package__}.worker", str(job.run.config), *overrides]
     return [*command, f"optimization.update_freq={[number // workers for number in batches]}"]
 
 
+def check_workers(config: dict, workers: int) -> list[int]:
+    """The batches per update, ``update_freq``; raises UserError if ``workers`` cannot share them."""
+    batches = config.get("optimization", {}).get("update_freq", [1])
+    if any(number % workers for number in batches):
+        raise UserError(
+            f"{workers} workers cannot share the batches of an update, because optimization.update_freq is "
+            f"{batches}; choose --workers so that it divides"
+        )
+    return batches
+
+
 def mend_last_checkpoint(folder: Path) -> int:
     """Replace checkpoint_last.pt by the newest complete checkpoint if it is missing or corrupt.
 
-    Returns its number of updates, or 0 if there is no checkpoint.
+    A corrupt one is kept as checkpoint_last.pt.broken. Returns the number of updates of the checkpoint, or 0
+    if there is none.
+
+    Raises:
+        UserError: a checkpoint could not be read, though it may be whole; nothing is changed.
     """
     last = folder / "checkpoint_last.pt"
     epochs = epoch_checkpoints(folder).values()
-    for path, state in chain(whole_checkpoints(filter(Path.is_file, [last])), whole_checkpoints(epochs)):
-        if path != last:
-            copy_file(path, last)
+    candidates = chain(whole_checkpoints(filter(Path.is_file, [last])), whole_checkpoints(epochs))
+    path, state = next(candidates, (None, {}))
+    if path == last:
         return num_updates(state)
-    last.unlink(missing_ok=True)
-    return 0
+    if os.path.lexists(last):
+        names = (last.with_name(f"{last.name}.broken{number or ''}") for number in count())
+        broken = next(name for name in names if not os.path.lexists(name))
+        last.rename(broken)
+        logger.warning("%s is corrupt; it is kept as %s", last, broken.name)
+    if path is not None:
+        copy_file(path, last)
+    return num_updates(state)
 
 
 def average(job: Job) -> None:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import errno
 import functools
+import os
 import re
+import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -177,25 +180,36 @@ def is_literal(value) -> bool:
     return True
 
 
+class Unreadable(UserError):
+    """A checkpoint that the system could not read; it may be whole, so it must not be replaced."""
+
+
 def read_checkpoint(path: str | Path) -> dict:
     """Read a fairseq checkpoint as plain data on the CPU, with settings that are safe to use.
 
     Tensors are memory-mapped if the file format allows it.
 
     Raises:
+        Unreadable: the system refuses, for example for lack of permission or memory.
         UserError: the file is missing, corrupt, of another program, or contains more than plain data.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} is a folder, not a checkpoint" if path.is_dir() else f"no checkpoint {path}")
+    path, size = Path(path), 0
     try:
-        zipped = zipfile.is_zipfile(path)
-        if zipped and not _stored(path):
-            raise UserError(f"{path} is refused: it is compressed, which no checkpoint of PyTorch's is")
+        if not path.is_file():
+            raise UserError(
+                f"{path} is a folder, not a checkpoint" if path.is_dir() else f"no checkpoint {path}"
+            )
+        size = path.stat().st_size
+        zipped = _is_archive(path)
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
     except UserError:
         raise
     except Exception as error:  # a corrupt file can raise any exception
+        reason = _refusal(error, size)
+        if reason is not None:
+            raise Unreadable(
+                f"{path} cannot be read: {reason}; it may be whole, so remove the cause and try again"
+            ) from None
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         if found:
             raise UserError(
@@ -206,16 +220,80 @@ def read_checkpoint(path: str | Path) -> dict:
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
     if not all(isinstance(name, str) for name in state["model"]):
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: its parameters have no names")
-    state = plain_state(state, str(path), path.stat().st_size)
+    state = plain_state(state, str(path), size)
     _check_settings(path, state)
     _check_history(path, state)
     return state
 
 
-def _stored(path: Path) -> bool:
-    """Whether nothing in an archive is compressed; otherwise a small file could fill the memory."""
-    with zipfile.ZipFile(path) as archive:
-        return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+def _refusal(error: BaseException | None, size: int) -> str | None:
+    """Why the system could not read a file of ``size`` bytes; None if the file itself is to blame."""
+    while error is not None:
+        number, text = None, str(error)
+        if isinstance(error, MemoryError):
+            number = errno.ENOMEM
+        elif isinstance(error, OSError):
+            number = error.errno
+        elif isinstance(error, RuntimeError):  # torch's C++ gives the number in the message alone
+            found = _SYSTEM_ERROR.search(text)
+            claimed = re.search(r"tried to allocate (\d+) bytes", text)
+            if found and (claimed is None or int(claimed[1]) <= size):  # a corrupt file may claim any size
+                number = int(found[1])
+        if number not in (None, errno.EINVAL):  # EINVAL: a corrupt file leads to an invalid offset
+            return os.strerror(number)
+        error = error.__context__
+    return None
+
+
+_SYSTEM_ERROR = re.compile(
+    r"(?:unable to \w+ |\w+ file failed because |DefaultCPUAllocator: ).*?"
+    r"(?:\(|errno |Error code )(\d+)(?:\)$| on | \()",
+    re.DOTALL,
+)
+
+
+def _is_archive(path: Path) -> bool:
+    """Whether torch reads the file as a zip archive.
+
+    Raises:
+        UserError: reading the archive could take more memory than the file has bytes.
+        BadZipFile: it is cut short.
+    """
+    strange = UserError(f"{path} is refused: its list of contents is not as PyTorch writes it")
+    with path.open("rb") as file:
+        if file.read(4) != b"PK\x03\x04":  # as torch decides
+            return False
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 98, 0))
+        tail = file.read().rjust(98, b"\0")
+        zip64, locator, end = tail[:56], tail[56:76], tail[76:]
+        if end[:4] != b"PK\x05\x06" or end[-2:] != bytes(2):
+            raise zipfile.BadZipFile
+        # Python reads the list that ends where these records begin, torch the one at the offset in them.
+        position = size - len(end)
+        count, length, offset = struct.unpack("<10xHLL2x", end)
+        if locator[:4] == b"PK\x06\x07":
+            position = size - len(tail)
+            count, length, offset = struct.unpack("<32xQQQ", zip64)
+            if zip64[:4] != b"PK\x06\x06" or struct.unpack("<8xQ4x", locator) != (position,):
+                raise strange
+        if offset + length != position:
+            raise strange
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+        if len(entries) != count:
+            raise strange
+        for entry in entries:
+            file.seek(entry.header_offset)
+            header = file.read(30)
+            if len(header) < 30 or header[:4] != b"PK\x03\x04":
+                raise strange
+            if (entry.compress_type, *struct.unpack("<8xH20x", header)) != (zipfile.ZIP_STORED,) * 2:
+                raise UserError(f"{path} is refused: it is compressed, which no checkpoint of PyTorch's is")
+        unpacked = sum(max(entry.file_size, entry.compress_size) for entry in entries)
+        if unpacked > size:
+            raise UserError(f"{path} is refused: it claims to hold {unpacked} bytes, but has {size}")
+    return True
 
 
 def without_files(state: dict) -> dict:

@@ -18,8 +18,9 @@ from ..errors import UserError
 
 DEEPEST = 50  # levels of nesting; fairseq's own settings have 5
 MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # maximum number of values in the settings, and in total
-MOST_CHARACTERS = 10_000_000  # maximum length of text in the settings
+MOST_CHARACTERS = 10_000_000  # maximum length of text in the settings and in all keys
 MOST_CLAIMED = 16  # times the size of the file: tied parameters are stored once under several names
+LONGEST_KEY, LONGEST_PLACE = 1_000, 100  # characters of a key, and of a place in an error message
 LARGEST = 2**63  # limit of integers
 
 _SCALARS = (str, bool, int, float, type(None))
@@ -42,7 +43,9 @@ def plain_state(state: dict, path: str, file_size: int) -> dict:
     """
     builder = _Builder(path, file_size)
     return {
-        builder.key(name, "state"): builder.build(value, str(name), settings=name in _SETTINGS)
+        builder.key(name, "state"): builder.build(
+            value, str(name)[: LONGEST_PLACE + 1], settings=name in _SETTINGS
+        )
         for name, value in state.items()
     }
 
@@ -55,7 +58,7 @@ class _Builder:
         self.characters_left = MOST_CHARACTERS
 
     def refuse(self, where: str, reason: str) -> UserError:
-        where = where if len(where) <= 100 else where[:100] + "…"
+        where = where if len(where) <= LONGEST_PLACE else where[:LONGEST_PLACE] + "…"
         return UserError(f"{self.path} is refused: its {where} {reason}")
 
     def build(self, value, where: str, *, settings: bool, depth: int = 0):
@@ -84,9 +87,21 @@ class _Builder:
     def key(self, key, where: str):
         """Check a key of a dict: a string, a number or a tuple of these."""
         scalars = key if type(key) is tuple else (key,)
-        if not all(type(each) in _SCALARS for each in scalars):
-            raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
+        if len(scalars) > LONGEST_KEY:
+            raise self.refuse(where, f"has a key of {len(scalars)} values; the limit is {LONGEST_KEY}")
+        for each in scalars:
+            if type(each) not in _SCALARS:
+                raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
+            length = len(each) if type(each) is str else 0
+            if length > LONGEST_KEY:
+                raise self.refuse(where, f"has a key of {length} characters; the limit is {LONGEST_KEY}")
+            self._scalar(each, where, settings=True)  # a file can hold a key once and use it often
         return key
+
+    @staticmethod
+    def _below(where: str, key) -> str:
+        """The place of an item; cut short, since a copy is kept at every level of nesting."""
+        return where if len(where) > LONGEST_PLACE else f"{where}.{key}"[: LONGEST_PLACE + 1]
 
     def _scalar(self, value, where: str, settings: bool):
         if type(value) is int and abs(value) >= LARGEST:
@@ -105,9 +120,8 @@ class _Builder:
         for key, inner in value.items():
             if settings and type(key) is not str:
                 raise self.refuse(where, f"has a name that is a {type(key).__name__}")
-            built[self.key(key, where)] = self.build(
-                inner, f"{where}.{key}", settings=settings, depth=depth + 1
-            )
+            self.key(key, where)  # before its value, whose place it is in
+            built[key] = self.build(inner, self._below(where, key), settings=settings, depth=depth + 1)
         return built
 
     def _namespace(self, value: Namespace, where: str, depth: int) -> Namespace:
@@ -115,7 +129,7 @@ class _Builder:
         if not all(type(key) is str and not key.startswith("__") for key in items):
             raise self.refuse(where, "has an invalid name of a setting")
         built = {
-            key: self.build(inner, f"{where}.{key}", settings=True, depth=depth + 1)
+            self.key(key, where): self.build(inner, self._below(where, key), settings=True, depth=depth + 1)
             for key, inner in items.items()
         }
         return Namespace(**built)

@@ -18,6 +18,7 @@ from fairseq.file_io import PathManager
 from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, ending_the_run
 from ..io import copy_file
+from .hostile_checkpoints import Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,8 @@ def install() -> None:
     def load(path: str, *args, **kwargs) -> dict:
         try:
             return read(path, *args, **kwargs)
-        except UserError:
-            with ending_the_run(_remedy(Path(path))):
+        except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
+            with ending_the_run("" if isinstance(error, Unreadable) else _remedy(Path(path))):
                 raise
 
     begin = checkpoint_utils.verify_checkpoint_directory
@@ -85,7 +86,11 @@ def _remedy(broken: Path) -> str:
     if not broken.name.startswith("checkpoint_last"):
         return ""
     others = (path for path in broken.parent.glob("checkpoint*.pt") if path != broken)
-    for path, state in whole_checkpoints(others):
-        if state.get("last_optimizer_state") is not None:
-            return f"; copy {path}, the latest complete checkpoint, over it and run the same command again"
+    try:
+        for path, state in whole_checkpoints(others):
+            if state.get("last_optimizer_state") is not None:
+                newest = f"{path}, the latest complete checkpoint"
+                return f"; copy {newest}, over it and run the same command again"
+    except Unreadable as error:
+        return f"; {error}"
     return "; no other checkpoint in its folder is complete: remove it to train from scratch"

@@ -17,7 +17,7 @@ from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.checksums import checksums
 from ..errors import UserError
-from ..io import make_folder, within, write_json, write_text
+from ..io import check_output, make_folder, within, write_json, write_text
 from .loading import (
     check_lengths,
     load_model,
@@ -97,6 +97,8 @@ def evaluate(
     del state
     check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
     splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
+    for path in (path for split in splits for path in _files(output, split)):
+        check_output(path, [checkpoint, corpus.raw, *corpus.written])
     model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
     penalise_new_pieces(model, new_piece_penalty, checkpoint)
     # Load all first, so that an error in one is noticed before any is translated.
@@ -154,6 +156,13 @@ def _split(corpus: Corpus, test_set: str, direction: tuple[str, str], tokenize: 
     if test_set not in corpus.subsets:
         raise UserError(f"{corpus.name} has no test set {test_set!r}; it has {', '.join(corpus.test_sets)}")
     return ScoredSplit(corpus, test_set, direction, tokenize)
+
+
+def _files(output: Path, split: ScoredSplit) -> list[Path]:
+    """The files that are written for a split."""
+    names = [f"generate-{split.subset}.txt", f"{split.name}.{split.target}", f"{split.name}.json"]
+    names += [f"{split.name}.tok.{split.target}"] if split.tokenised else []
+    return [output / name for name in names]
 
 
 def _fit(

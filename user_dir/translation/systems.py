@@ -34,6 +34,7 @@ class TestSet:
     tokenize: str | None = None  # None: unknown
     lowercase: bool = False
     language: str = ""  # of the translations; empty: unknown
+    files: tuple[Path, ...] = ()  # that evaluations name: translations and references
 
     __test__ = False  # for pytest: not a test class
 
@@ -154,7 +155,8 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
                 f"{file} was scored with {_settings(each)} and {first_file} with {_settings(first)}; "
                 "evaluate both with the same settings"
             )
-    return TestSet(given.references, first.tokenize, first.lowercase, first.language)
+    files = tuple(file for each in evaluations.values() for file in each.files)
+    return TestSet(given.references, first.tokenize, first.lowercase, first.language, files)
 
 
 def _read(file: Path) -> _Read:
@@ -180,14 +182,18 @@ def _read(file: Path) -> _Read:
     fault = name_fault(beside, longest=255)
     if fault is not None:
         raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
-    translations = _text(packed_or_plain(file.parent / beside))
-    references = _references(file, evaluation["references"], evaluation["direction"])
+    translated = packed_or_plain(file.parent / beside)
+    translations = _text(translated)
+    paths = _references(file, evaluation["references"], evaluation["direction"])
     language = evaluation["direction"].partition("-")[2]
-    return _Read(translations, TestSet(references, *bleu_settings(evaluation["bleu_signature"]), language))
+    settings = bleu_settings(evaluation["bleu_signature"])
+    return _Read(
+        translations, TestSet([_text(path) for path in paths], *settings, language, (translated, *paths))
+    )
 
 
-def _references(file: Path, named: str, direction: str) -> list[list[str]]:
-    """The references that an evaluation names: a file, or those of a sacrebleu test set."""
+def _references(file: Path, named: str, direction: str) -> list[Path]:
+    """The files of references that an evaluation names: one, or those of a sacrebleu test set."""
     owner, _, dataset = named.partition("sacrebleu's ")
     if owner or dataset not in DATASETS:
         paths = [Path(named)]
@@ -202,7 +208,7 @@ def _references(file: Path, named: str, direction: str) -> list[list[str]]:
             raise UserError(
                 f"the references of {file} are missing: {path}; prepare the corpus, or use --ref FILE"
             )
-    return [_text(path) for path in paths]
+    return paths
 
 
 def _text(file: Path) -> list[str]:
