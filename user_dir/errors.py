@@ -17,9 +17,14 @@ class UserError(ValueError, SystemExit):
     """
 
     def __init__(self, message: str):
-        message = "".join(each if each.isprintable() else _shown(each) for each in message)
+        message = printable(message)
         super().__init__(message)
         self.code = f"error: {message}"
+
+
+def printable(text: str) -> str:
+    """Text on one line that a terminal does not interpret, whoever wrote it."""
+    return "".join(each if each.isprintable() else _shown(each) for each in text)
 
 
 def _shown(character: str) -> str:

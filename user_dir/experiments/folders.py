@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..corpora import Corpus, load_corpus, stamps
-from ..errors import UserError
+from ..errors import UserError, printable
 from ..io import Busy, locked, parse_json, within, write_json
 from .plan import Run
 from .settings import plain_settings, surely_equal
@@ -193,11 +193,6 @@ def _state(job: Job) -> str:
         return "running"
     except UserError as error:
         return f"failed: {error}"
-
-
-def printable(text: str) -> str:
-    """A line that quotes files of others, with control characters escaped as in the messages of errors."""
-    return str(UserError(text))
 
 
 def read_json(path: Path) -> dict:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..attention_types import ATTENTION_TYPES
-from ..errors import UserError
+from ..errors import UserError, printable
 from ..tables import Column, seed_mean, table
-from .folders import printable, read_json
+from .folders import read_json
 
 
 def _number(value: Any) -> bool:
