@@ -20,13 +20,13 @@ import pytest
 from fairseq import options
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "findings/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "data").glob("**/README.md"))
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 PACKAGE = ("user_dir", "adaptively_sparse")
-FOLDERS = "scripts|user_dir|tests|configs|experiments|data|docs"
-FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]*\w\.(?:py|md|yaml|cpp|h|svg))\b")
+FOLDERS = "scripts|user_dir|tests|configs|experiments|data|docs|findings"
+FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]*\w\.(?:py|md|sh|yaml|cpp|h|svg))\b")
 TARGET = re.compile(r"(?:`|^\s*|&& )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", re.MULTILINE)
 
 
