@@ -4,7 +4,7 @@
     python experiments/latent/toy_alignment.py experiments/latent/toy_alignment.yaml --work DIR
 
 Trains each system with each seed, translates the test split, and scores BLEU, chrF, likelihood and alignments
-by the gold links of toy_gold.py. Runs with a record are skipped; models in --work are used again.
+by the gold links of data/toy/gold. Runs with a record are skipped; models in --work are used again.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ def main(argv=None) -> None:
     plan, _ = read_yaml(args.plan)
     for folder in (args.work, args.records / "toy_alignment"):
         make_folder(folder)
-    gold = args.work.resolve() / "gold.pharaoh"
-    here = Path(__file__).resolve().parent
-    run(sys.executable, here / "toy_gold.py", "--data", args.data.resolve(), "--output", gold)
+    gold = ROOT / "data" / "toy" / "gold" / "test.pharaoh"
     for seed in plan["seeds"]:
         for system in plan["systems"]:
             path = args.records / "toy_alignment" / f"{system}-seed{seed}.json"

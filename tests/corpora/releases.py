@@ -7,8 +7,9 @@ import tarfile
 import unicodedata
 import zipfile
 from pathlib import Path
+from random import Random
 
-from user_dir.corpora.toy_grammar import sentence_pairs
+from user_dir.corpora.corpus import DATA
 
 TRAIN, VALID, TEST = 150, 9, 11  # pairs of ordinary sentences
 VOCABULARY = {"kftt-ja-en": 100, "wmt16-ro-en": 90}
@@ -26,7 +27,10 @@ UNLIKE = ("Ja.", "This is a translation that says a good deal more than what it 
 
 
 def german(number: int, seed: int) -> list[tuple[str, str]]:
-    return sentence_pairs(number, seed)
+    sides = (
+        (DATA / "toy" / "raw" / f"train.{each}").read_text("utf-8").splitlines() for each in ("de", "en")
+    )
+    return Random(seed).sample(list(zip(*sides)), number)
 
 
 def romanian(number: int, seed: int) -> list[tuple[str, str]]:

@@ -437,12 +437,7 @@ def test_text_of_another_corpus_as_raw_files(data, raw):
     [
         ("train.{language}", "train", "line 3: splits: train is 'train', but must have {language} in it"),
         ("train.{language}", "12", "splits: train is 12, but must be a file name"),
-        (
-            "licence",
-            "origin: plain\nlicence",
-            "unknown origin 'plain'; choose from parallel_text, toy_",
-        ),
-        ("licence", "options: {seed: 1}\nlicence", "takes no options, not seed"),
+        ("licence", "origin: plain\nlicence", "unknown origin 'plain'; choose from parallel_text, "),
     ],
 )
 def test_a_description_that_does_not_suit_its_origin(data, raw, old, new, complaint):

@@ -35,9 +35,8 @@ def modules():
         import game
         import results
         import semi_supervised
-        import toy_gold
 
-        loaded = (_runs, bit_vectors, game, results, semi_supervised, toy_gold)
+        loaded = (_runs, bit_vectors, game, results, semi_supervised)
         yield {each.__name__: each for each in loaded}
     finally:
         sys.path.remove(str(FOLDER))
@@ -102,24 +101,6 @@ def test_mistakes_are_named(modules, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             main("", train, [str(word) for word in words])
-
-
-def test_gold_links_of_nouns_and_adjectives(modules, tmp_path, capsys):
-    text = tmp_path / "toy" / "text"
-    text.mkdir(parents=True)
-    (text / "test.de").write_text(
-        "Das kleine Pferd sieht den Apfelbaum.\nEr sieht ein Pferd.\nDer Hund sieht den Hund.\n"
-    )
-    (text / "test.en").write_text(
-        "The small horse sees the apple tree.\nHe sees a horse.\nThe dog sees the dog.\n"
-    )
-    modules["toy_gold"].main(["--data", str(tmp_path), "--output", str(tmp_path / "gold")])
-    first, short, second = (tmp_path / "gold").read_text().splitlines()
-    assert [link for link in first.split() if "-" in link] == ["1-1", "2-2", "5-5", "5-6"]
-    assert {link.split("?")[1] for link in first.split() if "?" in link} == {"0", "3", "4"}
-    assert short.split()[-1] == "3-3"
-    assert set(second.split()) == {f"{i}?{j}" for i in range(5) for j in range(5)}  # two dogs
-    assert "5 of 16 target words" in capsys.readouterr().out
 
 
 def test_tables_of_the_records(modules, capsys):

@@ -72,7 +72,6 @@ class Description:
     normalise: dict[str, Any] = field(default_factory=dict)
     tokenised: bool = False
     sacrebleu: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
     downloads: dict[str, Download] = field(default_factory=dict)
     lines: Lines = field(default_factory=dict, compare=False, repr=False)
 
@@ -121,7 +120,6 @@ KEYS = {
     "normalise": (dict, "a mapping", False),
     "tokenised": (bool, "true or false", False),
     "sacrebleu": (dict, "a mapping", False),
-    "options": (dict, "a mapping", False),
     "downloads": (dict, "a mapping", False),
 }
 

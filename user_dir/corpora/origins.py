@@ -1,4 +1,4 @@
-"""Origins of a corpus's text: published files, or a grammar that generates it."""
+"""Origins of a corpus's text: parallel text, or triplets for post-editing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from . import parallel_text, toy_grammar, triplets
+from . import parallel_text, triplets
 from .corpus import Corpus
 
 Pairs = Iterator[tuple[str, str]]  # source, target
@@ -16,7 +16,7 @@ class Origin(Protocol):
     """The interface of an origin module; ``raw`` is the user's folder of raw files, if given."""
 
     def check(self, corpus: Corpus) -> None:
-        """Raise UserError for invalid splits or options."""
+        """Raise UserError for invalid splits."""
 
     def inputs(self, corpus: Corpus, raw: Path | None) -> dict[str, str]:
         """Identify the inputs of the text, as JSON; downloads missing files."""
@@ -39,7 +39,6 @@ class Origin(Protocol):
 
 ORIGINS: dict[str, Origin] = {
     "parallel_text": parallel_text,
-    "toy_grammar": toy_grammar,
     "triplets": triplets,
 }
 
@@ -49,7 +48,5 @@ def origin_of(corpus: Corpus) -> Origin:
     name = corpus.description.origin
     if name not in ORIGINS:
         raise corpus.description.error("origin", f"unknown origin {name!r}; choose from {', '.join(ORIGINS)}")
-    if name == "toy_grammar" and (corpus.description.wordpiece or corpus.description.pretraining):
-        raise corpus.description.error("origin", f"{name} has no files, so neither wordpiece nor pretraining")
     ORIGINS[name].check(corpus)
     return ORIGINS[name]

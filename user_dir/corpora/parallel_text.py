@@ -33,9 +33,6 @@ def check(corpus: Corpus) -> None:
             raise corpus.description.error(
                 "tokenised", f"tokenised: {split} requires a reference, the untokenised text to score against"
             )
-    if corpus.description.options:
-        given = ", ".join(map(str, corpus.description.options))
-        raise corpus.description.error("options", f"parallel_text takes no options, not {given}")
 
 
 def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
@@ -55,7 +52,7 @@ def inputs(corpus: Corpus, raw: Path | None) -> dict[str, str]:
             # Text may be published compressed or plain; the local name says which it should be here.
             packed = published.urls[0].endswith(".gz") and not is_archive(name) and not name.endswith(".gz")
             path = download(published, folder / (f"{name}.gz" if packed else name), corpus.folder)
-        elsewhere = leads_out(folder, path)
+        elsewhere = None if folder not in path.parents else leads_out(folder, path)
         if elsewhere is not None:
             logger.warning("warning: %s is a link; reading %s", path, elsewhere)
         known = published.checksums if published is not None else {}
@@ -131,12 +128,18 @@ def within_lines(corpus: Corpus, source: Source, items: Iterator[Item]) -> Itera
 
 
 def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
-    """Find ``folder/name``, or its base name if that is unique; each possibly with ``.gz``."""
+    """Find ``folder/name``, or its base name if that is unique; each possibly with ``.gz``.
+
+    Files that come with ``corpus.yaml`` lie in ``raw`` beside it, wherever the corpus is prepared.
+    """
     names = [name]
     last = name.rsplit("/", 1)[-1]
     if [each.rsplit("/", 1)[-1] for each in _raw_files(corpus)].count(last) == 1:
         names.append(last)
-    paths = (folder / f"{each}{ending}" for each in names for ending in ("", ".gz"))
+    folders = [folder]
+    if folder == corpus.raw:
+        folders.append(corpus.description.path.parent / "raw")
+    paths = (place / f"{each}{ending}" for place in folders for each in names for ending in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
 
 

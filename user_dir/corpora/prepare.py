@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..io import leads_out, locked, within
-from . import cleaning, normalising, parallel_text, pretraining, stamps, toy_grammar
+from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .archives import split_name
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
 from .corpus import Corpus, load_corpus
 from .description import LARGEST
-from .origins import Origin, origin_of
+from .origins import origin_of
 from .readers import read_lines
 from .segment import segment, train_model, vocabulary
 from .sources import file_names
@@ -54,7 +54,7 @@ def prepare(
     workers = workers or available_cores()
     for folder in corpus.written:
         within(corpus.folder, folder)
-    _check_raw(corpus, origin, raw)
+    _check_raw(corpus, raw)
     with locked(corpus.folder, "preparing"):
         make_text(corpus, origin, raw, workers, force)
         make_normalised(corpus, workers, force)
@@ -64,11 +64,11 @@ def prepare(
         make_pretraining(corpus, workers, force)
 
 
-def _check_raw(corpus: Corpus, origin: Origin, raw: Path | None) -> None:
+def _check_raw(corpus: Corpus, raw: Path | None) -> None:
     """Raise UserError if raw files lie where preparing would replace them: often there is no other copy."""
     place = raw or corpus.raw
-    names = [] if origin is toy_grammar else map(split_name, file_names(corpus.description))
     # Files as well, because their names may have folders, and they may be links.
+    names = map(split_name, file_names(corpus.description))
     paths = (parallel_text.find(corpus, name, place) for name, _ in names)
     for path in [place, *filter(None, paths)]:
         for folder in corpus.written:

@@ -35,7 +35,6 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
         "family": corpus.description.origin,  # "family" in stamps, so that prepared corpora stay valid
         "languages": corpus.languages,
         "splits": corpus.description.splits,
-        "options": corpus.description.options,
         "clean": [vars(each) for each in limits],
     }
     if corpus.description.wordpiece:
