@@ -1,0 +1,111 @@
+"""The table of languages, against Unicode's line breaking and what people know of languages."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+import regex
+
+from user_dir.languages import UNSPACED_SCRIPTS, language, same_language, without_spaces
+
+# Codes as corpora have them → sacrebleu's tokenizer.
+TOKENIZERS = {
+    "13a": "de DE de-AT fra_Latn ger arb_Arab hin_Deva en_XX sr_Latn jav_Latn ja_Latn nan_Latn zh_Latn "
+    "ur cs vi",
+    "zh": "zh ZH zh_CN zh-TW zho_Hans zho_Hant zh_Hant_HK cmn cmn_Hans yue yue_Hant wuu lzh chi",
+    "ja-mecab": "ja JA ja_JP jpn_Jpan jpn",
+    "char": "th tha_Thai lo lao_Laoo km khm_Khmr my mya_Mymr bur shn_Mymr bo bod_Tibt dz dzo_Tibt ban_Bali "
+    "jv_Java tib khb ii cjm_Cham xyz_Thai",
+}
+
+
+@pytest.mark.parametrize(("tokenizer", "codes"), TOKENIZERS.items())
+def test_tokenizer_and_spaces(tokenizer, codes):
+    for code in codes.split():
+        assert language(code).tokenizer == tokenizer, code
+        assert language(code).spaced == (tokenizer == "13a"), code
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_korean_has_spaces_and_takes_mecab_if_it_is_there(monkeypatch, installed):
+    monkeypatch.setattr("user_dir.languages.find_spec", lambda name: installed or None)
+    for code in ("ko", "kor_Hang", "ko_KR"):
+        assert language(code).spaced
+        assert language(code).tokenizer == ("ko-mecab" if installed else "char")
+
+
+def test_languages_of_moses():
+    codes = {"fra_Latn": "fr", "deu": "de", "pt_BR": "pt", "cmn_Hans": "zh", "cze": "cs", "EN": "en"}
+    assert {code: language(code).moses for code in codes} == codes
+
+
+@pytest.mark.parametrize("code", ["xx", "jp", "cn", "toki", "a", "x" * 100_000, "", "_", "und"])
+def test_nothing_is_known_of_what_is_no_code(code):
+    found = language(code)
+    assert (found.script, found.spaced, found.tokenizer) == (None, True, "13a")
+    assert code == "und" or not found.known
+    assert same_language(code, code)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "de de-DE DE_de deu ger deu_Latn de-Latn-DE",
+        "zh cmn zho chi zh_CN zho_Hans cmn-Hans",
+        "zh cmn zh_TW zho_Hant",
+        "pt pt-PT por",
+        "pt pt-BR por_Latn",
+        "en en_XX en-GB en_UK",
+        "he iw heb",
+        "xx XX",
+        "src_a SRC-A",
+    ],
+)
+def test_codes_of_one_language(same):
+    codes = same.split()
+    assert all(same_language(a, b) for a in codes for b in codes)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("pt-PT", "pt-BR"),
+        ("zh", "yue"),
+        ("zh_CN", "zh_TW"),
+        ("zho_Hans", "zh-TW"),
+        ("sr_Cyrl", "sr-Latn"),
+        ("de", "nl"),
+        ("xx", "xy"),
+        ("de", "d"),
+    ],
+)
+def test_codes_of_different_languages(one, other):
+    assert not same_language(one, other)
+    assert not same_language(other, one)
+
+
+def test_scripts_without_spaces_are_those_of_line_breaking():
+    """Letters after which Unicode lets a line end without a space, but of extinct scripts, which lie beyond.
+
+    Tibetan has a mark for it instead.
+    """
+    breaks = r"\p{lb=SA}\p{lb=ID}\p{lb=CJ}\p{lb=AK}\p{lb=AP}\p{lb=AS}"
+    spaced = r"\p{Latin}\p{Hangul}\p{Common}\p{Inherited}"
+    letters = regex.findall(f"(?V1)[\\p{{L}}&&[{breaks}]--[{spaced}]]", "".join(map(chr, range(0xD800))))
+    assert len(letters) > 20_000
+    ours = {script: regex.compile(rf"\p{{Script={script}}}") for script in UNSPACED_SCRIPTS}
+    found = set()
+    for letter in letters:
+        scripts = [script for script, pattern in ours.items() if pattern.match(letter)]
+        assert scripts, unicodedata.name(letter, hex(ord(letter)))
+        found.update(scripts)
+    assert found == {*UNSPACED_SCRIPTS} - {"Tibt"}
+
+
+def test_text_without_spaces():
+    assert without_spaces(["狗看见猫。", "ok"])
+    assert without_spaces(["ຂ້ອຍ ຮັກ ເຈົ້າ"])
+    assert not without_spaces(["The word 猫 means cat.", ""])
+    assert not without_spaces([])
+    assert not without_spaces(["나는 고양이를 본다", "हम जाते हैं"])
