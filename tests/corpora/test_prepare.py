@@ -16,7 +16,7 @@ import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
 from user_dir.corpora import corpus as corpora
-from user_dir.corpora import load_corpus, parallel_text, stamps
+from user_dir.corpora import load_corpus, parallel_text, stamps, vocabulary
 from user_dir.corpora import prepare as module
 from user_dir.corpora import text as text_module
 from user_dir.corpora.prepare import prepare
@@ -170,7 +170,7 @@ def kill_in(monkeypatch, stage):
 
     where, name, count = {
         "text": (text_module, "write_pairs", 2),
-        "model": (module, "train_model", 1),
+        "model": (vocabulary, "train_model", 1),
         "bin": (module, "preprocess", 1),
         "move": (Path, "replace", 3),
         "move later": (Path, "replace", 15),

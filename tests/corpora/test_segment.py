@@ -1,7 +1,8 @@
 import pytest
 from tiny import ENGLISH, GERMAN
 
-from user_dir.corpora.segment import segment, train_model, vocabulary
+from user_dir.corpora.learning import train_model
+from user_dir.corpora.segment import segment, vocabulary
 from user_dir.errors import UserError
 
 TEXT = (GERMAN + ENGLISH) * 5

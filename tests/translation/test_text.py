@@ -22,7 +22,8 @@ def test_byte_pieces_of_a_real_model(tmp_path):
     """Pieces joined by fairseq are restored to what sentencepiece itself decodes."""
     import sentencepiece
 
-    from user_dir.corpora.segment import segment, train_model
+    from user_dir.corpora.learning import train_model
+    from user_dir.corpora.segment import segment
 
     model = tmp_path / "spm.model"
     train_model(["Der Hund schläft.", "The dog sleeps."] * 20, model, 300, byte_fallback=True)

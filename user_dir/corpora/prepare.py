@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,18 +11,17 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..io import leads_out, locked, within
-from . import cleaning, normalising, parallel_text, pretraining, stamps
+from . import cleaning, normalising, parallel_text, stamps
 from .archives import split_name
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
-from .corpus import Corpus, load_corpus
+from .corpus import Corpus
 from .description import LARGEST
 from .origins import origin_of
 from .readers import read_lines
-from .segment import segment, train_model, vocabulary
+from .segment import segment, vocabulary
 from .sources import file_names
-from .text import make_normalised, make_text, text_fingerprint, write_pairs
-from .triplets import SYMBOLS
-from .wordpiece import read_vocabulary
+from .text import make_normalised, make_text, write_pairs
+from .vocabulary import make_model, other_corpus, pretraining_text, skip
 from .workers import WORKERS, available_cores, batches
 
 logger = logging.getLogger(__name__)
@@ -80,99 +78,6 @@ def _check_raw(corpus: Corpus, raw: Path | None) -> None:
                 )
 
 
-def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
-    """Train ``spm.model`` and ``spm.vocab`` on the training text.
-
-    Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
-    """
-    stamp = corpus.folder / "spm.json"
-    if corpus.description.pieces_of:
-        return _copy_model(corpus, stamp, vocabulary_size, force)
-    if corpus.description.wordpiece:
-        return _take_vocabulary(corpus, stamp, vocabulary_size, force)
-    last = stamps.read_stamp(stamp)
-    before = last.get("report", {}).get("chosen_size")
-    chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= LARGEST else None)
-    if chosen and not vocabulary_size:
-        logger.info("sentencepiece: keeping the vocabulary size %s of an earlier --vocab-size", f"{chosen:,}")
-    settings = {
-        "vocabulary_size": chosen or corpus.description.vocabulary_size,
-        "character_coverage": corpus.description.character_coverage,
-        "normalization": corpus.description.normalization,
-        "byte_fallback": corpus.description.byte_fallback,
-        "learn_from": corpus.description.learn_from,
-    }
-    reserved = SYMBOLS if corpus.description.triplets or corpus.description.pretraining else ()
-    inputs = {"text": text_fingerprint(corpus), **settings}
-    if reserved:
-        inputs["symbols"] = list(reserved)
-    if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("sentencepiece model")
-    if last and last["inputs"] != inputs:
-        logger.warning("warning: the vocabulary changes; checkpoints trained with the old one no longer fit")
-    logger.info(
-        "sentencepiece: learning %s pieces from the training text", f"{settings['vocabulary_size']:,}"
-    )
-    with stamps.building(stamp, inputs, corpus.folder) as build:
-        build.report = {"chosen_size": chosen}
-        texts = [corpus.normalised("train", each) for each in corpus.languages]
-        texts += [path for subset, path in _pretraining_text(corpus).items() if subset == "train"]
-        train_model(_lines(*texts), build.folder / "spm.model", **settings, symbols=reserved)
-    return None
-
-
-def _copy_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
-    """Copy the sentencepiece model of the corpus whose pieces are used."""
-    other = _other(corpus)
-    theirs = other.folder / "spm.json"
-    if vocabulary_size is not None:
-        raise UserError(
-            f"--vocab-size {vocabulary_size}: {corpus.name} has the pieces of {other.name}; omit it"
-        )
-    if not other.spm_model.is_file() or not stamps.read_stamp(other.bin / "stamp.json"):
-        raise corpus.description.error(
-            "pieces_of", f"pieces_of: {other.name} is not prepared; prepare it first"
-        )
-    inputs = {
-        "pieces_of": stamps.fingerprint(theirs),
-        "text": text_fingerprint(corpus),
-        "vocabulary_size": stamps.read_stamp(theirs)["inputs"].get("vocabulary_size"),
-    }
-    if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("sentencepiece model")
-    with stamps.building(stamp, inputs, corpus.folder) as build:
-        for path in (other.spm_model, other.spm_model.with_suffix(".vocab")):
-            shutil.copyfile(path, build.folder / path.name)
-    return None
-
-
-def _other(corpus: Corpus) -> Corpus | None:
-    """The corpus beside this one whose pieces and dictionary are used, if any."""
-    name = corpus.description.pieces_of
-    return None if name is None else load_corpus(name, corpus.folder.parent)
-
-
-def _take_vocabulary(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
-    """Validate the WordPiece vocabulary, which is part of the text, instead of learning pieces."""
-    if vocabulary_size is not None:
-        raise UserError(
-            f"--vocab-size {vocabulary_size}: {corpus.name} has the vocabulary of a BERT; omit it"
-        )
-    inputs = {"text": text_fingerprint(corpus), "vocabulary_size": len(read_vocabulary(corpus.pieces))}
-    if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("WordPiece vocabulary")
-    with stamps.building(stamp, inputs, corpus.folder):
-        logger.info("WordPiece vocabulary: %s tokens", f"{inputs['vocabulary_size']:,}")
-    return None
-
-
-def _pretraining_text(corpus: Corpus) -> dict[str, Path]:
-    """The text for masked language modelling by subset; empty if the corpus has none."""
-    folder = corpus.folder / "text" / "pretraining"
-    names = pretraining.SUBSETS if corpus.description.pretraining else ()
-    return {subset: folder / f"{subset}.txt" for subset in names}
-
-
 def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
     """Segment the text to ``text/spm/SUBSET.LANGUAGE``, pieces separated by spaces.
 
@@ -182,7 +87,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
     limits = cleaning.limits_of(corpus.description, pieces=True)
     inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json"), "clean": [vars(each) for each in limits]}
     if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("segmented text")
+        return skip("segmented text")
     with stamps.building(stamp, inputs, corpus.folder) as build:
         for split, subset in corpus.subsets.items():
             sides = (
@@ -194,7 +99,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
             kept = _cleaned(corpus, pairs, limits, dropped) if subset == "train" else pairs
             count = write_pairs(corpus, kept, build.folder, subset)
             build.report[subset] = {"pairs": count, "dropped": dict(dropped)}
-        for subset, path in _pretraining_text(corpus).items():
+        for subset, path in pretraining_text(corpus).items():
             with (build.folder / f"{subset}.pretraining").open("w", encoding="utf-8", newline="\n") as file:
                 file.writelines(line + "\n" for line in segment(_lines(path), corpus.pieces, workers) if line)
         if not build.report["train"]["pairs"]:
@@ -215,11 +120,11 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
     """Binarise ``text/spm/*`` to ``bin/``, with a joined dictionary."""
     stamp = corpus.bin / "stamp.json"
     inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
-    other = _other(corpus)
+    other = other_corpus(corpus)
     if other is not None:
         inputs["dictionary_of"] = stamps.fingerprint(other.bin / "stamp.json")
     if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("binarised data")
+        return skip("binarised data")
     logger.info("fairseq-preprocess: binarising %s", ", ".join(corpus.subsets))
     with stamps.building(stamp, inputs, corpus.folder) as build:
         training = [corpus.segmented / f"train.{language}" for language in corpus.languages]
@@ -242,7 +147,7 @@ def make_pretraining(corpus: Corpus, workers: int, force: bool) -> None:
     stamp = corpus.pretraining / "stamp.json"
     inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
     if stamps.is_whole(stamp, inputs) and not force:
-        return _skip("binarised pretraining text")
+        return skip("binarised pretraining text")
     logger.info("fairseq-preprocess: binarising the pretraining text")
     with stamps.building(stamp, inputs, corpus.folder) as build:
         dictionary = corpus.bin / f"dict.{corpus.languages[0]}.txt"
@@ -253,7 +158,3 @@ def make_pretraining(corpus: Corpus, workers: int, force: bool) -> None:
 def _lines(*paths: Path) -> Iterator[str]:
     for path in paths:
         yield from read_lines(path)
-
-
-def _skip(stage: str) -> None:
-    logger.info("%s: already there", stage)

@@ -1,0 +1,93 @@
+"""Learning of subword pieces: a sentencepiece BPE model."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import sentencepiece
+
+from ..errors import UserError
+
+MAX_BYTES = 4192  # sentencepiece leaves longer lines out
+FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
+META = re.compile("<unk>|</?s>")  # left out of the text by sentencepiece, with the only "s" it may have
+
+
+def train_model(
+    sentences: Iterable[str],
+    model: Path,
+    vocabulary_size: int,
+    character_coverage: float = 1.0,
+    normalization: str = "nmt_nfkc",
+    byte_fallback: bool = False,
+    symbols: Sequence[str] = (),
+) -> None:
+    """Train a BPE model on all sentences; writes ``model`` and, next to it, a file ending in ``.vocab``.
+
+    ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>. Raises UserError, with the largest
+    or smallest possible size, if the text is too small for it or has more characters. With ``byte_fallback``,
+    a character without a piece becomes its UTF-8 bytes instead of <unk>. The result depends on nothing but
+    the arguments. ``symbols`` become pieces that no text is segmented across.
+    """
+    written = io.BytesIO()  # a file's name would be stored in the model
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=readable(sentences),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=vocabulary_size,
+            character_coverage=character_coverage,
+            normalization_rule_name=normalization,
+            byte_fallback=byte_fallback,
+            user_defined_symbols=list(symbols),
+            input_sentence_size=0,  # no sampling
+            shuffle_input_sentence=False,
+            max_sentence_length=MAX_BYTES,
+            minloglevel=2,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(_explain(str(error), vocabulary_size)) from None
+    model.write_bytes(written.getvalue())
+    model.with_suffix(".vocab").write_text(_table(written.getvalue()), encoding="utf-8")
+
+
+def readable(sentences: Iterable[str]) -> Iterator[str]:
+    """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks.
+
+    Words are learned from one by one, so that it makes no difference where lines are split between them.
+    """
+    for sentence in sentences:
+        text = META.sub(lambda found: " ".join(found[0]), sentence.replace(FULL_BLOCK, " ")).encode()
+        start = 0
+        while len(text) - start > MAX_BYTES:
+            end = text.rfind(b" ", start + 1, start + MAX_BYTES + 1)
+            if end < 0:  # a word that is too long itself, or text without spaces
+                end = start + MAX_BYTES
+                while text[end] & 0xC0 == 0x80:  # within a character
+                    end -= 1
+            yield text[start:end].decode()
+            start = end
+        yield text[start:].decode()
+
+
+def _table(model: bytes) -> str:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size()))
+    return "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
+
+
+def _explain(error: str, vocabulary_size: int) -> str:
+    if largest := re.search(r"value <= (\d+)", error):
+        return (
+            f"the training text is too small for a vocabulary of {vocabulary_size} pieces; "
+            f"use --vocab-size {largest[1]} or less"
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
+        return (
+            f"a vocabulary of {vocabulary_size} pieces cannot hold every character of the training text; "
+            f"use --vocab-size {smallest[1]} or more"
+        )
+    return f"sentencepiece could not learn a vocabulary of {vocabulary_size} pieces: {error}"
