@@ -68,7 +68,11 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="resamples or trials (default: 1000 for bs, 10000 for ar)",
     )
     add("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
-    add("--tokenize", metavar="NAME", help="sacrebleu's tokenizer for BLEU (default: as evaluated, or 13a)")
+    add(
+        "--tokenize",
+        metavar="NAME",
+        help="sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)",
+    )
     words = parser.add_argument_group("sentences by length")
     words.add_argument(
         "--min-words", type=positive, metavar="N", help="only sentences whose source has at least N words"
@@ -109,9 +113,9 @@ def main(argv=None) -> None:
     import sacrebleu
 
     from user_dir.io import check_output
+    from user_dir.metrics import make_bleu, make_ter
     from user_dir.tables import table_files, write_tables
     from user_dir.translation.paired import compare, comparison_tables
-    from user_dir.translation.scoring import make_bleu, make_ter
     from user_dir.translation.systems import read_systems, with_source_words, words_phrase
 
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
@@ -127,9 +131,11 @@ def main(argv=None) -> None:
         systems, test_set = with_source_words(systems, test_set, args.source, *length)
     lower_case = args.lowercase or test_set.lowercase
     makers = {
-        "BLEU": lambda: make_bleu("", args.tokenize or test_set.tokenize, lower_case),
+        "BLEU": lambda: make_bleu(
+            test_set.language, args.tokenize or test_set.tokenize, lower_case, test_set.references[0]
+        ),
         "chrF": lambda: sacrebleu.metrics.CHRF(lowercase=lower_case),
-        "TER": lambda: make_ter(test_set.language, lower_case),
+        "TER": lambda: make_ter(test_set.language, lower_case, test_set.references[0]),
     }
     metrics = {name: makers[name]() for name in args.metrics}
     samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]

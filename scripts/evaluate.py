@@ -41,7 +41,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--tokenize",
         metavar="NAME",
-        help="sacrebleu's tokenizer for BLEU (default: sacrebleu's choice for the language)",
+        help="sacrebleu's tokenizer for BLEU (default: that of the language)",
     )
     parser.add_argument(
         "--skip-long",

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 import regex
 
-from user_dir.languages import UNSPACED_SCRIPTS, language, same_language, without_spaces
+from user_dir.languages import UNSPACED_SCRIPTS, language, same_language, unspaced_script
 
 # Codes as corpora have them → sacrebleu's tokenizer.
 TOKENIZERS = {
@@ -104,8 +104,8 @@ def test_scripts_without_spaces_are_those_of_line_breaking():
 
 
 def test_text_without_spaces():
-    assert without_spaces(["狗看见猫。", "ok"])
-    assert without_spaces(["ຂ້ອຍ ຮັກ ເຈົ້າ"])
-    assert not without_spaces(["The word 猫 means cat.", ""])
-    assert not without_spaces([])
-    assert not without_spaces(["나는 고양이를 본다", "हम जाते हैं"])
+    assert unspaced_script(["狗看见猫。", "ok"]) == "Hani"
+    assert unspaced_script(["猫がすきです", "ネコ"]) == "Hira"
+    assert unspaced_script(["ຂ້ອຍ ຮັກ ເຈົ້າ"]) == "Laoo"
+    for text in (["The word 猫 means cat.", ""], [], ["1 + 1 = 2"], ["나는 고양이를 본다", "हम जाते हैं"]):
+        assert unspaced_script(text) is None

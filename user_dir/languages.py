@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import islice
 
 import langcodes
 import regex
 from langcodes.data_dicts import LIKELY_SUBTAGS
 
 MAX_CODE = 50  # characters; a longer one is no code, whatever a file says
+MAX_LINES = 1000  # of a text, to tell its script
 _ANY_REGION = ("XX", "ZZ")  # mBART's en_XX names none
 
 # Living scripts (ISO 15924) that do not part words with spaces: those whose letters Unicode's line breaking
@@ -117,13 +119,21 @@ def same_language(one: str, other: str) -> bool:
     return a.region is None or b.region is None or a.region == b.region
 
 
-def without_spaces(lines: Iterable[str]) -> bool:
-    """Whether most letters of a text belong to scripts that do not part words with spaces."""
-    letters = unspaced = 0
-    for line in lines:
-        letters += sum(map(str.isalpha, line))
-        unspaced += len(_UNSPACED_LETTER.findall(line))
-    return 2 * unspaced > letters
+def unspaced_script(lines: Iterable[str]) -> str | None:
+    """The script of a text most of whose letters belong to scripts without spaces: their most frequent.
+
+    None for any other text; looks at the first lines.
+    """
+    text = "".join(islice(lines, MAX_LINES))
+    letters = _UNSPACED_LETTER.findall(text)
+    if 2 * len(letters) <= sum(map(str.isalpha, text)):
+        return None
+    return max(UNSPACED_SCRIPTS, key=lambda script: sum(map(bool, map(_script(script).match, letters))))
+
+
+@lru_cache(maxsize=len(UNSPACED_SCRIPTS))
+def _script(name: str) -> regex.Pattern:
+    return regex.compile(rf"\p{{Script={name}}}")
 
 
 def _plain(code: str) -> str:

@@ -113,6 +113,7 @@ def test_every_list_is_readable_and_other_languages_have_none():
     examples = {"de": "wohin", "en": "where", "ja": "どこ", "ro": "unde"}
     for language, word in examples.items():
         assert word in known_interrogatives(language)
+    assert known_interrogatives("jpn_Jpan") == known_interrogatives("ja_JP") == known_interrogatives("ja")
     assert known_interrogatives("fr") is None
     words = dictionary("▁où")
     assert Pieces(words, "fr").side(batch(words, "▁où </s>")).interrogative is None

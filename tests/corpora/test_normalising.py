@@ -19,6 +19,8 @@ def described(tmp_path, line):
         ("de", "punctuation", "„So“, sagte er.", '"So", sagte er.'),
         ("de", "punctuation", "1\u00a0000", "1,000"),
         ("ro", "punctuation", "1\u00a0000", "1.000"),
+        ("deu_Latn", "punctuation", "1\u00a0000", "1,000"),
+        ("DE", "punctuation", "1\u00a0000", "1,000"),
         ("en", "non_printing", "a\u200bb\x07c\u00add", "abcd"),
         ("de", "lower_case", "ÄPFEL und Straße", "äpfel und straße"),
         ("de", "punctuation", "", ""),

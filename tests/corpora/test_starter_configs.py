@@ -84,7 +84,7 @@ def test_more_text_has_a_larger_model():
     ("target", "lines", "expected"),
     [
         ("en", "", {"eval_bleu_remove_bpe": "sentencepiece"}),
-        ("ja", "", {"eval_tokenized_bleu": True}),
+        ("ja", "", {"eval_bleu_remove_bpe": "sentencepiece"}),
         (
             "de",
             "tokenised: true",
@@ -94,6 +94,16 @@ def test_more_text_has_a_larger_model():
                 "eval_bleu_detok_args": '{"target_lang": "de"}',
             },
         ),
+        (
+            "fra_Latn",
+            "tokenised: true",
+            {
+                "eval_bleu_remove_bpe": "sentencepiece",
+                "eval_bleu_detok": "moses",
+                "eval_bleu_detok_args": '{"target_lang": "fr"}',
+            },
+        ),
+        ("zh_TW", "tokenised: true", {"eval_bleu_remove_bpe": "sentencepiece", "eval_tokenized_bleu": True}),
         ("ja", "tokenised: true", {"eval_bleu_remove_bpe": "sentencepiece", "eval_tokenized_bleu": True}),
     ],
 )

@@ -40,6 +40,11 @@ def test_byte_pieces_of_a_real_model(tmp_path):
     [
         ("en", "The dog 's bone , said he ( loudly ) .", "The dog's bone, said he (loudly)."),
         ("de", "Das ist gut , nicht wahr ?", "Das ist gut, nicht wahr?"),
+        ("fra_Latn", "l' eau coule : oui !", "l'eau coule : oui !"),
+        ("fr_CA", "l' eau coule : oui !", "l'eau coule : oui !"),
+        ("en", "l' eau coule : oui !", "l' eau coule: oui!"),
+        ("zh_TW", "我 喜歡 GPU 。", "我喜歡GPU。"),
+        ("tha_Thai", "ฉัน รัก แมว", "ฉันรักแมว"),
         ("ja", "京都 の 寺 は 1001 年 に Kyoto Station で 。", "京都の寺は1001年にKyoto Stationで。"),
     ],
 )

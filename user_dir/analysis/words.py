@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..errors import UserError
 from ..io import read_text
+from ..languages import language as language_of
 from ..models.bert_sides import SEPARATORS, separator_of
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
@@ -21,7 +22,6 @@ each token is a word."""
 
 _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
-_UNSPACED = {"ja", "th", "zh"}
 _LISTS = Path(__file__).parent / "interrogatives"
 
 
@@ -61,7 +61,7 @@ def read_interrogatives(path: str | Path) -> frozenset[str]:
 
 def known_interrogatives(language: str) -> frozenset[str] | None:
     """The built-in list of interrogative words of a language (de, en, ja, ro), or None."""
-    path = _LISTS / f"{language}.txt"
+    path = _LISTS / f"{language_of(language).subtag}.txt"
     return read_interrogatives(path) if path.is_file() else None
 
 
@@ -118,7 +118,7 @@ class Pieces:
             raise UserError(f"--bpe {self.scheme!r} is unknown: choose from {', '.join(SCHEMES)}")
         self.interrogatives = interrogatives or known_interrogatives(language)
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
-        self._match_pieces = language in _UNSPACED
+        self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
         self._separator = separator_of(dictionary)
         symbols = dictionary.symbols

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ..languages import language as language_of
 from .description import Description
 
 EMPTY = "a side was empty"
@@ -105,5 +106,5 @@ def _counter(unit: str, language: str) -> Callable[[str], int]:
         return lambda text: len(text.split())
     from sacremoses import MosesTokenizer
 
-    tokenize = MosesTokenizer(language).tokenize
+    tokenize = MosesTokenizer(language_of(language).moses).tokenize
     return lambda text: len(tokenize(text, escape=False))

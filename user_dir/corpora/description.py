@@ -25,7 +25,6 @@ RESERVED = {
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
-UNSPACED = ("ja", "zh", "th", "lo", "km", "my")  # languages that are written without spaces
 LARGEST = 2**31 - 1  # integer limit of sentencepiece
 BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from ..languages import language as language_of
 from .description import Description
 from .readers.triplets import SEPARATOR
 
@@ -14,13 +15,13 @@ _BETWEEN = f" {SEPARATOR} "
 def _punctuation(language: str) -> Callable[[str], str]:
     from sacremoses import MosesPunctNormalizer
 
-    return MosesPunctNormalizer(language).normalize
+    return MosesPunctNormalizer(language_of(language).moses).normalize
 
 
 def _non_printing(language: str) -> Callable[[str], str]:
     from sacremoses import MosesPunctNormalizer
 
-    return MosesPunctNormalizer(language).remove_control_chars
+    return MosesPunctNormalizer(language_of(language).moses).remove_control_chars
 
 
 def _lower_case(language: str) -> Callable[[str], str]:

@@ -11,9 +11,9 @@ import yaml
 
 from ..errors import UserError
 from ..io import write_text
+from ..languages import language
 from .binarised import sentence_lengths
 from .corpus import ROOT, Corpus
-from .description import UNSPACED
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
@@ -111,23 +111,16 @@ def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
 def validation_bleu(corpus: Corpus) -> str:
     """The lines of a config's section ``task`` that make fairseq score validation suitably for the corpus.
 
-    fairseq always uses sacrebleu's tokenizer 13a, which cannot split words written without spaces; for such a
-    language, tokens of the release are scored, or else sentencepiece's pieces.
+    sacrebleu's tokenizer is that of the target language (``guards/validation_bleu.py``). Tokens of a release
+    in a language without spaces, which Moses does not detokenise, are scored as they are.
     """
-    target = corpus.languages[1]
+    target = language(corpus.languages[1])
     lines = ["eval_bleu: true", 'eval_bleu_args: \'{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}\'']
-    if corpus.description.tokenised and target not in UNSPACED:
-        lines.append("eval_bleu_remove_bpe: sentencepiece")
-        lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target}"}}\'']
+    lines.append("eval_bleu_remove_bpe: sentencepiece")
+    if corpus.description.tokenised and target.spaced:
+        lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target.moses}"}}\'']
     elif corpus.description.tokenised:
-        lines += [
-            "eval_bleu_remove_bpe: sentencepiece",
-            "eval_tokenized_bleu: true  # on tokens of the release",
-        ]
-    elif target in UNSPACED:
-        lines.append("eval_tokenized_bleu: true  # on sentencepiece's pieces: no spaces part the words")
-    else:
-        lines.append("eval_bleu_remove_bpe: sentencepiece")
+        lines.append("eval_tokenized_bleu: true  # on tokens of the release")
     return "".join(f"  {line}\n" for line in lines)
 
 

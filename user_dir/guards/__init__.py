@@ -39,6 +39,7 @@ def install() -> None:
         tensorboard,
         torn_checkpoints,
         update_reports,
+        validation_bleu,
         workers,
     )
 
@@ -60,6 +61,7 @@ def install() -> None:
     tensorboard.install()
     prefetching.install()
     update_reports.install()
+    validation_bleu.install()
     moving_average.install()
     pretrained_encoders.install()
     last_batches.install()

@@ -71,7 +71,7 @@ def evaluate(
         length_penalty: fairseq's ``--lenpen``.
         new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
         max_tokens: batch size in tokens.
-        tokenize: sacrebleu's tokenizer for BLEU; None for sacrebleu's default for the language.
+        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
         skip_long: leave out sentences that are longer than the model allows: they are not scored, their lines
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
         truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.

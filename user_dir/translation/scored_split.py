@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from ..corpora import Corpus, normalising
 from ..corpora.readers import read_lines
 from ..errors import UserError
+from ..metrics import make_bleu, make_ter, written
 from . import scoring, text
 
 
@@ -25,7 +26,7 @@ class ScoredSplit:
         corpus: prepared corpus.
         name: name of the split, public or fairseq's.
         direction: source and target language.
-        tokenize: sacrebleu's tokenizer for BLEU; None for sacrebleu's default for the language.
+        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
@@ -34,8 +35,8 @@ class ScoredSplit:
         self._corpus = corpus
         self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
         self._natural: Callable[[str], str] | None = None
-        self.bleu = scoring.make_bleu(self.target, tokenize, self._lower_case)
         self._own = scoring.own_references(corpus, self.subset, self.target)
+        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own)
         theirs = scoring.sacrebleu_references(corpus, self.name, source, self.target)
         self.references = theirs or [self._own]
         dataset = corpus.description.sacrebleu.get(self.name)
@@ -83,7 +84,7 @@ class ScoredSplit:
             )
         kept = [number for number in range(len(self._own)) if number not in left_out]
         references = [[each[number] for number in kept] for each in self.references]
-        hypotheses, ter = self.natural(lines), scoring.make_ter(self.target, self._lower_case)
+        hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
         found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
         if self._corpus.description.triplets:
             given = list(read_lines(self._corpus.uncorrected(self.subset)))
@@ -99,7 +100,7 @@ class ScoredSplit:
             release = list(read_lines(self._corpus.text(self.subset, self.target)))
             references = [release[number] for number in kept]
             return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")
-        if self.target in text.UNSPACED:
+        if not written(self.target, self._own).spaced:
             return {}
         own = [self._own[number] for number in kept]
         both = (text.moses_tokens(each, self.target) for each in (lines, own))

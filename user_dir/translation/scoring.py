@@ -1,4 +1,4 @@
-"""Metrics and references: sacrebleu's BLEU, chrF and TER, and tokenised BLEU."""
+"""Scores and references: sacrebleu's BLEU, chrF and TER, and tokenised BLEU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 
 from ..corpora import Corpus
-from ..corpora.description import UNSPACED
 from ..corpora.readers import read_lines
 from ..corpora.readers.segments import unescape
-from ..errors import UserError
+from ..metrics import make_ter
 
 logger = logging.getLogger(__name__)
 
@@ -105,40 +104,3 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 def _plain(line: str) -> str:
     # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
     return " ".join(unescape(line).split())
-
-
-def make_ter(language: str, lower_case: bool = False) -> sacrebleu.metrics.TER:
-    """sacrebleu's TER for text in ``language``; case matters, since post-editors correct it, too.
-
-    A language without spaces is split into characters.
-    """
-    unspaced = language in UNSPACED
-    return sacrebleu.metrics.TER(case_sensitive=not lower_case, normalized=unspaced, asian_support=unspaced)
-
-
-def bleu_settings(signature: str) -> tuple[str | None, bool]:
-    """What a signature of BLEU says: the tokenizer (None if it names none), and whether text is lower-cased.
-
-    The tokenizer is without its version: ``ja-mecab`` for ``tok:ja-mecab-0.996-IPA``; an unknown one is
-    returned as it is.
-    """
-    parts = dict(part.partition(":")[::2] for part in signature.split("|"))
-    lower_case, tokenizer = parts.get("case") == "lc", parts.get("tok")
-    known = sacrebleu.metrics.BLEU.TOKENIZERS
-    if tokenizer is not None and tokenizer not in known:
-        tokenizer = next((each for each in known if tokenizer.startswith(f"{each}-")), tokenizer)
-    return tokenizer, lower_case
-
-
-def make_bleu(language: str, tokenize: str | None = None, lower_case: bool = False) -> sacrebleu.metrics.BLEU:
-    """sacrebleu's BLEU for text in ``language``; raises UserError for an unknown tokenizer."""
-    if tokenize is not None and tokenize not in sacrebleu.metrics.BLEU.TOKENIZERS:
-        known = ", ".join(sacrebleu.metrics.BLEU.TOKENIZERS)
-        raise UserError(f"sacrebleu has no tokenizer {tokenize!r}; choose from {known}")
-    try:
-        return sacrebleu.metrics.BLEU(tokenize=tokenize, trg_lang=language, lowercase=lower_case)
-    except RuntimeError as error:  # the tokenizers of Japanese and Korean need extra packages
-        raise UserError(
-            f"sacrebleu cannot tokenize {language!r} here ({' '.join(str(error).split())}); "
-            "install the named package, or use --tokenize char"
-        ) from None

@@ -11,7 +11,7 @@ from sacrebleu.dataset import DATASETS
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
-from .scoring import bleu_settings
+from ..metrics import bleu_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS = ("test_set", "direction", "references", "bleu_signature")

@@ -8,7 +8,8 @@ from importlib.metadata import version
 
 from fairseq.data.data_utils import post_process
 
-from ..corpora.description import UNSPACED, Description
+from ..corpora.description import Description
+from ..languages import language as language_of
 
 
 def join_pieces(pieces: str) -> str:
@@ -37,12 +38,12 @@ def natural_text(description: Description, language: str) -> Callable[[str], str
 
 def detokenizer(language: str) -> Callable[[str], str]:
     """Return a function that detokenises tokens separated by spaces."""
-    if language in UNSPACED:  # not supported by Moses
+    if not language_of(language).spaced:  # not supported by Moses
         # Keep only spaces between Latin letters or digits.
         return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
     from sacremoses import MosesDetokenizer
 
-    detokenize = MosesDetokenizer(language).detokenize
+    detokenize = MosesDetokenizer(language_of(language).moses).detokenize
     return lambda line: detokenize(line.split())
 
 
@@ -50,7 +51,7 @@ def moses_tokens(lines: list[str], language: str) -> list[str]:
     """Tokenise lines with Moses; tokens are separated by spaces."""
     from sacremoses import MosesTokenizer
 
-    tokenize = MosesTokenizer(language).tokenize
+    tokenize = MosesTokenizer(language_of(language).moses).tokenize
     return [tokenize(line, return_str=True, escape=False) for line in lines]
 
 
