@@ -15,6 +15,8 @@ import numpy as np
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
+from .announcing import acted
+
 
 def install() -> None:
     """Keep the last batch and the last group; all other batches are fairseq's."""
@@ -35,11 +37,15 @@ def install() -> None:
             return []  # fairseq would access the last batch
         batches = list(batch_by_size(*given.args, **given.kwargs))
         kept = sum(map(len, batches))  # batches are consecutive parts of the indices
-        return batches if kept == len(indices) else [*batches, indices[kept:]]
+        if kept == len(indices):
+            return batches
+        acted("last-batches", "keeps the sentences that do not fill the last batch")
+        return [*batches, indices[kept:]]
 
     @functools.wraps(ordered_batches)
     def order_all_batches(self, *args, **kwargs):
-        if self.grouped_shuffling:
+        if self.grouped_shuffling and len(self.frozen_batches) % self.num_shards:
+            acted("last-batches", "keeps the batches that do not fill the last group")
             # fairseq gives an empty batch to a worker for which none is left.
             self._frozen_batches = (
                 *self.frozen_batches,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fairseq import checkpoint_utils
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-OURS = "adaptively_sparse"
+from .announcing import OURS
 
 
 def install() -> None:

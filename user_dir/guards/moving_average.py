@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from fairseq.models.ema.ema import EMA
 from torch import Tensor, nn
 
+from .announcing import acted
+
 
 def install() -> None:
     """Average each parameter once per step, with a warm-up if the model asks for it."""
@@ -24,7 +26,10 @@ def install() -> None:
     def step_once(self, new_model, updates=None):
         if getattr(new_model, "ema_warmup", False) and updates is not None:
             self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
-        return step(self, SimpleNamespace(state_dict=lambda: first_names(new_model)), updates)
+        state = first_names(new_model)
+        if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
+            acted("moving-average", "averages shared parameters once per update (--store-ema)")
+        return step(self, SimpleNamespace(state_dict=lambda: state), updates)
 
     EMA._step_internal = step_once
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
+from .announcing import acted
+
 logger = logging.getLogger(__name__)
 
 KEY = "patience"
@@ -42,6 +44,8 @@ def install() -> None:
         kept = None
         if trainer.get_num_updates() > 0:  # false for a new training, e.g. with --finetune-from-model
             kept = _kept((restored[0] or {}).get(KEY), cfg)
+        if kept and cfg.patience > 0:
+            acted("patience", "counts validations without improvement on when a run is resumed")
         for function in _counters() if kept else ():
             function.best, function.num_runs = kept
         if kept and 0 < cfg.patience <= kept[1]:

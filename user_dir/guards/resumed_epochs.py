@@ -18,6 +18,8 @@ import inspect
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 
+from .announcing import acted
+
 
 def install() -> None:
     """Make kept batches as in epoch 1, which is what an uninterrupted training does."""
@@ -35,6 +37,7 @@ def install() -> None:
         known = fresh or dataset in task.dataset_to_epoch_iter
         if epoch <= 1 or known or not task.can_reuse_epoch_itr(dataset):
             return get_batch_iterator(*given.args, **given.kwargs)
+        acted("resumed-epochs", "makes the batches of a resumed run as those of epoch 1")
         settings["epoch"] = 1
         iterator = get_batch_iterator(*given.args, **given.kwargs)
         dataset.set_epoch(epoch)

@@ -12,6 +12,8 @@ from unittest.mock import patch
 
 from fairseq.tasks.translation import TranslationTask
 
+from .announcing import acted
+
 # fairseq's unknown symbols of both sides → characters that match no other: as words they have most letters
 # in common.
 _UNKNOWN = {"UNKNOWNTOKENINREF": "\ue000", "UNKNOWNTOKENINHYP": "\ue001"}
@@ -37,6 +39,7 @@ def install() -> None:
                 bleu = self._validation_bleu = make_bleu(self.cfg.target_lang, lines=references[0])
             if bleu.tokenizer.signature() == "13a":
                 return stock(hypotheses, references)
+            acted("validation-bleu", f"scores --eval-bleu with the tokenizer {bleu.tokenizer.signature()}")
             return bleu.corpus_score(_marked(hypotheses), list(map(_marked, references)))
 
         with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
