@@ -55,6 +55,7 @@ def main(argv=None) -> None:
     from user_dir.corpora.prepare import prepare
     from user_dir.corpora.starter_configs import write_configs
     from user_dir.corpora.summary import summary
+    from user_dir.translation.ceiling import prepared_ceilings
 
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
@@ -62,7 +63,7 @@ def main(argv=None) -> None:
     prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
     if arguments.config:
         print(f"training configs: {write_configs(corpus).parent}")
-    print(summary(corpus))
+    print(summary(corpus, map(str, prepared_ceilings(corpus))))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import _code_to_dtype
+from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
 
 from ..errors import UserError, one_line
 
@@ -67,6 +67,16 @@ def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side
     start = len(MAGIC) + struct.calcsize(HEADER)
     _, _, count = struct.unpack(HEADER, content[len(MAGIC) : start])
     return np.frombuffer(content, np.int32, count, start).astype(np.int64)
+
+
+def binarised_lines(folder: Path, subset: str, languages: tuple[str, str], side: str) -> Iterator[str]:
+    """The sentences of a side as the symbols of its dictionary, separated by spaces, without ``</s>``."""
+    dictionary = read_dictionary(folder, side)
+    prefix = folder / f"{subset}.{'-'.join(languages)}.{side}"
+    check_side(prefix, len(dictionary))
+    rows = MMapIndexedDataset(str(prefix))
+    for number in range(len(rows)):
+        yield " ".join(dictionary[token] for token in rows[number].tolist() if token != dictionary.eos())
 
 
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:

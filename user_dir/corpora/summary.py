@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -13,8 +14,8 @@ from .corpus import DATA, ROOT, Corpus
 from .stamps import read_stamp
 
 
-def summary(corpus: Corpus) -> str:
-    """Describe the sizes and paths of a prepared corpus, and the next command."""
+def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
+    """Describe the sizes and paths of a prepared corpus, and the next command; ``notes`` stand before it."""
     counts = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
     symbols = read_stamp(corpus.bin / "stamp.json")["report"]["dictionary"]
@@ -32,6 +33,7 @@ def summary(corpus: Corpus) -> str:
         f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
         f"  binarised   {_short(corpus.bin)}",
         *_pretraining(corpus, counts),
+        *(f"  {note}" for note in notes),
         f"next: {_next_command(corpus)}",
     ]
     return "\n".join(rows)
