@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..arrays import MAX_STRINGS, Arrays
 from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError, one_line
 from ..io import written_beside
@@ -27,6 +28,9 @@ from ..io import written_beside
 if TYPE_CHECKING:
     from torch import Tensor
 
+MAX_SENTENCE = 512 << 20
+"""Bytes of a sentence's arrays, so that with copies of them less than 1 GiB is in memory."""
+MAX_ALPHAS = 1 << 20  # bytes; 24 layers of 16 heads have 3,072
 _TOKENS = ("source", "target_input", "target")
 
 
@@ -152,21 +156,22 @@ class Maps:
         if not self.path.is_file():
             raise UserError(f"no attention maps {path}; head_stats.py --dump-attention writes them")
         try:
-            self._archive = np.load(self.path, allow_pickle=False)
-            names = self._archive.files
-        except Exception:  # a corrupt file can raise any exception
-            raise UserError(f"{path} is not an NPZ of attention maps, or is truncated") from None
+            self._arrays = Arrays(self.path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} is not a file of attention maps: {one_line(error)}") from None
+        names = self._arrays.names
         numbers = {int(found.group(1)) for name in names if (found := re.match(r"(\d+)/", name))}
         if not numbers or numbers != set(range(len(numbers))):
             raise UserError(f"{path} has no attention maps: no arrays 0/source, 0/encoder_self etc.")
-        self._names = frozenset(names)
+        self._names = names
         self._sentences = len(numbers)
         try:
             self.corpus, self.subset = (
-                str(self._archive[name]) if name in self._names else None for name in ("corpus", "subset")
+                str(self._arrays.read(name, MAX_STRINGS)) if name in self._names else None
+                for name in ("corpus", "subset")
             )
             self.alphas = {
-                name: _alphas(self._archive[f"alpha/{name}"])
+                name: _alphas(self._arrays.read(f"alpha/{name}", MAX_ALPHAS))
                 for name in ATTENTION_TYPES
                 if f"alpha/{name}" in self._names
             }
@@ -183,21 +188,31 @@ class Maps:
         """Read sentence ``number``; raises UserError if it is out of range or corrupt."""
         if not 0 <= number < len(self):
             raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
+        size = sum(map(self._arrays.size, self._of_sentence(number)))
+        if size > MAX_SENTENCE:
+            raise UserError(
+                f"{self.path}: sentence {number} has {size:,} bytes; at most {MAX_SENTENCE:,} are read"
+            )
         try:
             text = f"{number}/text"
             return SentenceMaps(
                 weights={
-                    name: _weights(self._archive[f"{number}/{name}"])
+                    name: _weights(self._arrays.read(f"{number}/{name}"))
                     for name in ATTENTION_TYPES
                     if f"{number}/{name}" in self._names
                 },
-                text=str(self._archive[text]) if text in self._names else None,
-                **{name: _tokens(self._archive[f"{number}/{name}"]) for name in _TOKENS},
+                text=str(self._arrays.read(text, MAX_STRINGS)) if text in self._names else None,
+                **{name: _tokens(self._arrays.read(f"{number}/{name}", MAX_STRINGS)) for name in _TOKENS},
             )
         except KeyError as error:
             raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
         except Exception as error:  # as above
             raise UserError(f"{self.path} is corrupt at sentence {number}: {one_line(error)}") from None
+
+    def _of_sentence(self, number: int) -> list[str]:
+        """The names of the sentence's arrays."""
+        names = (f"{number}/{name}" for name in (*ATTENTION_TYPES, *_TOKENS, "text"))
+        return [name for name in names if name in self._names]
 
 
 def _weights(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,156 @@
+"""Files read within limits: a small file cannot fill memory or disk, whatever it claims to contain."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import UserError
+
+MAX_LINE = 1 << 20
+"""Bytes of a line, far more than any sentence; a document in one line has them too."""
+MAX_MADE_LINE = 32 * MAX_LINE
+"""Bytes of a line that we have written: normalised, and in pieces, a line is up to 17 times as long."""
+MAX_EXPANSION = 100
+"""How many times its size a file may unpack to; text unpacks to 3 to 30 times its size."""
+MIN_EXPANDED = 64 << 20
+"""Bytes that any file may unpack to."""
+MAX_DIRECTORY = 16 << 20
+"""Bytes of a zip's list of contents, in which a member takes about a hundred."""
+
+BLOCK = 1 << 16
+COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, MemoryError)
+"""What decompressors raise, besides an OSError without a number. MemoryError: xz may ask for 4 GiB."""
+NOT_A_ZIP = (zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeDecodeError, EOFError)
+"""What zipfile raises for a damaged list of contents."""
+
+
+def most_unpacked(size: int) -> int:
+    """The number of bytes that a file of ``size`` bytes may unpack to."""
+    return max(MIN_EXPANDED, MAX_EXPANSION * size)
+
+
+class Unpacked(io.RawIOBase):
+    """A stream of unpacked bytes that ends with a UserError once they are too many.
+
+    Args:
+        stream: the unpacked bytes.
+        size: bytes of the compressed file.
+        name: its name, for the error.
+    """
+
+    def __init__(self, stream: BinaryIO, size: int, name: Path | str):
+        self._stream, self._left, self._name = stream, most_unpacked(size), name
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer) -> int:
+        """Read some bytes."""
+        data = self._stream.read(len(buffer))
+        self._left -= len(data)
+        if self._left < 0:
+            raise too_large(self._name)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+        super().close()
+
+
+class ShortReads(io.BufferedReader):
+    """A zip file to open with ``zipfile``, which reads the list of contents, of any claimed length, at once.
+
+    In memory the list takes some ten times its bytes.
+    """
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read bytes; raises ValueError for more than :data:`MAX_DIRECTORY`."""
+        left = max(0, os.fstat(self.fileno()).st_size - self.tell())
+        size = left if size is None or size < 0 else min(size, left)
+        if size > MAX_DIRECTORY:
+            raise ValueError(f"its list of contents has more than {MAX_DIRECTORY:,} bytes")
+        return super().read(size)
+
+
+def too_large(name: Path | str) -> UserError:
+    """The error for a file or member that unpacks to too many bytes."""
+    return UserError(
+        f"{name} unpacks to more than {MAX_EXPANSION} times its size, which no text does; "
+        "unpack it yourself if you trust it"
+    )
+
+
+@contextmanager
+def unpacking(path: Path) -> Iterator[BinaryIO]:
+    """Yield the bytes of a file, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+
+    Raises:
+        UserError: the compressed file is damaged, or unpacks to too many bytes.
+    """
+    kind = path.suffix.removeprefix(".")
+    opened: Callable | None = COMPRESSED.get(path.suffix)
+    if opened is None:
+        with path.open("rb") as file:
+            yield file
+        return
+    try:
+        with (
+            opened(path) as stream,
+            io.BufferedReader(Unpacked(stream, os.path.getsize(path), path), BLOCK) as file,
+        ):
+            yield file
+    except UserError:
+        raise
+    except DAMAGED:
+        raise UserError(f"{path} is an incomplete {kind} file; download it again") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise UserError(f"{path} is no {kind} file; download it again") from None
+
+
+def bounded_lines(file: BinaryIO, name: Path | str, longest: int = MAX_LINE) -> Iterator[bytes]:
+    r"""The lines of a file without their "\n"; ``name`` is for the error.
+
+    Raises:
+        UserError: a line has more than ``longest`` bytes.
+    """
+    rest: list[bytes] = []  # of the line that goes on
+    waiting = number = 0
+    while block := file.read(BLOCK):
+        first, *others = block.split(b"\n")
+        rest.append(first)
+        waiting += len(first)
+        if others:
+            number += 1
+            if waiting > longest:
+                raise too_long(name, number, longest)
+            yield b"".join(rest)
+            *whole, last = others
+            yield from whole  # shorter than a block
+            number += len(whole)
+            rest, waiting = [last], len(last)
+        if waiting > longest:
+            raise too_long(name, number + 1, longest)
+    if waiting:
+        yield b"".join(rest)
+
+
+def too_long(name: Path | str, number: int, longest: int) -> UserError:
+    """The error for a line that is too long; its ``number`` counts from 1."""
+    return UserError(f"{name}, line {number} has more than {longest:,} bytes; write one sentence per line")
