@@ -47,7 +47,7 @@ def main(argv=None) -> None:
     from user_dir.models.from_settings import from_stock
 
     check_output(args.output)
-    save_checkpoint(from_stock(load_checkpoint(args.path), args.alpha), args.output)
+    save_checkpoint(from_stock(load_checkpoint(args.path, optimizer=True), args.alpha), args.output)
     print(f"{args.output}: adaptively_sparse_transformer with α = {args.alpha:g} in every head")
 
 

@@ -17,18 +17,29 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .errors import UserError
-from .guards.hostile_checkpoints import Unreadable, blaming, read_checkpoint, require_finite, without_files
+from .guards.hostile_checkpoints import (
+    OPTIMIZER,
+    Unreadable,
+    blaming,
+    read_checkpoint,
+    require_finite,
+    without_files,
+)
 from .io import durable, written_beside
 
 
-def load_checkpoint(path: str | Path) -> dict:
+def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
     """Load a translation model's checkpoint to the CPU, with ``cfg`` filled in for older ones.
+
+    Args:
+        path: the checkpoint.
+        optimizer: also load the state of the optimizer; else it is None.
 
     Raises:
         UserError: the file is missing, corrupt, of another program, would run code, or contains numbers that
             are not finite.
     """
-    state = read_checkpoint(path)
+    state = {OPTIMIZER: None, **read_checkpoint(path, leave_out=() if optimizer else (OPTIMIZER,))}
     if state.get("cfg") is None:
         # Written before fairseq had cfg. Without args, fairseq uses the cfg made here.
         with blaming(path):
@@ -86,7 +97,7 @@ def for_inference(state: dict) -> dict:
             {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
         ],
         "extra_state": {"train_iterator": {"epoch": epoch}},
-        "last_optimizer_state": None,
+        OPTIMIZER: None,
     }
 
 
@@ -124,7 +135,7 @@ def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
     """
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
         try:
-            state = load_checkpoint(path)
+            state = load_checkpoint(path, optimizer=True)
         except Unreadable:
             raise
         except UserError:
@@ -159,6 +170,7 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     """Average the parameters of checkpoints, in float64; all else is that of the last of ``paths``.
 
+    There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
     Counters (integers) are those of the last one. α's are averaged as parameters a.
 
     Args:
@@ -187,6 +199,4 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
                 total[name] = total.get(name, 0) + value.double()
     for name, value in total.items():
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
-    # The optimizer state of a single checkpoint does not match averaged parameters.
-    state["last_optimizer_state"] = None
     return state

@@ -186,6 +186,24 @@ def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output"
             raise UserError(f"{path} lies in {each}, which is also an input; choose another {flag}")
 
 
+def file_version(path: Path) -> tuple[int, ...] | None:
+    """What differs after a file was written to or replaced; None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """Raise UserError if a file that is read several times within the context was changed meanwhile."""
+    before = file_version(path)
+    yield
+    if file_version(path) != before:
+        raise UserError(f"{path} was changed while it was read; run the command again")
+
+
 def durable(file: BinaryIO) -> None:
     """Flush a file to disk; a full network disk may only fail here."""
     file.flush()

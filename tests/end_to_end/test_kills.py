@@ -121,7 +121,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     assert sorted(path.name for path in killed.glob("checkpoint*")) == checkpoints
     assert "checkpoint_last.pt" in checkpoints
     for name in checkpoints:
-        left, right = (load_checkpoint(folder / name) for folder in (through, killed))
+        left, right = (load_checkpoint(folder / name, optimizer=True) for folder in (through, killed))
         for part in ("model", "last_optimizer_state"):
             assert same(left[part], right[part]), (name, part)
 
@@ -168,7 +168,8 @@ def test_killed_in_each_epoch_a_training_sees_each_sentence_once_an_epoch(small,
     for epoch in (1, 2, 3):
         updates = [seen for each in found.values() for at, seen in each.values() if at == epoch]
         assert sorted(itertools.chain.from_iterable(updates)) == list(range(sentences))
-    left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in (through, killed))
+    last = (folder / "checkpoint_last.pt" for folder in (through, killed))
+    left, right = (load_checkpoint(path, optimizer=True) for path in last)
     for part in ("model", "last_optimizer_state"):
         assert same(left[part], right[part]), part
     assert (killed / "alpha.jsonl").read_text() == (through / "alpha.jsonl").read_text()

@@ -236,3 +236,17 @@ def test_the_number_of_positions_is_at_most_that_of_the_bert(folder):
     args = parse(flags, ARCH)
     read_bert(str(folder)).fit(args)
     assert (args.max_source_positions, args.max_target_positions) == (22, 9)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_file_that_changes_later_changes_nothing(folder, pickled):
+    if pickled:
+        as_pickle(folder, lambda name: name)
+    weights = next(path for path in folder.iterdir() if path.suffix in (".bin", ".safetensors"))
+    before = read_bert(str(folder)).weights
+    kept = {name: value.clone() for name, value in before.items()}
+    assert str(weights) not in Path("/proc/self/maps").read_text()
+    weights.write_bytes(bytes(weights.stat().st_size))
+    weights.write_bytes(b"")
+    torch.testing.assert_close(before, kept, rtol=0, atol=0)

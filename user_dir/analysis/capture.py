@@ -44,7 +44,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
     if family == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
-            save_checkpoint({**from_stock(state, 1.0), "last_optimizer_state": None}, converted)
+            save_checkpoint(from_stock(state, 1.0), converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
     if family not in OURS:
         raise UserError(

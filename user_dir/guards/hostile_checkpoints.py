@@ -19,8 +19,9 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import UserError
+from ..io import file_version
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 
@@ -127,7 +129,9 @@ torch.serialization.add_safe_globals([argparse.Namespace])
 allow_numpy()
 
 LONGEST = 10_000  # maximum length of a literal and of its value
+OPTIMIZER = "last_optimizer_state"  # most of a checkpoint, which only training needs
 MOST_LAYERS = 1_000
+ATTEMPTS = 3  # at reading a file that is replaced meanwhile, as by a training
 
 
 def literal(text: str):
@@ -184,16 +188,36 @@ class Unreadable(UserError):
     """A checkpoint that the system could not read; it may be whole, so it must not be replaced."""
 
 
-def read_checkpoint(path: str | Path) -> dict:
+def read_checkpoint(path: str | Path, leave_out: Collection[str] = ()) -> dict:
     """Read a fairseq checkpoint as plain data on the CPU, with settings that are safe to use.
 
-    Tensors are memory-mapped if the file format allows it.
+    The result has memory of its own: whatever happens to the file later does not change it.
+
+    Args:
+        path: the checkpoint.
+        leave_out: parts that are checked but not returned, which saves memory.
 
     Raises:
-        Unreadable: the system refuses, for example for lack of permission or memory.
+        Unreadable: the system refuses, for example for lack of permission or memory, or the file is being
+            written.
         UserError: the file is missing, corrupt, of another program, or contains more than plain data.
     """
-    path, size = Path(path), 0
+    path = Path(path)
+    for _ in range(ATTEMPTS):
+        before = file_version(path)
+        try:
+            state = _read(path, leave_out)
+        except UserError:
+            if file_version(path) == before:
+                raise
+            continue
+        if file_version(path) == before:
+            return state
+    raise Unreadable(f"{path} changes while it is read; try again when nothing writes to it")
+
+
+def _read(path: Path, leave_out: Collection[str]) -> dict:
+    size = 0
     try:
         if not path.is_file():
             raise UserError(
@@ -201,6 +225,7 @@ def read_checkpoint(path: str | Path) -> dict:
             )
         size = path.stat().st_size
         zipped = _is_archive(path)
+        # Mapped, so that tensors cannot claim more than the file has; plain_state copies them.
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
     except UserError:
         raise
@@ -220,7 +245,7 @@ def read_checkpoint(path: str | Path) -> dict:
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
     if not all(isinstance(name, str) for name in state["model"]):
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: its parameters have no names")
-    state = plain_state(state, str(path), size)
+    state = plain_state(state, str(path), size, mapped=zipped, leave_out=leave_out)
     _check_settings(path, state)
     _check_history(path, state)
     return state
@@ -420,7 +445,24 @@ class _TorchThatChecks:
 
     @staticmethod
     def load(file, *args, **kwargs) -> dict:
-        return without_files(read_checkpoint(getattr(file, "name", file)))
+        return without_files(read_checkpoint(getattr(file, "name", file), leave_out=_left_out.get()))
+
+
+_left_out: ContextVar[tuple[str, ...]] = ContextVar("_left_out", default=())
+
+
+def _without_optimizer(load):
+    """A function of fairseq's that loads a model; it no longer reads the state of the optimizer."""
+
+    @functools.wraps(load)
+    def leaner(*args, **kwargs):
+        token = _left_out.set((OPTIMIZER,))
+        try:
+            return load(*args, **kwargs)
+        finally:
+            _left_out.reset(token)
+
+    return leaner
 
 
 def install() -> None:
@@ -440,3 +482,5 @@ def install() -> None:
             return load(path, *args, **kwargs)
 
     checkpoint_utils.load_checkpoint_to_cpu = checked
+    for name in ("load_model_ensemble_and_task", "load_pretrained_component_from_model"):
+        setattr(checkpoint_utils, name, _without_optimizer(getattr(checkpoint_utils, name)))

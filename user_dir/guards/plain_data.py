@@ -4,12 +4,16 @@
 tensor can carry extra attributes, and fairseq reads settings as attributes. Here everything is rebuilt from
 dicts, lists, tuples, strings, numbers, None, ``Namespace`` (settings only) and dense tensors and arrays
 (elsewhere). Anything else is refused.
+
+Tensors that are mapped into memory are copied. Otherwise a training that goes on with a checkpoint's moments
+would change with the file, and end in a bus error if the file is cut short.
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections import OrderedDict
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -29,31 +33,39 @@ _REAL |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
 _SETTINGS = ("cfg", "args")
 
 
-def plain_state(state: dict, path: str, file_size: int) -> dict:
+def plain_state(
+    state: dict, path: str, file_size: int, *, mapped: bool = False, leave_out: Collection[str] = ()
+) -> dict:
     """Rebuild the result of ``torch.load(weights_only=True)`` for the checkpoint at ``path``.
 
     Args:
         state: the result.
         path: for error messages.
         file_size: in bytes; tensors much larger than that are refused.
+        mapped: the tensors are in a map of the file, and are to be copied from it.
+        leave_out: parts that are checked but not returned.
 
     Raises:
         UserError: a value is not plain data, is cyclic or nested more than 50 levels deep, or there are more
             values than in any real checkpoint.
     """
-    builder = _Builder(path, file_size)
-    return {
-        builder.key(name, "state"): builder.build(
-            value, str(name)[: LONGEST_PLACE + 1], settings=name in _SETTINGS
-        )
-        for name, value in state.items()
-    }
+    builder, plain = _Builder(path, file_size), {}
+    for name, value in state.items():
+        builder.copies = mapped and name not in leave_out
+        place = str(builder.key(name, "state"))[: LONGEST_PLACE + 1]
+        built = builder.build(value, place, settings=name in _SETTINGS)
+        if name not in leave_out:
+            plain[name] = built
+    return plain
 
 
 class _Builder:
     def __init__(self, path: str, file_size: int):
         self.path = path
         self.bytes_left = MOST_CLAIMED * file_size
+        self.copies = False  # whether tensors are copied
+        self.copied: dict[tuple[int, int], torch.UntypedStorage] = {}
+        self.to_copy = file_size  # bytes; the storages of a file that PyTorch wrote do not overlap
         self.values_left = {True: MOST_SETTINGS, False: MOST_VALUES}
         self.characters_left = MOST_CHARACTERS
 
@@ -144,4 +156,17 @@ class _Builder:
         if claimed > value.untyped_storage().nbytes() or self.bytes_left < 0:
             shape = "×".join(map(str, value.shape))
             raise self.refuse(where, f"claims {shape} numbers, more than the file contains")
-        return value.detach()  # without extra attributes
+        value = value.detach()  # without extra attributes
+        return self._copy(value, where) if self.copies else value
+
+    def _copy(self, value: torch.Tensor, where: str) -> torch.Tensor:
+        """The tensor in memory of its own; tensors that share memory share its copy."""
+        storage = value.untyped_storage()
+        place = storage.data_ptr(), storage.nbytes()
+        if place not in self.copied:
+            self.to_copy -= storage.nbytes()
+            if self.to_copy < 0:
+                raise self.refuse(where, "and others claim more numbers than the file contains")
+            self.copied[place] = storage.clone()
+        copy = torch.empty(0, dtype=value.dtype)
+        return copy.set_(self.copied[place], value.storage_offset(), value.shape, value.stride())

@@ -18,7 +18,7 @@ from fairseq.file_io import PathManager
 from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, ending_the_run
 from ..io import copy_file
-from .hostile_checkpoints import Unreadable
+from .hostile_checkpoints import OPTIMIZER, Unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def _remedy(broken: Path) -> str:
     others = (path for path in broken.parent.glob("checkpoint*.pt") if path != broken)
     try:
         for path, state in whole_checkpoints(others):
-            if state.get("last_optimizer_state") is not None:
+            if state[OPTIMIZER] is not None:
                 newest = f"{path}, the latest complete checkpoint"
                 return f"; copy {newest}, over it and run the same command again"
     except Unreadable as error:

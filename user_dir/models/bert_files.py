@@ -14,7 +14,7 @@ from ..corpora.binarised import reading_dictionary
 from ..corpora.corpus import ROOT
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError, one_line
-from ..io import parse_json, read_text, shown
+from ..io import parse_json, read_text, shown, unchanged
 from .bert_weights import SIZES, Bert
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -74,11 +74,7 @@ def _read_folder(folder: Path) -> Bert:
     config = _read_config(folder / "config.json")
     sizes = {ours: config[theirs] for theirs, ours in _CONFIG.items()}
     tokens = read_vocabulary(folder / "vocab.txt")
-    weights = {}
-    for name, value in _read_weights(folder).items():
-        ours = our_name(name)
-        if ours is not None:
-            weights[ours] = value
+    weights = _read_weights(folder)
     rows = {symbol_of(token): row for row, token in enumerate(tokens)}
     rows["</s>"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
     activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
@@ -111,23 +107,27 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """The weights that an encoder has, by our names."""
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise UserError(f"{folder} has neither {' nor '.join(WEIGHTS)}")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
+    with unchanged(path):
+        try:
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
 
-            weights = load_file(path)
-        else:
-            weights = torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError:
-        raise UserError(f"{path} requires: pip install safetensors") from None
-    except Exception as error:  # a corrupt file can raise any exception
-        raise UserError(f"{path} cannot be read as weights: {one_line(error)[:200]}") from None
-    if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
-        raise UserError(f"{path} does not hold a model's weights")
-    return {str(name): value for name, value in weights.items()}
+                weights = load_file(path)
+            else:
+                weights = torch.load(path, map_location="cpu", weights_only=True)
+        except ImportError:
+            raise UserError(f"{path} requires: pip install safetensors") from None
+        except Exception as error:  # a corrupt file can raise any exception
+            raise UserError(f"{path} cannot be read as weights: {one_line(error)[:200]}") from None
+        if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
+            raise UserError(f"{path} does not hold a model's weights")
+        # Copied, because safetensors maps the file into memory.
+        named = ((our_name(str(name)), value) for name, value in weights.items())
+        return {name: value.clone() for name, value in named if name is not None}
 
 
 def _read_checkpoint(path: Path) -> Bert:

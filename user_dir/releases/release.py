@@ -9,7 +9,7 @@ from pathlib import Path
 from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.checksums import checksums
-from ..io import copy_file
+from ..io import copy_file, unchanged
 from ..translation.loading import load_model, translation_direction
 from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
 from .card import model_card
@@ -40,10 +40,11 @@ def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Pa
         UserError: the checkpoint does not match the corpus, the scores are not of this checkpoint, or the
             wheel cannot be built.
     """
-    state = load_checkpoint(checkpoint)
-    direction = translation_direction(state, checkpoint, corpus)
-    scores = read_scores(evaluation, checkpoint, corpus, direction)
-    model, _ = load_model(checkpoint, corpus, direction, cpu=True)
+    with unchanged(checkpoint):
+        state = load_checkpoint(checkpoint)
+        direction = translation_direction(state, checkpoint, corpus)
+        scores = read_scores(evaluation, checkpoint, corpus, direction)
+        model, _ = load_model(checkpoint, corpus, direction, cpu=True)
     parameters = sum(each.numel() for each in model.parameters())
     state = for_inference(state)
     with tempfile.TemporaryDirectory() as temporary:

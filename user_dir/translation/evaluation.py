@@ -17,7 +17,7 @@ from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.checksums import checksums
 from ..errors import UserError
-from ..io import check_output, make_folder, within, write_json, write_text
+from ..io import check_output, make_folder, unchanged, within, write_json, write_text
 from .loading import (
     check_lengths,
     load_model,
@@ -91,15 +91,16 @@ def evaluate(
         raise UserError(
             f"{checkpoint}: fairseq would take the {os.pathsep!r} for the end of a path; rename it"
         )
-    state = load_checkpoint(checkpoint)
-    name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
-    digest = checksums(checkpoint, ["sha256"])["sha256"]
-    del state
-    check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
-    splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-    for path in (path for split in splits for path in _files(output, split)):
-        check_output(path, [checkpoint, corpus.raw, *corpus.written])
-    model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
+    with unchanged(checkpoint):
+        state = load_checkpoint(checkpoint)
+        name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
+        del state
+        check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
+        splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
+        for path in (path for split in splits for path in _files(output, split)):
+            check_output(path, [checkpoint, corpus.raw, *corpus.written])
+        digest = checksums(checkpoint, ["sha256"])["sha256"]
+        model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
     penalise_new_pieces(model, new_piece_penalty, checkpoint)
     # Load all first, so that an error in one is noticed before any is translated.
     fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
