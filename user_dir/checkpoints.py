@@ -17,14 +17,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .errors import UserError
-from .guards.hostile_checkpoints import (
-    OPTIMIZER,
-    Unreadable,
-    blaming,
-    read_checkpoint,
-    require_finite,
-    without_files,
-)
+from .guards.file_settings import without_files
+from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, blaming, read_checkpoint, require_finite
 from .io import durable, written_beside
 
 

@@ -26,9 +26,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoder
 from helpers import SMALL, parse, translation_task
 
 from user_dir.errors import UserError
+from user_dir.guards.file_settings import FILES
 from user_dir.guards.hostile_checkpoints import (
     EVALUATED,
-    FILES,
     Unreadable,
     is_literal,
     literal,

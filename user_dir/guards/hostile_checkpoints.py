@@ -4,7 +4,7 @@ Here a checkpoint is rebuilt from plain data and validated before fairseq uses i
 
 ``weights_only`` is never turned off, because unpickling can run code. It is not sufficient: its result need
 not be plain data (:mod:`.plain_data`), fairseq evaluates some settings as Python (:data:`EVALUATED`, which
-must be literals here), and opens the files named by others (:data:`FILES`, which are removed here). All
+must be literals here), and opens the files named by others (removed by :mod:`.file_settings`). All
 versions of fairseq are affected; PyTorch before 2.6 unpickled anything, and since then refuses fairseq's own
 checkpoints. Unnecessary once fairseq reads settings as data and evaluates none.
 """
@@ -30,6 +30,7 @@ from fairseq.file_io import PathManager
 
 from ..errors import UserError
 from ..io import file_version
+from .file_settings import without_files
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 
@@ -67,63 +68,6 @@ EVALUATED = {
     "pipeline_encoder_devices",
     "pipeline_decoder_devices",
 }
-# Settings that name a file, folder or module. Those of a checkpoint are ignored; the command line's are used.
-FILES = {
-    "user_dir",
-    "encoder_embed_path",
-    "decoder_embed_path",
-    "embed_path",
-    "alpha_log",
-    "bert",
-    "path",
-    "lm_path",
-    "w2v_path",
-    "seq2seq_path",
-    "quantization_config_path",
-    "results_path",
-    "restore_file",
-    "finetune_from_model",
-    "continue_once",
-    "save_dir",
-    "tensorboard_logdir",
-    "log_file",
-    "aim_repo",
-    "plasma_path",
-    "pretrained_checkpoint",
-    "pretrained_xlm_checkpoint",
-    "pretrained_mlm_checkpoint",
-    "load_pretrained_encoder_from",
-    "load_pretrained_decoder_from",
-    "load_pretrained_aux_decoder_from",
-    "save_predictions",
-    "baseline_model",
-    "bpe_codes",
-    "bpe_merges",
-    "bpe_vocab",
-    "bpe_vocab_file",
-    "sentencepiece_model",
-    "sentencepiece_model_path",
-    "gpt2_encoder_json",
-    "gpt2_vocab_bpe",
-    "config_yaml",
-    "multitask_config_yaml",
-    "extra_data",
-    "fixed_dictionary",
-    "source_dict",
-    "target_dict",
-    "lang_dict",
-    "lang_to_offline_shard_ratio",
-    "sampling_weights_from_file",
-    "label_dir",
-    "input",
-    "destdir",
-    "trainpref",
-    "validpref",
-    "testpref",
-    "alignfile",
-}
-NO_DATA = "(no data folder was given)"  # replaces a checkpoint's data folder, which fairseq would open
-
 # Types in fairseq's checkpoints other than plain data.
 torch.serialization.add_safe_globals([argparse.Namespace])
 allow_numpy()
@@ -319,29 +263,6 @@ def _is_archive(path: Path) -> bool:
         if unpacked > size:
             raise UserError(f"{path} is refused: it claims to hold {unpacked} bytes, but has {size}")
     return True
-
-
-def without_files(state: dict) -> dict:
-    """Remove files, folders and modules from a checkpoint's settings, in place."""
-    _forget_files(state.get("cfg"))
-    _forget_files(state.get("args"))
-    return state
-
-
-def _forget_files(settings) -> None:
-    if isinstance(settings, (list, tuple)):
-        for inner in settings:
-            _forget_files(inner)
-    elif isinstance(settings, (dict, argparse.Namespace)):
-        for name, value in list(_of(settings).items()):
-            if isinstance(value, dict) or name not in FILES | {"data"} or value is None:
-                _forget_files(value)
-            elif name == "data":
-                _of(settings)[name] = NO_DATA
-            elif isinstance(settings, dict):
-                settings[name] = None  # keep the key: the command line overwrites existing keys only
-            else:
-                delattr(settings, name)  # fairseq expects a string where the setting exists
 
 
 def require_finite(parameters: dict, what: str) -> None:

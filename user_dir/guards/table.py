@@ -51,6 +51,7 @@ class Guard:
 _ALL = """
 debug-logging         REPAIRS   fairseq/models/wav2vec
 hostile-checkpoints   EXPLAINS  fairseq/checkpoint_utils.py
+missing-data          EXPLAINS  fairseq/tasks/__init__.py
 torn-checkpoints      REPAIRS   fairseq/checkpoint_utils.py, fairseq/file_io.py
 broken-data           EXPLAINS  fairseq/data/indexed_dataset.py, fairseq/data/dictionary.py
 beam-search           CHANGES   fairseq/sequence_generator.py
@@ -69,6 +70,7 @@ prefetching           REPAIRS   fairseq/data/iterators.py
 update-reports        REPAIRS   fairseq/trainer.py
 validation-bleu       CHANGES   fairseq/tasks/translation.py
 moving-average        CHANGES   fairseq/models/ema/ema.py
+scalar-quantization   REPAIRS   fairseq/modules/quantization/scalar
 pretrained-encoders   REPAIRS   fairseq/models/roberta/enc_dec.py
 last-batches          CHANGES   fairseq/data/data_utils.py, fairseq/data/iterators.py
 resumed-epochs        CHANGES   fairseq/tasks/fairseq_task.py, fairseq/data/iterators.py
