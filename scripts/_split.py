@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+from pathlib import Path
 
 from user_dir.command_line import file_path, path_of, plain_name, positive
 from user_dir.guards.table import WITHOUT, checked
@@ -103,6 +104,13 @@ def add_subset_option(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="train, valid or the name of a test set (default: valid)",
     )
+
+
+def inputs_of(args: argparse.Namespace) -> list[Path]:
+    """The checkpoint and the corpus that the arguments name, which no output may replace."""
+    from user_dir.corpora import load_corpus
+
+    return [args.path, *load_corpus(args.corpus, args.data).kept]
 
 
 def open_split(args: argparse.Namespace):

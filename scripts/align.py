@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import open_split, split_parser
+from _split import inputs_of, open_split, split_parser
 
 from user_dir.command_line import file_path, path_of, run_command
 
@@ -62,7 +62,9 @@ def main(argv=None) -> None:
 
     from user_dir.io import check_output
 
-    check_output(args.output / "alignment.json")
+    given = [*inputs_of(args), *([args.gold] if args.gold else [])]
+    for written in ("alignment.json", *(file.name for file in args.output.glob("*.pharaoh"))):
+        check_output(args.output / written, given)
     split = open_split(args)
 
     from user_dir.analysis.alignment import Gold

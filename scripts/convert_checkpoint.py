@@ -46,7 +46,7 @@ def main(argv=None) -> None:
     from user_dir.io import check_output
     from user_dir.models.from_settings import from_stock
 
-    check_output(args.output)
+    check_output(args.output, [args.path])
     save_checkpoint(from_stock(load_checkpoint(args.path, optimizer=True), args.alpha), args.output)
     print(f"{args.output}: adaptively_sparse_transformer with α = {args.alpha:g} in every head")
 

@@ -78,14 +78,14 @@ def main(argv=None) -> None:
     from user_dir.experiments.plan import read_plan, select
     from user_dir.experiments.settings import plain_settings
     from user_dir.experiments.steps import make_steps, read_steps
-    from user_dir.io import check_output
+    from user_dir.io import check_outputs
+    from user_dir.tables import table_files
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     for end in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(end) != signal.SIG_IGN:  # as nohup has it
             signal.signal(end, lambda number, _: sys.exit(128 + number))  # so that what is being run ends too
-    if args.output:
-        check_output(args.output)
+    check_outputs(table_files(args.output), [args.plan, args.records])
     runs = select(read_plan(args.plan, ROOT), args.only)
     steps = read_steps(args.plan)
     shared = args.workers > 1 and not args.list
@@ -111,7 +111,7 @@ def main(argv=None) -> None:
         from user_dir.experiments.running import run_all  # imports fairseq and torch
 
         failed, elsewhere = run_all(jobs, lambda line: print(line, flush=True), args.workers)
-    report(jobs, [run.label for run in runs], args.output)
+    failed |= report(jobs, [run.label for run in runs], args.output)
     for label in elsewhere:
         print(f"{label}: another process is at it")
     if failed:
@@ -157,25 +157,34 @@ def check_workers(configs: dict, args: argparse.Namespace) -> None:
             continue
 
 
-def report(jobs: list, labels: list[str], table: Path | None) -> None:
-    """Print the tables of the runs that are done; with ``table``, write them, and which are missing."""
+def report(jobs: list, labels: list[str], table: Path | None) -> dict[str, str]:
+    """Print the tables of the runs that are done; with ``table``, write them, and which are missing.
+
+    Returns:
+        By label, what is wrong with results that cannot be read.
+    """
     from user_dir.errors import UserError
     from user_dir.experiments.folders import RESULT, is_recorded
     from user_dir.experiments.results import experiment_tables, read_result
     from user_dir.tables import write_tables
 
-    results, missing = [], list(labels)
+    results, missing, corrupt = [], list(labels), {}
     for job in jobs:
         try:
             recorded = is_recorded(job)
         except UserError:  # of other settings, as the list or the failed runs tell
             recorded = False
-        if recorded:
+        if not recorded:
+            continue
+        try:
             results.append(read_result(job.record / RESULT))
             missing.remove(job.run.label)
+        except UserError as error:
+            corrupt[job.run.label] = str(error)
     tables = experiment_tables(results)
     write_tables(table, tables, {"missing": missing, "runs": results})
     print("\n" + tables if results else "no run is done")
+    return corrupt
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import open_split, split_parser
+from _split import inputs_of, open_split, split_parser
 
 from user_dir.command_line import file_path, positive, run_command
 
@@ -57,18 +57,20 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from user_dir.analysis.sources import result_file
-    from user_dir.io import check_output
+    from user_dir.io import check_outputs
 
-    for each in (args.output or result_file(args.path, args.subset, "importance.json"), args.figure):
-        if each:
-            check_output(each)
+    def outputs(subset: str) -> list[Path]:
+        """The results and their figure; a split may have two names."""
+        output = args.output or result_file(args.path, subset, "importance.json")
+        return [output, args.figure or output.with_suffix(".svg")]
+
+    check_outputs(outputs(args.subset), inputs_of(args))
     split = open_split(args)
+    output, figure = outputs(split.name)
 
     from user_dir.analysis.results import write_importance
     from user_dir.analysis.summaries import importance_summary
 
-    output = args.output or result_file(args.path, split.name, "importance.json")
-    figure = args.figure or output.with_suffix(".svg")
     report = write_importance(
         split,
         output,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import open_split, split_parser
+from _split import inputs_of, open_split, split_parser
 
 from user_dir.command_line import file_path, plain_name, positive, run_command
 
@@ -101,21 +101,26 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from user_dir.analysis.sources import result_file
-    from user_dir.io import check_output
+    from user_dir.io import check_outputs
 
-    check_output(args.output or result_file(args.path, args.subset, "heads.json"))
-    if args.dump_attention not in (None, BESIDE):
-        check_output(args.dump_attention)
+    def outputs(subset: str) -> list[Path]:
+        """The statistics, their CSV and the maps; a split may have two names."""
+        statistics = args.output or result_file(args.path, subset, "heads.json")
+        maps = args.dump_attention
+        if maps == BESIDE:
+            maps = result_file(args.path, subset, "attention.npz")
+        return [statistics, statistics.with_suffix(".csv"), *([maps] if maps else [])]
+
+    lists = [Path(each.rpartition("=")[2]) for each in args.interrogatives]
+    check_outputs(outputs(args.subset), [*inputs_of(args), *lists])
     split = open_split(args)
+    output, _, *maps = outputs(split.name)
 
     from user_dir.analysis.results import write_statistics
     from user_dir.analysis.summaries import statistics_summary
 
     lists = read_word_lists(args.interrogatives, *split.direction)
-    output = args.output or result_file(args.path, split.name, "heads.json")
-    maps = args.dump_attention
-    if maps == BESIDE:
-        maps = result_file(args.path, split.name, "attention.npz")
+    maps = maps[0] if maps else None
     report = write_statistics(
         split,
         output,

@@ -71,12 +71,14 @@ def main(argv=None) -> None:
     from user_dir.analysis.maps import Maps
     from user_dir.analysis.plots import save
     from user_dir.analysis.plots_maps import head_maps
-    from user_dir.analysis.sources import check_same_split_of_maps, model_names
+    from user_dir.analysis.sources import check_same_sentences, model_names
     from user_dir.attention_types import TITLES
+    from user_dir.io import check_output
 
+    check_output(args.output, args.maps)
     names = model_names(args.maps, args.name)
     models = [Maps(path) for path in args.maps]
-    check_same_split_of_maps(models)
+    check_same_sentences(models, args.sentence or [0])
     panels = []
     for number in args.sentence or [0]:
         sentences = [maps[number] for maps in models]

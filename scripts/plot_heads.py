@@ -48,9 +48,11 @@ def main(argv=None) -> None:
         )
 
     from user_dir.analysis import plots
-    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names, read_statistics
+    from user_dir.analysis.sources import ModelAnalysis, check_same_model, model_names
+    from user_dir.analysis.statistics_file import read_statistics
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.analysis.whole_analysis import figures
+    from user_dir.io import check_outputs
 
     names = model_names(args.statistics, args.name)
     logs = [read_trajectories(log) for log in args.alpha_log or []] or [None] * len(names)
@@ -62,6 +64,7 @@ def main(argv=None) -> None:
         check_same_model(model)
     drawn = figures(models, args.width)
     paths = [args.output / f"{stem}.{args.format}" for stem in drawn]
+    check_outputs(paths, [*args.statistics, *(args.alpha_log or [])])
     for path, figure in zip(paths, drawn.values()):
         plots.save(figure, path)
     print("\n".join(map(str, paths)))

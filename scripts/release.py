@@ -62,11 +62,12 @@ def main(argv=None) -> None:
     from user_dir.translation.loading import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    check_output(args.output)
+    check_output(args.output, [args.path])
     if args.evaluation and not args.evaluation.is_dir():
         raise UserError(f"--evaluation {args.evaluation}: there is no such folder")
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     evaluation = args.evaluation or scores_folder(args.path)
+    check_output(args.output, [*corpus.kept, *(evaluation.glob("*") if evaluation.is_dir() else ())])
     release = write_release(args.path, corpus, evaluation, args.output)
     for name, (size, _) in release.manifest.files.items():
         print(f"{size:>12,}  {name}")

@@ -117,6 +117,12 @@ def name_files(model: argparse.Namespace, subset: str) -> None:
     model.alpha_log = given.get("alpha_log", log if log.is_file() else None)
 
 
+def files_of(model: argparse.Namespace) -> list[Path]:
+    """The files of a model that the report reads."""
+    files = (model.path, model.statistics, model.statistics.with_suffix(".csv"), model.maps, model.alpha_log)
+    return [each for each in files if each is not None]
+
+
 def require_statistics(model: argparse.Namespace, subset: str) -> None:
     """Raise a UserError that says what to do unless the statistics of a model exist."""
     from user_dir.errors import UserError
@@ -137,8 +143,12 @@ def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
     from user_dir.analysis.results import statistics_are_current, write_statistics
     from user_dir.analysis.split import open_split
     from user_dir.analysis.summaries import statistics_summary
+    from user_dir.io import check_outputs
 
     maps = None if model.maps_given else model.maps
+    written = [model.statistics, model.statistics.with_suffix(".csv"), *([maps] if maps else [])]
+    given = (model.path, model.alpha_log, model.maps if model.maps_given else None)
+    check_outputs(written, filter(None, given), "--path")
     if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
         return
     split = open_split(model.path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
@@ -157,21 +167,23 @@ def main(argv=None) -> None:
         check_same_model,
         check_same_split,
         model_names,
-        read_statistics,
     )
+    from user_dir.analysis.statistics_file import read_statistics
     from user_dir.analysis.trajectories import read_trajectories
     from user_dir.errors import UserError
     from user_dir.io import check_output
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    if args.output:
-        check_output(args.output)
     if args.corpus:
         from user_dir.corpora import load_corpus
 
         args.subset = load_corpus(args.corpus, args.data).split(args.subset)
     for model in args.models:
         name_files(model, args.subset)
+    output = args.output or args.models[0].report
+    given = [each for model in args.models for each in files_of(model)]
+    check_output(output, given)
+    for model in args.models:
         if model.path and not model.path.is_file():
             raise UserError(f"no checkpoint {model.path}")
         if model.path and args.corpus:
@@ -192,7 +204,6 @@ def main(argv=None) -> None:
     for model in models:
         check_same_model(model)
     check_same_split(models)
-    output = args.output or args.models[0].report
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")
 

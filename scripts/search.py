@@ -75,7 +75,7 @@ def main(argv=None) -> None:
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     check_output(args.output, [args.path])
     corpus = load_corpus(args.corpus, args.data).require_prepared()
-    check_output(args.output, [corpus.raw, *corpus.written, corpus.spm_model, corpus.description.path])
+    check_output(args.output, corpus.kept)
     study = SearchStudy(
         args.path,
         corpus,

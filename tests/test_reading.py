@@ -7,7 +7,7 @@ import bz2
 import pytest
 
 from user_dir import io as reading
-from user_dir.analysis.sources import read_statistics
+from user_dir.analysis.statistics_file import read_statistics
 from user_dir.analysis.trajectories import read_alpha_log
 from user_dir.corpora.readers import read_lines
 from user_dir.errors import UserError

@@ -204,6 +204,15 @@ def unchanged(path: Path) -> Iterator[None]:
         raise UserError(f"{path} was changed while it was read; run the command again")
 
 
+def check_outputs(paths: Iterable[Path], inputs: Iterable[Path] = (), flag: str = "--output") -> None:
+    """:func:`check_output` for several files, of which no two may be the same."""
+    paths, inputs = list(paths), list(inputs)
+    for index, path in enumerate(paths):
+        check_output(path, inputs, flag)
+        if any(same_file(path, other) for other in paths[:index]):
+            raise UserError(f"{path} would be written twice; choose another {flag}")
+
+
 def durable(file: BinaryIO) -> None:
     """Flush a file to disk; a full network disk may only fail here."""
     file.flush()
@@ -281,11 +290,21 @@ def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; raises ValueError if it is invalid or nested too deeply."""
+    """Parse JSON; raises ValueError if it is invalid, nested too deeply, or has a key twice in an object."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_doubles)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, of which Python would keep the last of equal keys."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        double = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {shown(double)} occurs twice")
+    return values
 
 
 def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:

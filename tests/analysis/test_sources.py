@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import copy
 import json
 
 import numpy as np
 import pytest
-from examples import IMPORTANCE, sentence, statistics, write_alpha_log, write_statistics
+from examples import importance, sentence, statistics, write_alpha_log, write_statistics
 
-from user_dir.analysis.maps import Maps, maps_writer
+from user_dir.analysis.columns import COLUMNS, MASSES, PART_COLUMNS
+from user_dir.analysis.head_rows import MAX_ALPHA
+from user_dir.analysis.importance_file import read_importance
+from user_dir.analysis.maps import Maps
+from user_dir.analysis.maps_writer import maps_writer
 from user_dir.analysis.sources import (
     ModelAnalysis,
     check_same_model,
+    check_same_sentences,
     check_same_split,
-    check_same_split_of_maps,
-    read_importance,
     read_model,
-    read_statistics,
     result_file,
 )
+from user_dir.analysis.statistics_file import read_statistics
 from user_dir.analysis.trajectories import Trajectories
+from user_dir.attention import AlphaConfig
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 from user_dir.io import write_packed
@@ -63,7 +66,7 @@ def test_files_of_different_splits_are_not_combined(tmp_path):
     old = maps(tmp_path / "old.npz")
     ours = ModelAnalysis("ours", statistics(), maps=valid)
     check_same_split([ours, ModelAnalysis("theirs", statistics(), maps=old)])
-    check_same_split_of_maps([valid, old, valid])
+    check_same_sentences([valid, old, valid], [0])
     splits = r"different splits cannot be combined: .*\(multi30k, valid\) and .*\({}\); write them"
     with pytest.raises(UserError, match=splits.format("multi30k, test")):
         check_same_split([ModelAnalysis("ours", statistics(), maps=test)])
@@ -73,10 +76,10 @@ def test_files_of_different_splits_are_not_combined(tmp_path):
         with pytest.raises(UserError, match=named):
             check_same_split([ours, ModelAnalysis("theirs", found)])
     with pytest.raises(UserError, match=splits.format("multi30k, test")):
-        importance = {"corpus": "multi30k", "subset": "test"}
-        check_same_split([ModelAnalysis("ours", statistics(), importance=importance)])
+        other = {**importance(), "subset": "test"}
+        check_same_split([ModelAnalysis("ours", statistics(), importance=other)])
     with pytest.raises(UserError, match=splits.format("multi30k, test")):
-        check_same_split_of_maps([old, valid, test])
+        check_same_sentences([old, valid, test], [0])
 
 
 def test_results_of_different_splits_never_share_a_file(tmp_path):
@@ -86,49 +89,144 @@ def test_results_of_different_splits_never_share_a_file(tmp_path):
     assert named != result_file(checkpoint, "test_2016_flickr", "heads.json")
 
 
-def changed(change) -> dict:
-    report = copy.deepcopy(statistics())
-    change(report)
-    return report
+def first(report: dict, **values) -> None:
+    report["heads"][0].update(values)
 
 
-@pytest.mark.parametrize(
-    "change, word",
-    [
-        (lambda report: report.pop("layers"), "no layers"),
-        (lambda report: report["heads"].clear(), "no heads"),
-        (lambda report: report["heads"][0].pop("density"), "no density"),
-        (lambda report: report["heads"][0].update(density="x"), "density 'x'"),
-        (lambda report: report["heads"][0].update(eos="much"), "eos 'much'"),
-        (lambda report: report["heads"][0].update(eos=float("nan")), "a measure nan"),
-        (lambda report: report["heads"][0].update(alpha=0.5), "an alpha below 1"),
-        (lambda report: report["heads"][0].update(layer=-1), "layer -1"),
-        (lambda report: report["heads"][0].update(layer=True), "layer True"),
-        (lambda report: report["heads"][0].update(attention="self"), "no attention type 'self'"),
-        (lambda report: report["heads"].append(report["heads"][0]), "a head occurs twice"),
-        (lambda report: report["heads"].pop(1), "encoder_self lacks some of the heads of 2 layers of 3"),
-        (lambda report: report["heads"][0]["density_histogram"].append(1), "unequal lengths"),
-        (lambda report: report["layers"][0].update(union_density=None), "union_density None"),
-        (lambda report: report["layers"].pop(), "layers other than those of its heads"),
-        (lambda report: report["layers"][1].update(layer=0), "layers other than those of its heads"),
-        (lambda report: report.update(roles=[]), "list"),
-    ],
-)
+def change_role(report: dict, **values) -> None:
+    report["roles"]["</s> sink"]["heads"][0].update(values)
+
+
+STATISTICS_FAULTS = [
+    (lambda report: report.pop("layers"), "layers"),
+    (lambda report: report["heads"].clear(), "heads"),
+    (lambda report: report["heads"][0].pop("density"), "density"),
+    (lambda report: report["heads"][0].pop("density_histogram"), "density_histogram"),
+    (lambda report: first(report, density="x"), "'x'"),
+    (lambda report: first(report, density=1.25), "1.25"),
+    (lambda report: first(report, density=-0.25), "-0.25"),
+    (lambda report: first(report, density_std=-0.25), "-0.25"),
+    (lambda report: first(report, density_of_pairs=1.5), "1.5"),
+    (lambda report: first(report, eos="much"), "'much'"),
+    (lambda report: first(report, eos=1.5), "eos is 1.5"),
+    (lambda report: first(report, eos=float("nan")), "nan"),
+    (lambda report: first(report, eos=True), "True"),
+    (lambda report: first(report, eos=10**400), "eos"),
+    (lambda report: first(report, entropy=-0.5), "-0.5"),
+    (lambda report: first(report, entropy=float("inf")), "inf"),
+    (lambda report: first(report, output_norm=-1), "-1"),
+    (lambda report: first(report, subword_merging=2), "subword_merging is 2"),
+    (lambda report: first(report, on_source=-1.0), "on_source"),
+    (lambda report: first(report, alpha=0.5), "0.5"),
+    (lambda report: first(report, alpha=1e9), "1000000000"),
+    (lambda report: first(report, alpha=None), "None"),
+    (lambda report: first(report, colour=0.5), "'colour'"),
+    (lambda report: first(report, layer=-1), "layer is -1"),
+    (lambda report: first(report, layer=True), "layer is True"),
+    (lambda report: first(report, layer=10**6), "1000000"),
+    (lambda report: first(report, attention="self"), "'self'"),
+    (lambda report: first(report, attention=["encoder_self"]), "attention"),
+    (lambda report: first(report, roles="sink"), "'sink'"),
+    (lambda report: report["heads"].append(report["heads"][0]), "encoder_self layer 0 head 0 occurs twice"),
+    (lambda report: report["heads"].pop(1), "encoder_self lacks"),
+    (lambda report: report["heads"].insert(0, []), "heads[0]"),
+    (lambda report: report["heads"][0]["density_histogram"].append(1), "encoder_self layer 0 head 0"),
+    (lambda report: report["heads"][0]["density_histogram"].__setitem__(0, 51), "encoder_self layer 0 head"),
+    (lambda report: report["heads"][0]["density_histogram"].__setitem__(0, -1), "-1"),
+    (lambda report: report.update(sentences=49), "49"),
+    (lambda report: report.update(sentences=0), "sentences is 0"),
+    (lambda report: report.update(subset=["valid"]), "subset"),
+    (lambda report: report.update(update=-3), "-3"),
+    (lambda report: report.update(row_sums={"encoder_self": "two"}), "'two'"),
+    (lambda report: report["layers"][0].update(union_density=None), "None"),
+    (lambda report: report["layers"][0].update(union_density=1.5), "1.5"),
+    (lambda report: report["layers"][0].update(diversity=-0.5), "-0.5"),
+    (lambda report: report["layers"][0].update(sorted_densities=[0.1, 0.2, 0.3]), "sorted_densities"),
+    (lambda report: report["layers"][0].update(width=1), "'width'"),
+    (lambda report: report["layers"][0].update(layer=[0]), "layers[0]"),
+    (lambda report: report["layers"].pop(), "decoder_context layer 1 is missing"),
+    (lambda report: report["layers"][1].update(layer=0), "layers[1]"),
+    (lambda report: report.update(roles=[]), "roles"),
+    (lambda report: change_role(report, value=0.5), "0.5"),
+    (lambda report: change_role(report, head=77), "head 77"),
+    (lambda report: report["roles"]["</s> sink"].update(threshold=float("nan")), "nan"),
+    (lambda report: report["roles"]["</s> sink"].update(measure="x"), "x"),
+    (lambda report: report.update(measures={"eos": 1}), "measures.eos"),
+]
+
+
+@pytest.mark.parametrize("change, word", STATISTICS_FAULTS)
 def test_errors_in_statistics_are_named(tmp_path, change, word):
     path = tmp_path / "a.heads.json"
-    path.write_text(json.dumps(statistics()))
-    assert read_statistics(path) == json.loads(path.read_text())
-    path.write_text(json.dumps(changed(change)))
-    with pytest.raises(UserError, match=r"a\.heads\.json is not a file of head statistics \(") as caught:
+    report = statistics()
+    path.write_text(json.dumps(report))
+    assert read_statistics(path) == report
+    change(report)
+    path.write_text(json.dumps(report))
+    with pytest.raises(UserError, match=r"a\.heads\.json .*head_stats\.py") as caught:
         read_statistics(path)
-    assert word in str(caught.value)
+    assert word in str(caught.value) and len(str(caught.value)) < 500 + len(str(path))
+
+
+def test_a_key_that_occurs_twice_is_named(tmp_path):
+    path = write_statistics(tmp_path / "a.heads.json")
+    path.write_text(path.read_text().replace('"density":', '"density": 0.5, "density":', 1))
+    with pytest.raises(UserError, match=r"density.* twice"):
+        read_statistics(path)
+
+
+def test_what_rectified_attention_may_sum_to(tmp_path):
+    """ReLA's weights have no upper limit; earlier versions wrote its α, 1, and not that."""
+    report = statistics()
+    path = tmp_path / "a.heads.json"
+
+    def accepted() -> bool:
+        path.write_text(json.dumps(report))
+        try:
+            return bool(read_statistics(path))
+        except UserError:
+            return False
+
+    first(report, entropy=-130.0, punctuation=5.0)
+    assert not accepted()
+    first(report, alpha=1.0)
+    assert not accepted(), "other heads of the type have another α, so it is not ReLA"
+    for row in report["heads"]:
+        row["alpha"] = 1.0 if row["attention"] == "encoder_self" else row["alpha"]
+    report["layers"][0]["diversity"] = 18.5
+    assert accepted()
+    report["layers"][-1]["diversity"] = 18.5
+    assert not accepted()
+    report["layers"][-1]["diversity"] = 0.5
+    for sums, fits in (("any", True), ("one", False), ("zero or one", False)):
+        report["row_sums"] = {"encoder_self": sums}
+        assert accepted() == fits
+    first(report, punctuation=-5.0)
+    report["row_sums"] = {"encoder_self": "any"}
+    assert not accepted()
+
+
+def test_every_statistic_has_a_limit_or_none():
+    assert {*COLUMNS, *PART_COLUMNS} > MASSES
+    assert {*COLUMNS} - MASSES == {
+        "alpha",
+        "density",
+        "density_of_pairs",
+        "density_std",
+        "density_histogram",
+        "output_norm",
+        "entropy",
+    }
+    AlphaConfig(fixed_alpha=MAX_ALPHA)
+    with pytest.raises(ValueError, match="1000"):
+        AlphaConfig(fixed_alpha=MAX_ALPHA + 1)
 
 
 def test_files_next_to_the_statistics_are_read(tmp_path):
     path = write_statistics(tmp_path / "average.heads.json")
     assert read_model(path).trajectories is read_model(path).importance is None
     write_alpha_log(tmp_path / "alpha.jsonl")
-    (tmp_path / "average.importance.json").write_text(json.dumps(IMPORTANCE))
+    (tmp_path / "average.importance.json").write_text(json.dumps(importance(name="average.heads")))
     found = read_model(path)
     assert found.trajectories.updates[-1] == 400 and found.importance["loss"] == 2.0
 
@@ -139,9 +237,9 @@ def test_files_next_to_the_statistics_are_read(tmp_path):
     assert (again.statistics, again.importance) == (found.statistics, found.importance)
     assert again.trajectories.updates == found.trajectories.updates
 
-    for wrong in ("[]", "{", '{"loss": 1}', json.dumps({**IMPORTANCE, "curves": {"a": {"pruned": [1]}}})):
+    for wrong in ("[]", "{", '{"loss": 1}'):
         (tmp_path / "average.importance.json").write_text(wrong)
-        with pytest.raises(UserError, match=r"average.importance.json is not written by head_importance.py"):
+        with pytest.raises(UserError, match=r"average.importance.json.*head_importance.py"):
             read_model(path)
     (tmp_path / "average.importance.json").unlink()
     write_alpha_log(tmp_path / "alpha.jsonl", layers=3)
@@ -150,38 +248,103 @@ def test_files_next_to_the_statistics_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, word",
+    "other, word",
     [
-        (lambda found: found.pop("loss"), "no loss"),
-        (lambda found: found.update(loss=float("nan")), "loss nan"),
-        (lambda found: found.update(loss=True), "loss True"),
-        (lambda found: found.update(loss=10**400), "(loss "),
-        (lambda found: found["heads"].clear(), "no heads"),
-        (lambda found: found["heads"][0].update(importance="x"), "importance 'x'"),
-        (lambda found: found["curves"].clear(), "no curves"),
-        (lambda found: found["curves"]["random"].update(pruned=[], losses=[[]]), "pruned []"),
-        (lambda found: found["curves"]["random"].update(pruned=[0, 0, 0]), "pruned [0, 0, 0]"),
-        (lambda found: found["curves"]["random"].update(pruned=[0], losses=[[2.0]]), "pruned [0]"),
-        (lambda found: found["curves"]["random"].update(pruned=[0, 8, 4]), "pruned [0, 8, 4]"),
-        (lambda found: found["curves"]["random"].update(pruned=[-1, 4, 8]), "pruned [-1, 4, 8]"),
-        (lambda found: found["curves"]["random"].update(pruned=[0, "x", 8]), "pruned 'x'"),
-        (lambda found: found["curves"]["random"].update(losses=[]), "a curve without losses"),
-        (lambda found: found["curves"]["random"].update(losses=[[2.0], [3.0]]), "unequal lengths"),
-        (lambda found: found["curves"]["random"]["losses"][0].append(2.0), "unequal lengths"),
-        (lambda found: found["curves"]["random"]["losses"][0].__setitem__(0, 10**400), "(a loss "),
-        (lambda found: found["correlations"][0].update(spearman="x"), "spearman 'x'"),
-        (lambda found: found["correlations"][0].update(p_value="x"), "p_value 'x'"),
-        (lambda found: found["correlations"][0].update(p_value=None), "p_value None"),
-        (lambda found: found["correlations"][0].pop("p_value"), "no p_value"),
-        (lambda found: found["correlations"][0].update(measure=1), "int"),
+        ({"seed": 1}, "α"),
+        ({"heads": 4}, "encoder_self 2×4"),
+        ({"name": "runs/best.pt"}, "runs/best.pt"),
     ],
 )
+def test_importance_of_another_model_is_refused(tmp_path, other, word):
+    path = tmp_path / "average.heads.json"
+    path.write_text(json.dumps(statistics()))
+    (tmp_path / "average.importance.json").write_text(json.dumps(importance(name="folder/model.pt")))
+    read_model(path)
+    (tmp_path / "average.importance.json").write_text(json.dumps(importance(**other)))
+    with pytest.raises(UserError) as caught:
+        read_model(path)
+    assert word in str(caught.value)
+
+
+def test_maps_of_other_alphas_are_refused(tmp_path):
+    def with_alphas(change: float) -> Maps:
+        alphas = {name: [[0.0] * 3, [0.0] * 3] for name in ATTENTION_TYPES}
+        for row in statistics()["heads"]:
+            alphas[row["attention"]][row["layer"]][row["head"]] = row["alpha"]
+        alphas["decoder_self"][1][2] += change
+        with maps_writer(tmp_path / "a.npz", alphas=alphas) as writer:
+            writer.write(sentence())
+        return Maps(tmp_path / "a.npz")
+
+    check_same_model(ModelAnalysis("a", statistics(), maps=with_alphas(1e-7)))
+    with pytest.raises(UserError, match="decoder_self layer 1 head 2"):
+        check_same_model(ModelAnalysis("a", statistics(), maps=with_alphas(0.01)))
+
+
+def test_sentences_of_other_texts_are_not_shown_side_by_side(tmp_path):
+    paths = [tmp_path / f"{name}.npz" for name in "abc"]
+    for path, text in zip(paths, ("Ein Satz.", "Ein Wort.", None)):
+        with maps_writer(path) as writer:
+            writer.write(sentence(text="Der erste."))
+            writer.write(sentence(text=text))
+    maps = list(map(Maps, paths))
+    check_same_sentences(maps, [0])
+    check_same_sentences(maps[::2], [0, 1, 2])
+    with pytest.raises(UserError, match=r"sentence 1 .*Ein Satz.*Ein Wort"):
+        check_same_sentences(maps, [0, 1])
+
+
+def swap(found: dict, order: str, **values) -> None:
+    found["curves"][order].update(values)
+
+
+IMPORTANCE_FAULTS = [
+    (lambda found: found.pop("loss"), "loss"),
+    (lambda found: found.update(loss=float("nan")), "nan"),
+    (lambda found: found.update(loss=True), "True"),
+    (lambda found: found.update(loss=-2.0), "-2.0"),
+    (lambda found: found.update(loss=10**400), "loss"),
+    (lambda found: found.update(loss=2.5), "2.5"),
+    (lambda found: found.update(gain=2.5), "'gain'"),
+    (lambda found: found["heads"].clear(), "heads"),
+    (lambda found: found["heads"].pop(), "decoder_context"),
+    (lambda found: found["heads"].append(found["heads"][0]), "encoder_self layer 0 head 0 occurs twice"),
+    (lambda found: first(found, importance="x"), "'x'"),
+    (lambda found: first(found, importance=9.0), "encoder_self layer 0 head 0"),
+    (lambda found: first(found, density=1.5), "1.5"),
+    (lambda found: first(found, alpha=0.5), "0.5"),
+    (lambda found: first(found, bleu=101.0), "101.0"),
+    (lambda found: first(found, head=1.0), "1.0"),
+    (lambda found: found["curves"].clear(), "curves"),
+    (lambda found: swap(found, "random", pruned=[], losses=[[]]), "curves.'random'"),
+    (lambda found: swap(found, "random", pruned=[0, 0, 0]), "[0, 0, 0]"),
+    (lambda found: swap(found, "random", pruned=[0], losses=[[2.0]]), "[0]"),
+    (lambda found: swap(found, "random", pruned=[0, 18, 9]), "[0, 18, 9]"),
+    (lambda found: swap(found, "random", pruned=[0, 9, 19]), "[0, 9, 19]"),
+    (lambda found: swap(found, "random", pruned=[-1, 9, 18]), "-1"),
+    (lambda found: swap(found, "random", pruned=[0, "x", 18]), "'x'"),
+    (lambda found: swap(found, "random", losses=[]), "curves.'random'"),
+    (lambda found: swap(found, "random", losses=[[2.0], [2.0]]), "curves.'random'"),
+    (lambda found: swap(found, "random", losses=[[1.0, 3.0, 5.0]]), "1.0"),
+    (lambda found: found["curves"]["random"]["losses"][0].append(2.0), "curves.'random'"),
+    (lambda found: found["curves"]["random"]["losses"][0].__setitem__(1, 10**400), "losses[0][1]"),
+    (lambda found: found["correlations"][0].update(spearman="x"), "'x'"),
+    (lambda found: found["correlations"][0].update(spearman=1.5), "1.5"),
+    (lambda found: found["correlations"][0].update(p_value=-0.5), "-0.5"),
+    (lambda found: found["correlations"][0].update(p_value=None), "None"),
+    (lambda found: found["correlations"][0].pop("p_value"), "p_value"),
+    (lambda found: found["correlations"][0].update(measure=1), "measure is 1"),
+    (lambda found: found["correlations"][0].update(attention="self"), "'self'"),
+]
+
+
+@pytest.mark.parametrize("change, word", IMPORTANCE_FAULTS)
 def test_errors_in_importance_are_named(tmp_path, change, word):
-    path, found = tmp_path / "a.importance.json", copy.deepcopy(IMPORTANCE)
+    path, found = tmp_path / "a.importance.json", importance()
     path.write_text(json.dumps(found))
-    assert read_importance(path) == IMPORTANCE
+    assert read_importance(path) == found
     change(found)
     path.write_text(json.dumps(found))
-    with pytest.raises(UserError, match=r"a\.importance\.json is not written by head_importance") as caught:
+    with pytest.raises(UserError, match=r"a\.importance\.json .*head_importance\.py") as caught:
         read_importance(path)
-    assert word in str(caught.value) and len(str(caught.value)) < 300 + len(str(path))
+    assert word in str(caught.value) and len(str(caught.value)) < 500 + len(str(path))

@@ -10,12 +10,10 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
+from user_dir.analysis.columns import COLUMNS, PART_COLUMNS, definitions
 from user_dir.analysis.statistics import (
-    COLUMNS,
-    PART_COLUMNS,
     Mean,
     Statistics,
-    definitions,
     head_statistics,
 )
 from user_dir.analysis.words import Pieces

@@ -13,7 +13,6 @@ import pytest
 
 from user_dir.config import significant_settings
 from user_dir.corpora.readers import read_lines
-from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.results import experiment_tables, read_result
 from user_dir.experiments.settings import plain_settings
@@ -66,8 +65,9 @@ def test_every_record_can_be_tabulated():
 @pytest.fixture
 def listed(tmp_path, monkeypatch, capsys):
     """A copy of a record, and a function that gives what ``experiment.py --list`` prints of it."""
-    copied = RECORDS / "comparison" / "de-en-alpha_entmax-seed1"
-    record = shutil.copytree(copied, tmp_path / "records" / copied.parent.name / copied.name)
+    for seed in (2, 1):
+        copied = RECORDS / "comparison" / f"de-en-alpha_entmax-seed{seed}"
+        record = shutil.copytree(copied, tmp_path / "records" / copied.parent.name / copied.name)
     monkeypatch.syspath_prepend(ROOT / "scripts")
     monkeypatch.setattr("signal.signal", lambda *_: None)
     main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
@@ -75,18 +75,22 @@ def listed(tmp_path, monkeypatch, capsys):
     def call() -> str:
         plan = ROOT / "experiments" / "comparison.yaml"
         places = ["--folder", str(tmp_path / "runs"), "--records", str(tmp_path / "records")]
-        main([str(plan), "--list", "--only", record.name, *places])
+        main([str(plan), "--list", "--only", "de-en-alpha_entmax-seed[12]", *places])
         return capsys.readouterr().out
 
     return record, call
 
 
-def test_a_corrupt_result_is_one_error(listed):
+@pytest.mark.parametrize("content", ["{}", "", "[]", '{"run": 1, "run": 2}', "\x00"])
+def test_a_corrupt_result_is_named_beside_the_others(listed, capsys, content):
     record, call = listed
-    assert "| de-en-alpha_entmax " in call()
-    (record / "result.json").write_text("{}")
-    with pytest.raises(UserError, match=r"result\.json is not a result by scripts/experiment\.py \(look at"):
+    assert "| de-en-alpha_entmax | 2 " in call()
+    (record / "result.json").write_text(content)
+    with pytest.raises(SystemExit) as caught:
         call()
+    assert "seed1: error: " in caught.value.code and str(record / "result.json") in caught.value.code
+    said = capsys.readouterr().out
+    assert "| de-en-alpha_entmax | 1 " in said and "seed1" in said and "seed2" in said
 
 
 def test_settings_of_others_do_not_control_the_terminal(listed):

@@ -183,6 +183,17 @@ def all_heads(model) -> list[Head]:
     ]
 
 
+def row_sums(model) -> dict[str, str]:
+    """By attention type that the model has: what the weights of a query sum to, as in :data:`.ROW_SUMS`."""
+    found = {}
+    for attention_type, attentions in model.attentions().items():
+        if any(attention.gated_norm is not None for attention in attentions):  # ReLA
+            found[attention_type] = "any"
+        elif attentions:
+            found[attention_type] = "zero or one" if attentions[0].fixed_heads else "one"
+    return found
+
+
 def output_norms(model) -> dict[str, list[Tensor]]:
     """The L2 norm of each head's slice of the output projection: by attention type and layer, (H,).
 

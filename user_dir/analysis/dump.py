@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .maps import MapsWriter, SentenceMaps
+from .maps import SentenceMaps
+from .maps_writer import MapsWriter
 
 
 class MapsDump:

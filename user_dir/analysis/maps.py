@@ -1,19 +1,20 @@
-"""Attention maps of whole sentences in an NPZ file, written and read one sentence at a time.
+"""Attention maps of whole sentences in an NPZ file, read one sentence at a time.
 
 Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self`` and ``{i}/decoder_context``,
 float32 (L, H, T, S) without padding; ``{i}/source``, the source tokens; ``{i}/target_input``, the tokens that
 the decoder read, which are its queries (``</s>``, then the target without its last token); ``{i}/target``,
 the tokens to predict (the reference, since decoding is teacher-forced); and, if known, ``{i}/text``, the
 source before segmentation. Arrays of the file: ``corpus`` and ``subset``, the names of the corpus and split,
-and ``alpha/encoder_self`` etc., the α of each head (L, H).
+``alpha/encoder_self`` etc., the α of each head (L, H), and ``row_sums/encoder_self`` etc., what the weights
+of a query sum to: ``one``, ``zero or one`` (fixed patterns) or ``any`` (ReLA).
+
+What is read goes through the checks that :mod:`.maps_writer` makes, too.
 """
 
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,8 @@ import numpy as np
 from ..arrays import MAX_STRINGS, Arrays
 from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError, one_line
-from ..io import written_beside
+from ..io import shown
+from .map_checks import check_alphas, check_row_sums, check_rows, check_shapes, check_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 MAX_SENTENCE = 512 << 20
 """Bytes of a sentence's arrays, so that with copies of them less than 1 GiB is in memory."""
 MAX_ALPHAS = 1 << 20  # bytes; 24 layers of 16 heads have 3,072
-_TOKENS = ("source", "target_input", "target")
+TOKENS = ("source", "target_input", "target")
+_TYPES = "|".join(ATTENTION_TYPES)
+_NAME = re.compile(
+    rf"corpus|subset|(?:alpha|row_sums)/(?:{_TYPES})|(?P<number>0|[1-9]\d{{0,8}})/(?:{_TYPES}|{'|'.join(TOKENS)}|text)"
+)
 
 
 @dataclass(frozen=True)
@@ -53,15 +59,18 @@ class SentenceMaps:
     text: str | None = None
 
     def __post_init__(self):
-        """Raise ValueError if tokens and weights do not match."""
+        """Raise ValueError if tokens and weights do not match, or a weight is negative or not finite."""
         if len(self.target) != len(self.target_input):
             raise ValueError(f"{len(self.target_input)} tokens read, but {len(self.target)} predicted")
         for name, weights in self.weights.items():
             if name not in ATTENTION_TYPES:
                 raise ValueError(f"no attention type {name!r}")
-            pairs = len(self.queries(name)), len(self.keys(name))
-            if weights.ndim != 4 or weights.shape[2:] != pairs:
-                raise ValueError(f"{name} has shape {weights.shape}, not (L, H, {pairs[0]}, {pairs[1]})")
+            check_weights(name, weights, len(self.queries(name)), len(self.keys(name)))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """By attention type: layers and heads."""
+        return {name: weights.shape[:2] for name, weights in self.weights.items()}
 
     def queries(self, attention_type: str) -> list[str]:
         """The T query tokens."""
@@ -85,61 +94,6 @@ class SentenceMaps:
         return weights[layer, head]
 
 
-class MapsWriter:
-    """Appends sentences to an NPZ file; created by :func:`maps_writer`."""
-
-    def __init__(self, archive: zipfile.ZipFile):
-        self._archive = archive
-        self.sentences = 0
-
-    def write(self, sentence: SentenceMaps) -> None:
-        """Append one sentence."""
-        for name, weights in sentence.weights.items():
-            self._member(name, np.asarray(weights, dtype=np.float32))
-        for name in _TOKENS:
-            self._member(name, np.array(getattr(sentence, name), dtype=np.str_))
-        if sentence.text is not None:
-            self._member("text", np.array(sentence.text, dtype=np.str_))
-        self.sentences += 1
-
-    def _member(self, name: str, array: np.ndarray) -> None:
-        _write_member(self._archive, f"{self.sentences}/{name}", array)
-
-
-def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
-    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
-
-
-@contextmanager
-def maps_writer(
-    path: str | Path,
-    *,
-    corpus: str | None = None,
-    subset: str | None = None,
-    alphas: dict[str, list[list[float]]] | None = None,
-) -> Iterator[MapsWriter]:
-    """Open an NPZ file of attention maps to write sentence by sentence.
-
-    Only one sentence is in memory at a time, besides ZIP's table of contents of about a hundred bytes per
-    array. The file is replaced only if the body succeeds.
-
-    Args:
-        path: the file.
-        corpus: name of the sentences' corpus; None if unknown.
-        subset: public name of the split.
-        alphas: by attention type, the α of each layer and head.
-    """
-    deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
-    with written_beside(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
-        for name, value in (("corpus", corpus), ("subset", subset)):
-            if value is not None:
-                _write_member(archive, name, np.array(value, dtype=np.str_))
-        for name, layers in (alphas or {}).items():
-            _write_member(archive, f"alpha/{name}", np.array(layers, dtype=np.float64))
-        yield MapsWriter(archive)
-
-
 class Maps:
     """The sentences of an NPZ file of attention maps, read on access: ``maps[3]``, ``len(maps)``.
 
@@ -148,10 +102,12 @@ class Maps:
         corpus: name of the sentences' corpus; None if unknown.
         subset: public name of the split; None if unknown.
         alphas: by attention type, the α of each head (L, H); empty if unknown.
+        row_sums: by attention type, what the weights of a query sum to; empty if unknown.
+        shapes: by attention type, layers and heads.
     """
 
     def __init__(self, path: str | Path):
-        """Raise UserError if the file does not exist or has no maps."""
+        """Raise UserError if the file does not exist, has no maps, or its α's are not of these maps."""
         self.path = Path(path)
         if not self.path.is_file():
             raise UserError(f"no attention maps {path}; head_stats.py --dump-attention writes them")
@@ -159,24 +115,26 @@ class Maps:
             self._arrays = Arrays(self.path)
         except (OSError, ValueError) as error:
             raise UserError(f"{path} is not a file of attention maps: {one_line(error)}") from None
-        names = self._arrays.names
-        numbers = {int(found.group(1)) for name in names if (found := re.match(r"(\d+)/", name))}
-        if not numbers or numbers != set(range(len(numbers))):
-            raise UserError(f"{path} has no attention maps: no arrays 0/source, 0/encoder_self etc.")
-        self._names = names
-        self._sentences = len(numbers)
+        self._names = self._arrays.names
+        self._sentences = self._count()
         try:
-            self.corpus, self.subset = (
-                str(self._arrays.read(name, MAX_STRINGS)) if name in self._names else None
-                for name in ("corpus", "subset")
-            )
+            self.corpus, self.subset = map(self._text, ("corpus", "subset"))
+            self.row_sums = {
+                name: text for name in ATTENTION_TYPES if (text := self._text(f"row_sums/{name}")) is not None
+            }
+            check_row_sums(self.row_sums)
+        except Exception as error:  # a corrupt file can raise any exception
+            raise self._corrupt(error) from None
+        self.shapes = self._read(0).shapes
+        try:
             self.alphas = {
-                name: _alphas(self._arrays.read(f"alpha/{name}", MAX_ALPHAS))
+                name: self._arrays.read(f"alpha/{name}", MAX_ALPHAS)
                 for name in ATTENTION_TYPES
                 if f"alpha/{name}" in self._names
             }
+            check_alphas(self.alphas, self.shapes)
         except Exception as error:  # as above
-            raise UserError(f"{path} is corrupt: {one_line(error)}") from None
+            raise self._corrupt(error) from None
 
     def __len__(self) -> int:
         return self._sentences
@@ -185,48 +143,78 @@ class Maps:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> SentenceMaps:
-        """Read sentence ``number``; raises UserError if it is out of range or corrupt."""
+        """Read sentence ``number``; raises UserError if it is out of range, corrupt, or unlike the first."""
         if not 0 <= number < len(self):
             raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
+        found = self._read(number)
+        try:
+            check_shapes(found.shapes, self.shapes)
+            check_rows(found.weights, self.row_sums, self.alphas)
+        except ValueError as error:
+            raise self._corrupt(error, f" at sentence {number}") from None
+        return found
+
+    def _read(self, number: int) -> SentenceMaps:
         size = sum(map(self._arrays.size, self._of_sentence(number)))
         if size > MAX_SENTENCE:
             raise UserError(
                 f"{self.path}: sentence {number} has {size:,} bytes; at most {MAX_SENTENCE:,} are read"
             )
         try:
-            text = f"{number}/text"
-            return SentenceMaps(
+            found = SentenceMaps(
                 weights={
-                    name: _weights(self._arrays.read(f"{number}/{name}"))
+                    name: self._arrays.read(f"{number}/{name}")
                     for name in ATTENTION_TYPES
                     if f"{number}/{name}" in self._names
                 },
-                text=str(self._arrays.read(text, MAX_STRINGS)) if text in self._names else None,
-                **{name: _tokens(self._arrays.read(f"{number}/{name}", MAX_STRINGS)) for name in _TOKENS},
+                text=self.text(number),
+                **{name: _tokens(self._arrays.read(f"{number}/{name}", MAX_STRINGS)) for name in TOKENS},
             )
+            if not found.weights:
+                raise ValueError("it has no weights")
         except KeyError as error:
             raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
         except Exception as error:  # as above
-            raise UserError(f"{self.path} is corrupt at sentence {number}: {one_line(error)}") from None
+            raise self._corrupt(error, f" at sentence {number}") from None
+        return found
 
     def _of_sentence(self, number: int) -> list[str]:
         """The names of the sentence's arrays."""
-        names = (f"{number}/{name}" for name in (*ATTENTION_TYPES, *_TOKENS, "text"))
+        names = (f"{number}/{name}" for name in (*ATTENTION_TYPES, *TOKENS, "text"))
         return [name for name in names if name in self._names]
 
+    def text(self, number: int) -> str | None:
+        """The source of a sentence as text; None if it is not in the file."""
+        return self._text(f"{number}/text")
 
-def _weights(array: np.ndarray) -> np.ndarray:
-    """Validate weights (L, H, T, S); raises ValueError."""
-    if array.dtype.kind != "f" or not np.isfinite(array).all():
-        raise ValueError("its weights are not finite numbers")
-    return array
+    def _count(self) -> int:
+        """The number of sentences; raises UserError over an array that does not belong here."""
+        found = {name: _NAME.fullmatch(name) for name in self._names}
+        numbers = {int(match["number"]) for match in found.values() if match and match["number"]}
+        if not numbers or numbers != set(range(len(numbers))):
+            raise UserError(f"{self.path} has no attention maps: no arrays 0/source, 0/encoder_self etc.")
+        wrong = next((name for name, match in found.items() if match is None), None)
+        if wrong is not None:
+            raise UserError(
+                f"{self.path} has an array {shown(wrong)}, which attention maps do not have; write them anew "
+                "with head_stats.py --dump-attention"
+            )
+        return len(numbers)
 
+    def _text(self, name: str) -> str | None:
+        """A string of the file, or None; raises ValueError if it is something else."""
+        if name not in self._names:
+            return None
+        array = self._arrays.read(name, MAX_STRINGS)
+        if array.dtype.kind != "U" or array.ndim:
+            raise ValueError(f"its {name} is not a string")
+        return str(array)
 
-def _alphas(array: np.ndarray) -> np.ndarray:
-    """Validate α's (L, H); raises ValueError."""
-    if array.dtype.kind != "f" or array.ndim != 2 or not (np.isfinite(array) & (array >= 1)).all():
-        raise ValueError("its α's are not an array of numbers >= 1 by layer and head")
-    return array
+    def _corrupt(self, error: Exception, place: str = "") -> UserError:
+        return UserError(
+            f"{self.path} is corrupt{place}: {one_line(error)}; write it again with head_stats.py "
+            "--dump-attention"
+        )
 
 
 def _tokens(array: np.ndarray) -> list[str]:

@@ -14,14 +14,17 @@ from . import plots
 from .align_split import align_split, best
 from .alignment import Gold
 from .bleu_importance import bleu_without_each_head
+from .capture import row_sums
+from .columns import definitions
 from .dump import MapsDump
 from .importance import head_importance
-from .maps import Maps, maps_writer
+from .maps import Maps
+from .maps_writer import maps_writer
 from .plots_importance import importance_figure
 from .roles import assign_roles, with_thresholds
-from .sources import read_statistics
 from .split import Split, rounded
-from .statistics import definitions, head_statistics
+from .statistics import head_statistics
+from .statistics_file import read_statistics
 
 
 def write_statistics(
@@ -56,11 +59,13 @@ def write_statistics(
             source = split.corpus.text(split.subset, split.direction[0])
             texts = source.read_text(encoding="utf-8").split("\n")
             alphas = split.model.alpha_values()
-            writer = maps_writer(maps, corpus=split.corpus.name, subset=split.name, alphas=alphas)
+            named = {"corpus": split.corpus.name, "subset": split.name}
+            writer = maps_writer(maps, **named, alphas=alphas, row_sums=row_sums(split.model))
             dump = MapsDump(stack.enter_context(writer), split.task, map_sentences, texts)
         samples = split.samples(in_order=maps is not None)
         statistics = head_statistics(split.model, samples, *pieces, split.padding, dump)
-    report = {**split.facts, "bpe": pieces[0].scheme, **statistics}
+    sums = row_sums(split.model)
+    report = {**split.facts, "bpe": pieces[0].scheme, "row_sums": sums, **statistics}
     report["roles"] = assign_roles(report["heads"], roles)
     report["measures"] = definitions(report)
     report = rounded(report)

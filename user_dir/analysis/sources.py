@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
-from ..io import PACKED, packed_or_plain, parse_json, read_text, shown
+from ..io import PACKED, packed_or_plain, shown
+from .head_rows import TOLERANCE, shapes
+from .heads import head_name
+from .importance_file import read_importance
+from .map_checks import listed
 from .maps import Maps
+from .statistics_file import read_statistics
 from .trajectories import Trajectories, read_trajectories
-
-_REQUIRED = {"alpha", "density"}  # measures that every head has
-_NO_MEASURES = {"attention", "density_histogram", "roles"}  # columns of heads that are not numbers
-_MOST = 10_000  # maximum number of layers and of heads
 
 
 @dataclass(frozen=True)
@@ -69,144 +67,53 @@ def read_model(path: Path) -> ModelAnalysis:
     return model
 
 
-def read_statistics(path: str | Path) -> dict:
-    """Read a file written by ``head_stats.py``; raises UserError if it is missing or has other content."""
-    path = Path(path)
-    text = read_text(path, "the statistics")
-    try:
-        statistics = parse_json(text)
-    except ValueError:
-        raise UserError(f"{path} is not JSON; expected statistics written by head_stats.py") from None
-    try:
-        _check(statistics)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        found = f"no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-        raise UserError(
-            f"{path} is not a file of head statistics ({found}); write it again with head_stats.py"
-        ) from None
-    return statistics
-
-
-def read_importance(path: Path) -> dict:
-    """Read a file written by ``head_importance.py``; raises UserError if it has other content."""
-    try:
-        found = parse_json(read_text(path, "the importance of heads"))
-        _check_importance(found)
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        if isinstance(error, UserError):
-            raise
-        reason = f"no {error.args[0]}" if isinstance(error, KeyError) else error
-        raise UserError(
-            f"{path} is not written by head_importance.py ({reason}); write it again, or remove it"
-        ) from None
-    return found
-
-
-def _check_importance(found: dict) -> None:
-    """Raise an exception unless the importance of heads is as :mod:`~.importance` gives it."""
-    _check_numbers("loss", [found["loss"]])
-    _check_numbers("importance", [row["importance"] for row in found["heads"]])
-    for row in found["correlations"]:
-        for name in ("measure", "attention"):
-            str.strip(row[name])
-        if (row["spearman"], row["p_value"]) != (None, None):  # if not defined, both are None
-            for name in ("spearman", "p_value"):
-                _check_numbers(name, [row[name]])
-    for curve in found["curves"].values():
-        pruned, losses = curve["pruned"], curve["losses"]
-        _check_numbers("pruned", pruned)
-        if not (pruned and pruned[0] >= 0 and pruned[-1] > 0) or any(np.diff(pruned) <= 0):
-            raise ValueError(f"pruned {shown(pruned)}, which must increase to the number of heads")
-        for each in losses:
-            _check_numbers("a loss", each)
-        if {len(each) for each in losses} != {len(pruned)}:
-            raise ValueError("a curve without losses, or of unequal lengths")
-    if not (found["heads"] and found["curves"]):
-        raise ValueError("no heads, or no curves")
-
-
-def _check(statistics: dict) -> None:
-    """Raise an exception unless the statistics are as :mod:`~.statistics` writes them."""
-    heads, layers = statistics["heads"], statistics["layers"]
-    _check_numbers("a measure", list(_floats(statistics)))
-    for row in heads:
-        _check_place(row)
-        for name in _REQUIRED | row.keys() - _NO_MEASURES:
-            if row[name] is not None or name in _REQUIRED:
-                _check_numbers(name, [row[name]])
-        _check_numbers("density_histogram", row["density_histogram"])
-        if row["alpha"] < 1 or min(row["density_histogram"]) < 0 or not sum(row["density_histogram"]):
-            raise ValueError("an alpha below 1, or an empty density_histogram")
-    if len({len(row["density_histogram"]) for row in heads}) != 1:
-        raise ValueError("no heads, or density_histogram of unequal lengths")
-    if len({(row["attention"], row["layer"], row["head"]) for row in heads}) != len(heads):
-        raise ValueError("a head occurs twice")
-    shapes = _shapes(heads)
-    for kind, (depth, width) in shapes.items():
-        if depth * width != sum(row["attention"] == kind for row in heads):
-            raise ValueError(f"{kind} lacks some of the heads of {depth} layers of {width}")
-    for layer in layers:
-        _check_place({**layer, "head": 0})
-        _check_numbers("union_density", [layer["union_density"]])
-        _check_numbers("diversity", [value for value in [layer["diversity"]] if value is not None])
-    expected = [(kind, layer) for kind, (depth, _) in shapes.items() for layer in range(depth)]
-    if sorted((row["attention"], row["layer"]) for row in layers) != sorted(expected):
-        raise ValueError("layers other than those of its heads")
-    for role in statistics["roles"].values():
-        _check_numbers("threshold", [role["threshold"]])
-        _check_numbers("value", [head["value"] for head in role["heads"]])
-        for head in role["heads"]:
-            _check_place(head)
-        str.strip(role["measure"])
-    dict.items(statistics.get("measures", {}))
-
-
-def _check_place(row: dict) -> None:
-    if row["attention"] not in ATTENTION_TYPES:
-        raise ValueError(f"no attention type {row['attention']!r}")
-    for name in ("layer", "head"):
-        if type(row[name]) is not int or not 0 <= row[name] < _MOST:
-            raise ValueError(f"{name} {row[name]!r}")
-
-
-def _floats(value) -> Iterator[float]:
-    """All floats in nested lists and dicts."""
-    if isinstance(value, float):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _floats(inner)
-
-
-def _check_numbers(name: str, values: list) -> None:
-    for value in values:
-        if type(value) not in (int, float) or not abs(value) < 1e18:  # also excludes NaN
-            raise ValueError(f"{name} {shown(value)}")
-
-
 def check_same_model(model: ModelAnalysis) -> None:
-    """Raise UserError unless the α log and the maps have the layers and heads of the statistics."""
-    shapes = _shapes(model.statistics["heads"])
-    others = {}
-    if model.trajectories is not None:
+    """Raise UserError unless α log, maps and importance have the heads of the statistics, and their α."""
+    rows = model.statistics["heads"]
+    expected, others, alphas = shapes(rows), {}, {}
+    if model.trajectories is not None:  # its last α's are not those of an average of checkpoints
         others["α log"] = {name: values.shape for name, values in model.trajectories.final().items()}
     if model.maps is not None:
-        others["attention maps"] = {name: each.shape[:2] for name, each in model.maps[0].weights.items()}
+        others["attention maps"] = model.maps.shapes
+        alphas["attention maps"] = {
+            (name, layer, head): alpha
+            for name, layers in model.maps.alphas.items()
+            for layer, heads in enumerate(layers.tolist())
+            for head, alpha in enumerate(heads)
+        }
+    if model.importance is not None:
+        others["importance"] = shapes(model.importance["heads"])
+        alphas["importance"] = {_place(row): row["alpha"] for row in model.importance["heads"]}
+        _check_checkpoint(model)
     for what, found in others.items():
-        if found != shapes:
+        if found != expected:
             raise UserError(
-                f"the {what} of {model.name} have layers and heads {_listed(found)}, but the statistics "
-                f"{_listed(shapes)}: they are of another model"
+                f"the {what} of {model.name} have layers and heads {listed(found)}, but the statistics "
+                f"{listed(expected)}: they are of another model"
             )
+    for what, found in alphas.items():
+        for row in rows:
+            alpha = found.get(_place(row), row["alpha"])
+            if abs(alpha - row["alpha"]) > TOLERANCE:
+                raise UserError(
+                    f"the {what} of {model.name} have α {alpha:g} for {head_name(row)}, but the statistics "
+                    f"{row['alpha']:g}: they are of another model"
+                )
 
 
-def _shapes(rows: list[dict]) -> dict[str, tuple[int, int]]:
-    """By attention type: the numbers of layers, and of heads in each, that rows of heads are of."""
-    shapes: dict[str, tuple[int, int]] = {}
-    for row in rows:
-        layers, heads = shapes.get(row["attention"], (0, 0))
-        shapes[row["attention"]] = max(layers, row["layer"] + 1), max(heads, row["head"] + 1)
-    return shapes
+def _place(row: dict) -> tuple[str, int, int]:
+    return row["attention"], row["layer"], row["head"]
+
+
+def _check_checkpoint(model: ModelAnalysis) -> None:
+    """Raise UserError if statistics and importance name different checkpoints or updates."""
+    for name, of in (("checkpoint", lambda value: Path(value).name), ("update", lambda value: value)):
+        one, other = model.statistics.get(name), model.importance.get(name)
+        if None not in (one, other) and of(one) != of(other):
+            raise UserError(
+                f"the statistics of {model.name} are of {name} {shown(one)}, but the importance of its heads "
+                f"of {shown(other)}; write both for the same checkpoint"
+            )
 
 
 def check_same_split(models: list[ModelAnalysis]) -> None:
@@ -224,9 +131,21 @@ def check_same_split(models: list[ModelAnalysis]) -> None:
     _check_one_split(results)
 
 
-def check_same_split_of_maps(maps: list[Maps]) -> None:
-    """Raise UserError unless maps are of the same corpus and split; see :func:`check_same_split`."""
+def check_same_sentences(maps: list[Maps], numbers: Iterable[int]) -> None:
+    """Raise UserError unless maps are of the same corpus and split, and these sentences have the same text.
+
+    See :func:`check_same_split`; a sentence that a file lacks, or whose text is unknown, is accepted.
+    """
     _check_one_split([(str(each.path), vars(each)) for each in maps])
+    for number in numbers:
+        texts = {each.text(number): each.path for each in maps if number < len(each)}
+        texts.pop(None, None)
+        if len(texts) > 1:
+            (one, first), (other, second) = list(texts.items())[:2]
+            raise UserError(
+                f"sentence {number} is {shown(one)} in {first}, but {shown(other)} in {second}; write both "
+                "for the same --corpus and --subset"
+            )
 
 
 def _check_one_split(results: list[tuple[str, dict]]) -> None:
@@ -240,10 +159,6 @@ def _check_one_split(results: list[tuple[str, dict]]) -> None:
             f"different splits cannot be combined: {first} ({one}) and {second} ({other}); write them for "
             "the same --corpus and --subset, or choose other files"
         )
-
-
-def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
-    return ", ".join(f"{name} {layers}×{heads}" for name, (layers, heads) in shapes.items())
 
 
 def model_names(paths: list[Path], given: list[str | None] | None = None) -> list[str]:

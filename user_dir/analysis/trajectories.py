@@ -12,9 +12,11 @@ import numpy as np
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..io import parse_json, read_text
+from ..schema import faults, whole
 from ..tables import csv_text
+from .head_rows import ALPHA
 from .heads import layer_table
 
 logger = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ def read_alpha_log(path: str | Path) -> Trajectories:
             if number == len(lines) and not isinstance(error, UserError):  # the last line, without a newline
                 logger.warning("%s, line %d is truncated, as after a killed run; skipping it", path, number)
                 continue
-            reason = error if isinstance(error, UserError) else "it is not JSON"
+            reason = error if isinstance(error, UserError) else f"it is not JSON ({one_line(error)})"
             raise UserError(f"{path}, line {number} is not a line of an α log: {reason}") from None
         _check_follows(points, point, f"{path}, line {number}")
         points.append(point)
@@ -105,6 +107,7 @@ def trajectories_of_folder(folder: str | Path) -> Trajectories:
 
 
 _Point = tuple  # update, {attention type: (L, H)}
+_LINE = {"update": whole(0, 2**53 - 1), **{f"{name}?": [[ALPHA]] for name in ATTENTION_TYPES}}
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
@@ -122,22 +125,16 @@ def _point_of_checkpoint(path: Path) -> _Point:
 def _point(line: str) -> _Point:
     """Parse a line of an α log; raises ValueError if it is truncated and UserError if it is invalid."""
     values = parse_json(line)
-    update = values.get("update") if isinstance(values, dict) else None
-    if not isinstance(update, int) or isinstance(update, bool) or not 0 <= update < 2**53:
-        raise UserError('it has no integer "update"')
+    fault = next(faults(values, _LINE), None)
+    if fault is not None:
+        raise UserError(fault.message)
     alphas = {}
     for name in ATTENTION_TYPES:
-        if name not in values:
-            continue
-        try:
-            alphas[name] = np.array(values[name], dtype=float)
-        except (ValueError, TypeError, OverflowError):
-            raise UserError(f"{name} is not an array of α by layer and head") from None
-        if alphas[name].ndim != 2 or not alphas[name].size:
-            raise UserError(f"{name} is not an array of α by layer and head")
-        wrong = ~(np.isfinite(alphas[name]) & (alphas[name] >= 1))
-        if wrong.any():
-            raise UserError(f"{name} has an α of {alphas[name][wrong][0]:g}; α is at least 1 and finite")
+        layers = values.get(name)
+        if layers is not None:
+            if len({len(layer) for layer in layers}) != 1 or not layers[0]:
+                raise UserError(f"{name} is not an array of α by layer and head")
+            alphas[name] = np.array(layers, dtype=float)
     if not alphas:
         raise UserError(f"it has none of {', '.join(ATTENTION_TYPES)}")
     return values["update"], alphas

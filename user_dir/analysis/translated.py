@@ -11,13 +11,15 @@ from torch import Tensor
 from ..corpora import Corpus
 from ..errors import UserError
 from ..io import packed_or_plain
-from .capture import batches
+from .capture import batches, row_sums
+from .columns import definitions
 from .dump import MapsDump
-from .maps import Maps, maps_writer
+from .maps import Maps
+from .maps_writer import maps_writer
 from .roles import ROLES, assign_roles
 from .sources import ModelAnalysis
 from .split import Split, rounded
-from .statistics import definitions, head_statistics
+from .statistics import head_statistics
 from .trajectories import read_trajectories
 
 SUBSET = "own translations"
@@ -70,10 +72,12 @@ def analyse_translations(
     samples = batches(
         model, task, SUBSET, max_tokens=split.max_tokens, in_order=True, description="attention"
     )
-    with maps_writer(maps, corpus=corpus.name, subset=SUBSET, alphas=model.alpha_values()) as writer:
+    sums = row_sums(model)
+    named = {"corpus": corpus.name, "subset": SUBSET}
+    with maps_writer(maps, **named, alphas=model.alpha_values(), row_sums=sums) as writer:
         dump = MapsDump(writer, task, len(sources), texts)
         statistics = head_statistics(model, samples, *split.pieces(), split.padding, dump)
-    statistics = {**split.facts, "target": "translation", **statistics}
+    statistics = {**split.facts, "target": "translation", "row_sums": sums, **statistics}
     statistics["roles"] = assign_roles(statistics["heads"], ROLES)
     statistics["measures"] = definitions(statistics)
     log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))

@@ -68,6 +68,11 @@ class Corpus:
         return [self.extracted, text, *inner, self.segmented, self.bin, self.pretraining]
 
     @property
+    def kept(self) -> list[Path]:
+        """Its files and folders, which the output of no command may replace."""
+        return [self.raw, *self.written, self.spm_model, self.pieces, self.description.path]
+
+    @property
     def spm_model(self) -> Path:
         """The sentencepiece model of both languages."""
         return self.folder / "spm.model"

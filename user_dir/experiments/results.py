@@ -4,115 +4,84 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ..attention_types import ATTENTION_TYPES
-from ..errors import UserError, printable
+from ..errors import printable
+from ..schema import ANYTHING, TEXT, Fault, Value, number, read_object, require, whole
 from ..tables import Column, seed_mean, table
-from .folders import read_json
 
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300  # also excludes NaN
-
-
-def _number_or_none(value: Any) -> bool:
-    return value is None or _number(value)
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and 0 < value < 2**63
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _beams(value: Any) -> bool:
-    each = {"beam": _whole, "bleu": _number, "length_ratio": _number}
-    return isinstance(value, list) and bool(value) and not any(list(_faults(beam, each)) for beam in value)
-
-
-_METRICS = dict.fromkeys(("ter", "bleu", "chrf"), _number)
+_number = number(-1e300, 1e300)
+_number_or_none = _number.or_none()
+_whole = whole(1)
+_beams = [{"beam": _whole, "bleu": _number, "length_ratio": _number, "*": ANYTHING}]
+_METRICS = {**dict.fromkeys(("ter", "bleu", "chrf"), _number), "*": ANYTHING}
 _SCORES = {
     "beam": _whole,
     "bleu": _number,
     "chrf": _number,
-    "bleu_signature": _text,
-    "chrf_signature": _text,
+    "bleu_signature": TEXT,
+    "chrf_signature": TEXT,
     "ter?": _number,
-    "ter_signature?": _text,
+    "ter_signature?": TEXT,
     "uncorrected?": _METRICS,  # post-editing
     "tokenized_bleu_lowercased?": _number,
-    "tokenized_bleu_lowercased_signature?": _text,
-    "tokenized_bleu_tokens?": _text,
+    "tokenized_bleu_lowercased_signature?": TEXT,
+    "tokenized_bleu_tokens?": TEXT,
     "sentences_per_second?": _number_or_none,
+    "*": ANYTHING,
 }
 _EXACT = ("completed", "empty_is_most_probable", "empty_may_be_most_probable", "empty_is_possible")
-# What the tables need of result.json. "?": may be missing, as in older records; "*": whatever is there.
+# What the tables need of result.json; keys with "?" may be missing in older records.
 _RESULT = {
-    "run": _text,
-    "corpus": _text,
-    "direction": _text,
-    "averaged_epochs": lambda value: value == "ema" or _whole(value),
+    "run": TEXT,
+    "corpus": TEXT,
+    "direction": TEXT,
+    "averaged_epochs": Value("ema or a number", lambda value: value == "ema" or _whole.fits(value)),
     "parameters": _number,
     "training": {
         "processor_seconds": _number_or_none,
         "tokens_per_second": _number_or_none,
         "tokens_per_processor_second": _number_or_none,
         "alignment?": {"*": _number_or_none},
+        "*": ANYTHING,
     },
-    "validation": {"loss": _number, "ppl": _number_or_none, "support?": _number_or_none},
+    "validation": {"loss": _number, "ppl": _number_or_none, "support?": _number_or_none, "*": ANYTHING},
     "evaluation": {"valid": _SCORES, "*": _SCORES},
-    "heads": {"*": {"alpha_mean?": _number_or_none, "density_mean?": _number_or_none}},
+    "heads": {"*": {"alpha_mean?": _number_or_none, "density_mean?": _number_or_none, "*": ANYTHING}},
     "search?": {
         "*": {
             "beams": _beams,
-            "calibration": {"expected_calibration_error": _number},
-            "exact?": dict.fromkeys(_EXACT, _number),
+            "calibration": {"expected_calibration_error": _number, "*": ANYTHING},
+            "exact?": {**dict.fromkeys(_EXACT, _number), "*": ANYTHING},
+            "*": ANYTHING,
         }
     },
+    "*": ANYTHING,
 }
-_MISSING = object()
+_NEEDED = (
+    ("ter", "uncorrected"),
+    ("ter_signature", "uncorrected"),
+    ("tokenized_bleu_lowercased_signature", "tokenized_bleu_tokens"),
+)
 
 
 def read_result(path: Path) -> dict:
     """Read the ``result.json`` of a run; raises UserError if it is corrupt or lacks what the tables need."""
-    result = read_json(path)
-    wrong = list(dict.fromkeys(_faults(result, _RESULT)))
-    wrong += [
-        f"evaluation.{name}.{key}"
-        for name, scores in (result["evaluation"].items() if not wrong else ())
-        for key, needed in (
-            ("ter", "uncorrected"),
-            ("ter_signature", "uncorrected"),
-            ("tokenized_bleu_lowercased_signature", "tokenized_bleu_tokens"),
-        )
-        if needed in scores and key not in scores
-    ]
-    if wrong:
-        named = ", ".join(key if len(key) <= 80 else f"{key[:80]}…" for key in wrong[:3])
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise UserError(
-            f"{path} is not a result by scripts/experiment.py (look at its {named}{more}); restore the file, "
-            f"or remove the folder {path.parent} to make the run again"
-        )
+    remedy = f"restore the file, or remove the folder {path.parent} to make the run again"
+    what = "a result of scripts/experiment.py"
+    result = read_object(path, what, _RESULT, remedy)
+    require(path, what, _missing(result), remedy)
     return result
 
 
-def _faults(value: Any, expected: dict | Callable[[Any], bool], place: str = "") -> Iterator[str]:
-    """The keys whose values are not as expected, such as ``validation.loss``."""
-    if callable(expected):
-        if not expected(value):
-            yield place
-        return
-    if not isinstance(value, dict):
-        yield place
-        return
-    for key, inner in expected.items():
-        name = key.removesuffix("?")
-        for each in value if key == "*" else [name] if name == key or name in value else []:
-            yield from _faults(value.get(each, _MISSING), inner, f"{place}.{each}" if place else each)
+def _missing(result: dict) -> Iterator[Fault]:
+    for name, scores in result["evaluation"].items():
+        for key, needed in _NEEDED:
+            if needed in scores and key not in scores:
+                yield Fault(key, f"evaluation.{name[:80]}.{key} is missing")
+    for name, found in result.get("search", {}).items():
+        if not found["beams"]:
+            yield Fault("beams", f"search.{name[:80]}.beams is empty")
 
 
 def experiment_tables(results: list[dict]) -> str:
