@@ -208,7 +208,7 @@ def statistics() -> dict:
     ]
     heads = [
         {**place, "head": head, "alpha": 1.5, "density": 0.4, "density_std": 0.1, "density_histogram": [1, 3]}
-        | {"entropy": None, "eos": 0.25, "roles": ["previous position"]}
+        | {"entropy": None, "eos": 0.25, "confidence_previous": 0.95, "roles": ["previous position"]}
         for place in places
         for head in range(2)
     ]
