@@ -7,7 +7,7 @@ import logging
 import os
 from pathlib import Path
 
-from user_dir.command_line import file_path, path_of, plain_name, positive
+from user_dir.command_line import file_path, path_of, plain_name, positive, up_to
 from user_dir.guards.table import WITHOUT, checked
 
 
@@ -82,6 +82,30 @@ def add_penalty_option(parser) -> None:
         help="of a post-editor: subtract this from the logits of pieces that stand neither in the source nor "
         "in the machine translation (default: that of the checkpoint, usually 0)",
     )
+
+
+def add_length_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-len-a`` and ``--max-len-b``."""
+    parser.add_argument(
+        "--max-len-a",
+        type=_times,
+        metavar="X",
+        help="a translation ends after X times the source's pieces and those of --max-len-b (default: 0)",
+    )
+    parser.add_argument(
+        "--max-len-b",
+        type=positive,
+        metavar="N",
+        help="see --max-len-a (default: the longest side of a training pair, at least 200)",
+    )
+
+
+def _times(text: str) -> float:
+    """A number from 0 to 1000."""
+    value = up_to(1000)(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is less than 0")
+    return value
 
 
 def _penalty(text: str) -> float:

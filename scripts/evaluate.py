@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import add_model_options, add_penalty_option, new_parser
+from _split import add_length_options, add_model_options, add_penalty_option, new_parser
 
 from user_dir.command_line import length_penalty, path_of, plain_name, positive, run_command
 
@@ -37,6 +37,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--lenpen", type=length_penalty, default=1.0, metavar="X", help="length penalty (default: 1, none)"
     )
+    add_length_options(parser)
     add_penalty_option(parser)
     parser.add_argument(
         "--tokenize",
@@ -67,6 +68,7 @@ def main(argv=None) -> None:
     from user_dir.guards.long_sentences import first_few
     from user_dir.io import check_output
     from user_dir.translation.evaluation import evaluate
+    from user_dir.translation.limits import Limit
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -81,6 +83,8 @@ def main(argv=None) -> None:
         output,
         beam=args.beam,
         length_penalty=args.lenpen,
+        max_len_a=args.max_len_a,
+        max_len_b=args.max_len_b,
         new_piece_penalty=args.new_piece_penalty,
         max_tokens=args.max_tokens,
         tokenize=args.tokenize,
@@ -96,6 +100,14 @@ def main(argv=None) -> None:
             if scores.get(key):
                 shown = first_few([line - 1 for line in scores[key]])
                 print(f"  {told}, as longer than the model takes: {len(scores[key])} ({shown})")
+        if scores["blank_lines"]:
+            shown = first_few([line - 1 for line in scores["blank_lines"]])
+            print(f"  blank sources, with a blank translation: {len(scores['blank_lines'])} ({shown})")
+        if scores["unfinished_lines"]:
+            lines = scores["unfinished_lines"]
+            limit = Limit(scores["max_len_a"], scores["max_len_b"])
+            shown = first_few([line - 1 for line in lines])
+            print(f"  translations that reached {limit}, and may lack their end: {len(lines)} ({shown})")
         print(f"  references: {scores['references']}")
         print(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
         print(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")

@@ -27,7 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from _split import add_penalty_option
+from _split import add_length_options, add_penalty_option
 
 from user_dir.command_line import file_path, length_penalty, path_of, plain_name, positive, run_command
 
@@ -67,6 +67,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="print the N best translations of each sentence: number of the line, score (mean log2 p of the "
         "tokens) and text, separated by tabs",
     )
+    add_length_options(parser)
     add_penalty_option(parser)
     parser.add_argument(
         "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
@@ -152,6 +153,7 @@ def main(argv=None) -> None:
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.analysis.capture import load_model
     from user_dir.errors import UserError
+    from user_dir.guards.long_sentences import first_few
     from user_dir.io import check_output, same_file, written_beside
     from user_dir.releases.opened import opened
     from user_dir.translation.translator import open_translator
@@ -180,12 +182,14 @@ def main(argv=None) -> None:
             load=load_model if args.report else None,
             beam=args.beam,
             length_penalty=args.lenpen,
+            max_len_a=args.max_len_a,
+            max_len_b=args.max_len_b,
             nbest=args.nbest or 1,
             max_tokens=args.max_tokens,
             new_piece_penalty=args.new_piece_penalty,
         )
         given, name = chunks(args)
-        lines, found, number = [], [], 0
+        lines, found, number, unfinished = [], [], 0, []
         output = sys.stdout
         if args.output:
             beside = stack.enter_context(written_beside(args.output))
@@ -194,11 +198,19 @@ def main(argv=None) -> None:
             translated = translator(chunk, number + 1, name)
             for hypotheses in translated:
                 number += 1
+                if hypotheses and hypotheses[0].unfinished:
+                    unfinished.append(number - 1)
                 output.write(formatted(number, hypotheses, args.nbest))
             output.flush()
             if args.report:
                 lines += chunk
                 found += translated
+        if unfinished:
+            print(
+                f"warning: {len(unfinished)} translations reached {translator.limit}, and may lack their end "
+                f"({first_few(unfinished)}); see --max-len-b",
+                file=sys.stderr,
+            )
         if args.report:
             write_report(args, checkpoints, translator, lines, found)
 

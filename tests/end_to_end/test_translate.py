@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
-from commands import checked, refused, script, train
+from commands import checked, fairseq, refused, script, train
 from forks import ROOT, environment
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
@@ -62,6 +63,37 @@ def test_a_test_set_is_translated_as_evaluate_does(command, small, evaluated, tm
     done = script("translate", *command, "--input", file, "--output", output)
     assert output.read_text(encoding="utf-8").split("\n")[:-1] == evaluated
     assert done.stdout == ""
+
+
+def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(command, small, tmp_path):
+    """Sources that are empty, of white space and of a character that pieces drop; at most 4 pieces."""
+    raw, mine = tmp_path / "raw", tmp_path / "data" / "mine"
+    shutil.copytree(small.parent.parent / "raw", raw)
+    for language in ("de", "en"):
+        lines = (raw / f"exam.{language}").read_text(encoding="utf-8").split("\n")
+        lines[1], lines[4], lines[9] = "", " \t ", "\u200b"
+        (raw / f"exam.{language}").write_text("\n".join(lines), encoding="utf-8")
+    mine.mkdir(parents=True)
+    shutil.copy(small / "corpus.yaml", mine)
+    script("prepare", "mine", "--raw", raw, "--data", mine.parent)
+    flags = [*command, "--data", mine.parent, "--corpus", "mine", "--max-len-b", "4"]
+    said = script("evaluate", *flags, "--output", tmp_path).stdout
+    scores = json.loads((tmp_path / "exam.json").read_text())
+    evaluated = (tmp_path / "exam.en").read_text(encoding="utf-8").split("\n")[:-1]
+    assert [i for i, line in enumerate(evaluated, 1) if not line] == scores["blank_lines"] == [2, 5, 10]
+    assert "lines 2, 5 and 10" in said
+    cut = scores["unfinished_lines"]
+    assert f"limit of 4 pieces, and may lack their end: {len(cut)} " in said
+    pieces = dict(re.findall(r"^P-(\d+)\t(.*)$", (tmp_path / "generate-test.txt").read_text(), flags=re.M))
+    assert cut == sorted(int(number) + 1 for number, each in pieces.items() if len(each.split()) == 5)
+    assert 0 < len(cut) <= 8 and max(len(each.split()) for each in pieces.values()) == 5
+
+    done = script("translate", *flags, "--input", mine / "text" / "test.de")
+    assert done.stdout.split("\n")[:-1] == evaluated
+    assert f"warning: {len(cut)} translations" in done.stderr
+    done = fairseq("generate", *scores["command"].split()[1:])
+    printed = re.findall(r"^[STHDP]-\d+\t.*$", done.stdout, flags=re.M)
+    assert (tmp_path / "generate-test.txt").read_text().split("\n")[:-1] == printed
 
 
 def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):

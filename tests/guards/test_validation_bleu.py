@@ -15,6 +15,12 @@ import user_dir.models  # noqa: F401  installs the guards
 
 THAI, CHINESE, ENGLISH = "ฉันรักแมวดำ", "我喜欢黑色的小猫", "the dog sees a cat"
 
+GENERATOR = SimpleNamespace(tells_unfinished=False)
+
+
+def sample(target) -> dict:
+    return {"target": target, "net_input": {"src_tokens": target}}
+
 
 def validated(code: str, text: str, **settings):
     """BLEU of a translation that lacks the last symbol, with one symbol of the dictionary a character."""
@@ -31,7 +37,7 @@ def validated(code: str, text: str, **settings):
         cfg=SimpleNamespace(target_lang=code, **{**defaults, **settings}),
         inference_step=lambda *_, **__: [[{"tokens": hypothesis}]],
     )
-    return TranslationTask._inference_with_bleu(task, None, {"target": reference[None]}, None)
+    return TranslationTask._inference_with_bleu(task, GENERATOR, sample(reference[None]), None)
 
 
 @pytest.mark.parametrize(("codes", "text"), [("th tha_Thai xx", THAI), ("zh zh_CN cmn yue en", CHINESE)])
@@ -62,5 +68,5 @@ def test_unknown_symbols_match_nothing():
         ),
         inference_step=lambda *_, **__: [[{"tokens": torch.tensor([words.unk(), words.eos()])}]],
     )
-    sample = {"target": torch.tensor([[words.unk(), words.eos()]])}
-    assert TranslationTask._inference_with_bleu(task, None, sample, None).counts[0] == 0
+    unknown = sample(torch.tensor([[words.unk(), words.eos()]]))
+    assert TranslationTask._inference_with_bleu(task, GENERATOR, unknown, None).counts[0] == 0

@@ -11,6 +11,7 @@ from tiny_splits import dictionary, translation_task
 
 from user_dir.analysis.capture import masked_heads
 from user_dir.errors import UserError
+from user_dir.translation.limits import Limit
 from user_dir.translation.loading import too_long
 from user_dir.translation.search import translate_split
 
@@ -48,6 +49,24 @@ def test_each_sentence_has_its_most_likely_translation(masked, max_tokens):
     assert found.texts == [text.replace("▁", "") for text in expected]
     assert len(set(found.texts)) > 1
     assert found.seconds > 0
+
+
+@pytest.mark.parametrize("limit", [Limit(), Limit(0, 3), Limit(0, 7), Limit(1.0, 4)])
+@torch.no_grad()
+def test_translations_that_reach_the_limit_are_counted(limit):
+    model = build("--max-target-positions 12").float().eval()
+    found = translate_split(model, translation_task(PAIRS), "test", beam=1, limit=limit, max_tokens=10)
+    free = [len(greedy(model, source, limit=12)) - 1 for source, _ in PAIRS]
+    assert min(free) < 7 < max(free), ("some end by themselves", free)
+    lengths = {each.number: len(each.token_scores) - 1 for each in found.translations}
+    if limit.a:  # of each batch's padded source
+        assert all(lengths[i] >= min(free[i], len(PAIRS[i][0]) + 5) for i in lengths)
+        assert {i for i in lengths if lengths[i] < free[i]} <= {*found.unfinished} != {*lengths}
+        assert all(lengths[i] >= min(11, len(PAIRS[i][0]) + 5) for i in found.unfinished)
+    else:
+        most = min(11, limit.b)
+        assert [lengths[i] for i in range(len(PAIRS))] == [min(length, most) for length in free]
+        assert found.unfinished == [i for i, length in enumerate(free) if length >= most]
 
 
 def test_only_the_first_sentences():

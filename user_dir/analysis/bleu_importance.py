@@ -41,6 +41,7 @@ def bleu_without_each_head(
             task,
             split.subset,
             beam=beam,
+            limit=split.limit,
             max_tokens=max_tokens,
             sentences=sentences,
             description=description,

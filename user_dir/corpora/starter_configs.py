@@ -22,6 +22,7 @@ VARIANTS = {
 }
 SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
+TIMES = 1.2  # a translation in validation ends after so many pieces for each of its source, and some
 PER_VALIDATION = 100  # minimum number of updates
 
 
@@ -115,13 +116,22 @@ def validation_bleu(corpus: Corpus) -> str:
     in a language without spaces, which Moses does not detokenise, are scored as they are.
     """
     target = language(corpus.languages[1])
-    lines = ["eval_bleu: true", 'eval_bleu_args: \'{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}\'']
+    search = f'{{"beam": 1, "max_len_a": {TIMES}, "max_len_b": {_pieces_beyond(corpus)}}}'
+    lines = ["eval_bleu: true", f"eval_bleu_args: '{search}'"]
     lines.append("eval_bleu_remove_bpe: sentencepiece")
     if corpus.description.tokenised and target.spaced:
         lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target.moses}"}}\'']
     elif corpus.description.tokenised:
         lines.append("eval_tokenized_bleu: true  # on tokens of the release")
     return "".join(f"  {line}\n" for line in lines)
+
+
+def _pieces_beyond(corpus: Corpus) -> int:
+    """The most pieces of a validation reference beyond :data:`TIMES` its source, at least 10."""
+    source, target = (
+        sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages
+    )
+    return max(10, math.ceil((target - 1 - TIMES * source).max(initial=0)))
 
 
 def _variant(name: str, variant: str, normalizer: str, described: str, title: str, size: Size) -> str:

@@ -11,6 +11,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..guards.unfinished_translations import longest
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .beam_search import Settings, beam_search
 from .cpu import unavailable
@@ -40,14 +41,14 @@ class FastGenerator(SequenceGenerator):
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         encode, decoder = self._passes()
         source = sample["net_input"]["src_tokens"]
-        longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"
+        limit = longest(self, source)
+        assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
         suppressed = self.token_indices_to_suppress
         banned = torch.tensor([self.pad])
         normalizer = self.model.single_model.decoder.output_normalizer
         settings = Settings(
             beam=self.beam_size,
-            longest=longest,
+            longest=limit,
             shortest=self.min_len,
             begin=self.eos if bos_token is None else bos_token,
             end=self.eos,

@@ -60,6 +60,8 @@ numpy-long            REPAIRS   fairseq/data
 oversized-models      EXPLAINS  fairseq/models/__init__.py
 workers               REPAIRS   fairseq/distributed/utils.py, fairseq/checkpoint_utils.py
 exhausted-beams       REPAIRS   fairseq/sequence_generator.py, fairseq/search.py
+blank-sources         CHANGES   fairseq/sequence_generator.py
+unfinished-translations EXPLAINS fairseq/sequence_generator.py, fairseq/tasks/translation.py
 model-overrides       REPAIRS   fairseq/checkpoint_utils.py
 hydra-settings        REPAIRS   fairseq/models/transformer/transformer_config.py
 finished-runs         CHANGES   fairseq_cli/train.py
@@ -78,7 +80,8 @@ long-sentences        EXPLAINS  fairseq/tasks/fairseq_task.py
 short-log             EXPLAINS  fairseq/logging/progress_bar.py
 """
 # In the order of installation: torn-checkpoints wraps what hostile-checkpoints reads with,
-# no-translation-models checks what beam-search builds, short-log comes after what reports and ends runs.
+# no-translation-models checks what beam-search builds, unfinished-translations sees what exhausted-beams and
+# blank-sources make of a search, short-log comes after what reports and ends runs.
 GUARDS = tuple(
     Guard(name, Kind[kind], where)
     for name, kind, where in (line.split(maxsplit=2) for line in _ALL.strip().splitlines())

@@ -10,6 +10,7 @@ from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.checksums import checksums
 from ..io import copy_file, unchanged
+from ..translation.limits import RELEASED, translation_limit
 from ..translation.loading import load_model, translation_direction
 from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
 from .card import model_card
@@ -46,7 +47,9 @@ def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Pa
         scores = read_scores(evaluation, checkpoint, corpus, direction)
         model, _ = load_model(checkpoint, corpus, direction, cpu=True)
     parameters = sum(each.numel() for each in model.parameters())
+    limit = translation_limit(state, corpus)
     state = for_inference(state)
+    state["extra_state"][RELEASED] = limit.b  # the archive has no training text to find it in
     with tempfile.TemporaryDirectory() as temporary:
         wheel = build_wheel(Path(temporary))
         reduced = Path(temporary) / CHECKPOINT

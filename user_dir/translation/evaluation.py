@@ -18,6 +18,7 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.checksums import checksums
 from ..errors import UserError
 from ..io import check_output, make_folder, unchanged, within, write_json, write_text
+from .limits import MIN_DEFAULT, translation_limit
 from .loading import (
     check_lengths,
     load_model,
@@ -48,6 +49,8 @@ def evaluate(
     *,
     beam: int = 5,
     length_penalty: float = 1.0,
+    max_len_a: float | None = None,
+    max_len_b: int | None = None,
     new_piece_penalty: float | None = None,
     max_tokens: int = 4096,
     tokenize: str | None = None,
@@ -69,6 +72,8 @@ def evaluate(
         output: folder to write to.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
+        max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
+        max_len_b: see ``max_len_a``.
         new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
@@ -79,8 +84,10 @@ def evaluate(
         int8: translate on the CPU with linear layers in 8-bit integers.
 
     Yields:
-        The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of its
-        test sets and it is on this machine. ``command`` is the fairseq-generate command that gives the same
+        The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of
+        its test sets and it is on this machine. ``unfinished_lines`` lists, counted from 1, the translations
+        that reached the limit of length; ``blank_lines`` the sources without any piece, whose translation
+        is empty, and scored as such. ``command`` is the fairseq-generate command that gives the same
         translations.
 
     Raises:
@@ -94,6 +101,7 @@ def evaluate(
     with unchanged(checkpoint):
         state = load_checkpoint(checkpoint)
         name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
+        limit = translation_limit(state, corpus, max_len_a, max_len_b)
         del state
         check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
         splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
@@ -112,6 +120,7 @@ def evaluate(
             split.subset,
             beam=beam,
             length_penalty=length_penalty,
+            limit=limit,
             max_tokens=max_tokens,
             left_out=left_out,
         )
@@ -127,6 +136,8 @@ def evaluate(
         command += ["--gen-subset", split.subset, "--source-lang", direction[0]]
         command += ["--target-lang", direction[1], "--remove-bpe", "sentencepiece", "--beam", str(beam)]
         command += ["--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
+        command += ["--max-len-a", str(limit.a)] if limit.a else []
+        command += ["--max-len-b", str(limit.b)] if limit.b != MIN_DEFAULT else []
         if new_piece_penalty is not None:
             command += ["--model-overrides", f"{{'new_piece_penalty': {new_piece_penalty}}}"]
         command += _length_flags(model, left_out, truncated)
@@ -141,8 +152,12 @@ def evaluate(
             "direction": "-".join(direction),
             "sentences": len(lines),
             **{key: [number + 1 for number in numbers] for key, (given, numbers) in asked.items() if given},
+            "blank_lines": (np.flatnonzero(task.dataset(split.subset).src_sizes == 1) + 1).tolist(),
             "beam": beam,
             "length_penalty": length_penalty,
+            "max_len_a": limit.a,
+            "max_len_b": limit.b,
+            "unfinished_lines": [number + 1 for number in found.unfinished],
             **({} if new_piece_penalty is None else {"new_piece_penalty": new_piece_penalty}),
             **({"int8": True} if int8 else {}),
             "command": shlex.join(command),

@@ -9,6 +9,7 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
 from . import scoring, text
+from .limits import translation_limit
 
 
 class ScoredSplit:
@@ -21,6 +22,7 @@ class ScoredSplit:
         bleu: sacrebleu's BLEU with the tokenizer and case that the corpus specifies.
         references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
         references_name: origin of the references.
+        limit: default limit of the length of translations.
 
     Args:
         corpus: prepared corpus.
@@ -34,6 +36,7 @@ class ScoredSplit:
         self.name, self.subset = corpus.split(name), corpus.subset(name)
         self._corpus = corpus
         self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
+        self.limit = translation_limit({}, corpus)
         self._natural: Callable[[str], str] | None = None
         self._own = scoring.own_references(corpus, self.subset, self.target)
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own)

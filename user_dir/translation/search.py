@@ -15,7 +15,9 @@ from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from tqdm import tqdm
 
 from ..errors import UserError
+from ..guards.unfinished_translations import unfinished
 from ..io import shown
+from .limits import Limit
 from .loading import check_lengths, load_split
 from .text import join_pieces
 
@@ -34,6 +36,7 @@ class Translation:
         text: the hypothesis, as on line ``D-NUMBER`` of fairseq-generate.
         score: log₂ p of the hypothesis, normalised by its length.
         token_scores: log₂ p of each of its pieces, including ``</s>``.
+        unfinished: whether it reached the limit of length, or was given up without an end.
     """
 
     number: int
@@ -42,6 +45,7 @@ class Translation:
     text: str
     score: float
     token_scores: list[float]
+    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class TranslatedSplit:
     def texts(self) -> list[str]:
         """The hypotheses in corpus order."""
         return [each.text for each in sorted(self.translations, key=lambda each: each.number)]
+
+    @property
+    def unfinished(self) -> list[int]:
+        """The numbers, from 0, of sentences whose translation reached the limit of length."""
+        return sorted(each.number for each in self.translations if each.unfinished)
 
     def as_fairseq_writes_it(self) -> str:
         """The lines ``S-``, ``T-``, ``H-``, ``D-`` and ``P-`` of fairseq-generate's output."""
@@ -88,24 +97,38 @@ class BeamSearch:
         task: the models' task.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
+        limit: of the length of translations.
     """
 
-    def __init__(self, models: Sequence, task, beam: int = 5, length_penalty: float = 1.0):
-        settings = GenerationConfig(beam=beam, lenpen=length_penalty)
+    def __init__(
+        self,
+        models: Sequence,
+        task,
+        beam: int = 5,
+        length_penalty: float = 1.0,
+        limit: Limit = Limit(),  # noqa: B008  is frozen
+    ):
+        settings = GenerationConfig(beam=beam, lenpen=length_penalty, max_len_a=limit.a, max_len_b=limit.b)
         for model in models:
             model.prepare_for_inference_(Namespace(generation=settings))
         self.generator = task.build_generator(models, settings)
+        self.generator.tells_unfinished = False  # they are marked instead
         self.seconds = 0.0
         self._models, self._task = models, task
         self._on_gpu = next(models[0].parameters()).is_cuda
 
     def __call__(self, sample: dict) -> list[list[dict]]:
-        """The hypotheses of each sentence of a batch, in fairseq's form, best first."""
+        """The hypotheses of each sentence of a batch, in fairseq's form, best first.
+
+        The best has ``unfinished``: whether it reached the limit of length, or was given up without an end.
+        """
         if self._on_gpu:
             sample = utils.move_to_cuda(sample)
         begin = time.perf_counter()
         found = self._task.inference_step(self.generator, self._models, sample)
         self.seconds += time.perf_counter() - begin
+        for hypotheses, cut in zip(found, unfinished(self.generator, sample, found)):
+            hypotheses[0]["unfinished"] = cut
         return found
 
 
@@ -116,6 +139,7 @@ def translate_split(
     *,
     beam: int = 5,
     length_penalty: float = 1.0,
+    limit: Limit = Limit(),  # noqa: B008  is frozen
     max_tokens: int = 4096,
     sentences: int | None = None,
     left_out: Collection[int] = (),
@@ -132,6 +156,7 @@ def translate_split(
         subset: fairseq's name of the split.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
+        limit: of the length of translations.
         max_tokens: maximum batch size in tokens of one side, including padding.
         sentences: only the first N sentences of the split; None for all.
         left_out: numbers of sentences, from 0, that are not translated.
@@ -140,7 +165,7 @@ def translate_split(
     Raises:
         UserError: the split is missing, corrupt, or has a sentence that is too long.
     """
-    search = BeamSearch([model], task, beam, length_penalty)
+    search = BeamSearch([model], task, beam, length_penalty, limit)
     translations = []
     dataset = load_split(task, subset)
     lengths = check_lengths(dataset, subset, max_tokens, model, sentences, left_out=left_out)
@@ -180,4 +205,5 @@ def _translations(task, generator, sample: dict, found: list[list[dict]]) -> Ite
             join_pieces(pieces),
             float(best["score"] / math.log(2)),
             best["positional_scores"].div(math.log(2)).tolist(),
+            best["unfinished"],
         )

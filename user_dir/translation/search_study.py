@@ -18,6 +18,7 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from .calibration import Calibration, calibration
 from .exact_search import Mode, most_probable
+from .limits import translation_limit
 from .loading import check_lengths, load_model, load_split, translation_direction
 from .scored_split import ScoredSplit
 from .search import BeamSearch, batches, check_beam, translate_split
@@ -35,6 +36,7 @@ class BeamResult:
         bleu: of the detokenised translations.
         length_ratio: number of words of the translations as a share of that of the references.
         empty: share of sentences with an empty translation.
+        unfinished: share of sentences whose translation reached the limit of length.
         seconds: time of the search.
     """
 
@@ -42,6 +44,7 @@ class BeamResult:
     bleu: float
     length_ratio: float
     empty: float
+    unfinished: float
     seconds: float
 
 
@@ -76,6 +79,7 @@ class SearchStudy:
     ):
         state = load_checkpoint(checkpoint)
         direction = translation_direction(state, checkpoint, corpus)
+        self._limit = translation_limit(state, corpus)
         self.facts = {
             "checkpoint": str(checkpoint),
             "model": model_name(state),
@@ -91,7 +95,12 @@ class SearchStudy:
         self._max_tokens, self._length_penalty = max_tokens, length_penalty
         self._dataset = load_split(self.task, self._subset)
         words = [len(line.split()) for line in read_lines(corpus.text(self._subset, direction[0]))]
-        kept = [number for number, count in enumerate(words[:sentences]) if count >= min_words]
+        blank = self._dataset.src_sizes == 1  # their empty translation is not the search's
+        kept = [
+            number
+            for number, count in enumerate(words[:sentences])
+            if count >= min_words and not blank[number]
+        ]
         if not kept:
             raise UserError(f"no sentence of {subset} has at least --min-words {min_words}")
         self._numbers = np.array(kept)
@@ -130,6 +139,7 @@ class SearchStudy:
             say(
                 f"beam {beam}: BLEU {result.bleu:.2f}, {100 * result.empty:.1f} % empty, "
                 f"length ratio {result.length_ratio:.3f}, {result.seconds:.1f} s"
+                + (f", {100 * result.unfinished:.1f} % reached {self._limit}" if result.unfinished else "")
             )
         if exact:
             report["exact"] = found = self.mode_facts(self.modes(most_expansions))
@@ -155,6 +165,7 @@ class SearchStudy:
             self._subset,
             beam=beam,
             length_penalty=self._length_penalty,
+            limit=self._limit,
             max_tokens=max(self._longest, self._max_tokens * _KNOWN_BEAM // max(beam, _KNOWN_BEAM)),
             left_out=self._left_out,
             description=f"beam {beam}",
@@ -166,6 +177,7 @@ class SearchStudy:
             self._scored.scores(self._scored.lines(found.texts), self._left_out)["bleu"],
             words / max(1, sum(len(reference.split()) for reference in references)),
             sum(not each.text.strip() for each in found.translations) / len(references),
+            len(found.unfinished) / len(references),
             found.seconds,
         )
 
@@ -175,7 +187,7 @@ class SearchStudy:
 
     def modes(self, most_expansions: int) -> dict[int, Mode]:
         """The most probable translation of each sentence, by its number."""
-        search = BeamSearch([self.model], self.task, _KNOWN_BEAM, 0.0)
+        search = BeamSearch([self.model], self.task, _KNOWN_BEAM, 0.0, self._limit)
         pad, modes = self.task.source_dictionary.pad(), {}
         for sample in self._batches("exact search"):
             for row, (number, beams) in enumerate(zip(sample["id"].tolist(), search(sample))):

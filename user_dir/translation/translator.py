@@ -14,6 +14,7 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.new_text import NewText
 from ..errors import UserError
+from .limits import Limit, translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
 from .search import BeamSearch, check_beam
 from .text import corpus_lines, join_pieces, natural_text
@@ -28,11 +29,13 @@ class Hypothesis:
         score: log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
             of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
         tokens: (T,) tokens of the target dictionary, with ``</s>``.
+        unfinished: whether it is the best and reached the limit of length, or was given up without an end.
     """
 
     text: str
     score: float
     tokens: Tensor
+    unfinished: bool = False
 
 
 class Translator:
@@ -43,6 +46,7 @@ class Translator:
         direction: source and target language.
         models: models in evaluation mode.
         task: fairseq's translation task over the corpus.
+        limit: of the length of translations.
 
     Args:
         models: one or more models with the vocabulary of ``corpus``.
@@ -50,6 +54,7 @@ class Translator:
         corpus: prepared corpus.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
+        limit: of the length of translations.
         nbest: number of hypotheses per sentence to return, at most ``beam``.
         max_tokens: maximum batch size in tokens with padding; a longer sentence is translated alone.
 
@@ -71,6 +76,7 @@ class Translator:
         *,
         beam: int = 5,
         length_penalty: float = 1.0,
+        limit: Limit = Limit(),  # noqa: B008  is frozen
         nbest: int = 1,
         max_tokens: int = 4096,
     ):
@@ -79,7 +85,8 @@ class Translator:
             raise UserError(f"--nbest {nbest}: give 1 to {beam}, the --beam")
         self.models, self.task, self.corpus = list(models), task, corpus
         self.direction = task.cfg.source_lang, task.cfg.target_lang
-        self._search = BeamSearch(self.models, task, beam, length_penalty)
+        self._search = BeamSearch(self.models, task, beam, length_penalty, limit)
+        self.limit = limit
         self._nbest, self._max_tokens = nbest, max_tokens
         self._new_text = NewText(corpus, self.direction[0])
         self._natural = natural_text(corpus.description, self.direction[1])
@@ -135,7 +142,8 @@ class Translator:
         stripped = self._search.generator.symbols_to_strip_from_output
         pieces = self.task.target_dictionary.string(tokens, extra_symbols_to_ignore=stripped)
         (line,) = corpus_lines([join_pieces(pieces)], self.corpus.description)
-        return Hypothesis(self._natural(line), float(found["score"] / math.log(2)), tokens.long())
+        score = float(found["score"] / math.log(2))
+        return Hypothesis(self._natural(line), score, tokens.long(), found.get("unfinished", False))
 
 
 def open_translator(
@@ -147,6 +155,8 @@ def open_translator(
     int8: bool = False,
     load=None,
     new_piece_penalty: float | None = None,
+    max_len_a: float | None = None,
+    max_len_b: int | None = None,
     **options,
 ) -> Translator:
     """Load one or more checkpoints as a translator.
@@ -159,17 +169,20 @@ def open_translator(
         int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
         new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
+        max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
+        max_len_b: see ``max_len_a``.
         options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
 
     Raises:
         UserError: a checkpoint or the corpus is missing or corrupt, or they do not match.
     """
-    models, task, direction = [], None, None
+    models, limits, task, direction = [], [], None, None
     for checkpoint in checkpoints:
         state = load_checkpoint(checkpoint)
         if not isinstance(corpus, Corpus):
             corpus = corpus_of(state, checkpoint, corpus, data)
         its_direction = translation_direction(state, checkpoint, corpus)
+        limits.append(translation_limit(state, corpus, max_len_a, max_len_b))
         del state
         direction = direction or its_direction
         if its_direction != direction:
@@ -183,4 +196,5 @@ def open_translator(
             model, task = load(checkpoint, corpus, cpu=cpu)
         penalise_new_pieces(model, new_piece_penalty, checkpoint)
         models.append(model)
-    return Translator(models, task, corpus, **options)
+    limit = max(limits, key=lambda each: each.b)
+    return Translator(models, task, corpus, limit=limit, **options)

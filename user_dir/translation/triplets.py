@@ -11,6 +11,7 @@ from ..corpora import Corpus, stamps
 from ..corpora.checksums import checksums
 from ..corpora.readers import read_lines
 from ..io import make_folder
+from .limits import translation_limit
 from .loading import load_model, translation_direction
 from .search import translate_split
 from .text import corpus_lines
@@ -37,6 +38,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
     """
     state = load_checkpoint(checkpoint)
     source, target = direction = translation_direction(state, checkpoint, corpus)
+    limit = translation_limit(state, corpus)
     del state
     stamp = output / "stamp.json"
     inputs = {
@@ -52,7 +54,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
         for name, subset in corpus.subsets.items():
             if name == "train":
                 continue
-            hypotheses = translate_split(model, task, subset, beam=beam).texts
+            hypotheses = translate_split(model, task, subset, beam=beam, limit=limit).texts
             sides = {
                 "src": list(read_lines(corpus.text(subset, source))),
                 "mt": [line.strip() or NOTHING for line in corpus_lines(hypotheses, corpus.description)],

@@ -1,0 +1,89 @@
+"""Translations that reach fairseq's limit of length are reported once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks.translation import TranslationTask
+from helpers import batch, build, dictionary
+
+import user_dir.models  # noqa: F401  installs the guards
+from user_dir.decoding import FastGenerator
+from user_dir.guards.unfinished_translations import unfinished
+
+KINDS = [FastGenerator, SequenceGenerator, SequenceGeneratorWithAlignment]
+
+
+def searched(kind, longest: int, warns: bool = True):
+    """A generator, its batch, and what it found."""
+    model, inputs = build("--max-target-positions 50").eval(), batch()
+    target = inputs.pop("target")
+    sample = {"net_input": inputs, "target": target}
+    generator = kind([model], dictionary(), beam_size=2, max_len_b=longest)
+    generator.tells_unfinished = warns
+    return generator, sample, generator.generate([model], sample)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_warning(kind, caplog):
+    generator, sample, found = searched(kind, 2)
+    assert any(unfinished(generator, sample, found))
+    assert len(caplog.records) == 1 and "limit of 2 pieces" in caplog.text
+    generator.generate(list(generator.model.models), sample)
+    assert len(caplog.records) == 1
+    caplog.clear()
+    searched(kind, 2, warns=False)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_ends_by_itself_is_not_reported(kind, caplog):
+    """The lengths of a free search decide which ones a limit cuts."""
+    _, _, free = searched(kind, 49, warns=False)
+    lengths = [len(each[0]["tokens"]) - 1 for each in free]
+    longest = sorted(lengths)[0] + 1
+    generator, sample, found = searched(kind, longest)
+    for cut, length, each in zip(unfinished(generator, sample, found), lengths, found):
+        assert cut == (len(each[0]["tokens"]) > longest)
+        assert not (cut and length < longest and len(each[0]["tokens"]) == length + 1)
+    caplog.clear()
+    generator.match_source_len = True  # then the length is prescribed
+    assert not any(unfinished(generator, sample, found))
+
+
+def test_a_search_that_was_given_up_is_unfinished():
+    generator, sample, found = searched(FastGenerator, 49, warns=False)
+    found[0][0] |= {"score": torch.tensor(-float("inf")), "tokens": torch.tensor([5, 2])}
+    assert unfinished(generator, sample, found)[0]
+
+
+def test_validation_reports_a_limit_below_the_references(caplog):
+    words = dictionary()
+    generator = SimpleNamespace(max_len_a=0, max_len_b=3, max_len=100, match_source_len=False)
+
+    def validate(pieces: int):
+        target = torch.tensor([[5] * pieces + [words.eos()]])
+        task = SimpleNamespace(
+            tgt_dict=words,
+            tokenizer=None,
+            cfg=SimpleNamespace(
+                target_lang="en",
+                eval_bleu_remove_bpe=None,
+                eval_bleu_print_samples=False,
+                eval_tokenized_bleu=False,
+            ),
+            inference_step=lambda *_, **__: [[{"tokens": target[0]}]],
+        )
+        sample = {"target": target, "net_input": {"src_tokens": torch.tensor([[4, words.eos()]])}}
+        TranslationTask._inference_with_bleu(task, generator, sample, None)
+        return task
+
+    validate(3)
+    assert not caplog.records
+    generator.tells_unfinished = True
+    task = validate(4)
+    assert len(caplog.records) == 1 and "4 pieces" in caplog.text
+    assert not task._checks_limit

@@ -1,0 +1,39 @@
+"""The limit of the length of translations."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from tiny_splits import described
+
+from user_dir.corpora.binarised import HEADER, MAGIC
+from user_dir.translation.limits import RELEASED, Limit, longest_side, translation_limit
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A corpus of which only the lengths of the training text are there, with ``</s>``."""
+    corpus = described(tmp_path)
+    corpus.bin.mkdir()
+    for language, lengths in {"de": [5, 301, 1], "en": [4, 2, 250]}.items():
+        content = MAGIC + struct.pack(HEADER, 1, 4, len(lengths)) + np.array(lengths, np.int32).tobytes()
+        (corpus.bin / f"train.de-en.{language}.idx").write_bytes(content)
+    return corpus
+
+
+def test_the_limit_of_a_corpus_is_its_longest_training_sentence(corpus, tmp_path):
+    assert longest_side(corpus) == 300
+    assert translation_limit({}, corpus) == Limit(0, 300)
+    assert translation_limit({}, corpus, 1.5, 20) == Limit(1.5, 20)
+    assert translation_limit({}, corpus, 2) == Limit(2, 300)
+    assert "20" in str(Limit(1.5, 20)) and "1.5" in str(Limit(1.5, 20))
+
+
+def test_the_limit_of_a_release_or_of_short_sentences(tmp_path):
+    corpus = described(tmp_path)
+    assert longest_side(corpus) == 0
+    assert translation_limit({"extra_state": None}, corpus) == Limit(0, 200)
+    assert translation_limit({"extra_state": {RELEASED: 500}}, corpus) == Limit(0, 500)
+    assert translation_limit({"extra_state": {RELEASED: "500"}}, corpus) == Limit(0, 200)

@@ -1,0 +1,87 @@
+"""fairseq's search cuts long translations without a word.
+
+They end at ``max_len_a`` times the source and ``max_len_b`` pieces, by default 0 and 200, in all versions.
+With this guard, the first translation that reaches the limit is reported. In validation, where a model that
+has learned little repeats itself, only a limit is that the references exceed. Unnecessary once fairseq says
+what it has cut.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Warn once in the life of a generator, unless its owner counts the translations."""
+    for kind in (SequenceGenerator, SequenceGeneratorWithAlignment):
+        _watch(kind)
+
+    inference = TranslationTask._inference_with_bleu
+
+    @functools.wraps(inference)
+    def _inference_with_bleu(self, generator, sample, model):
+        if tells(generator):
+            generator.tells_unfinished = False
+            self._checks_limit = True
+        if getattr(self, "_checks_limit", False):
+            limit = longest(generator, sample["net_input"]["src_tokens"])
+            needed = int(sample["target"].ne(self.tgt_dict.pad()).sum(1).max()) - 1
+            if needed > limit:
+                self._checks_limit = False
+                logger.warning(
+                    "warning: a reference of validation has %d pieces, but translations end after %d; raise "
+                    "max_len_a or max_len_b in eval_bleu_args",
+                    needed,
+                    limit,
+                )
+        return inference(self, generator, sample, model)
+
+    TranslationTask._inference_with_bleu = _inference_with_bleu
+
+
+def longest(generator: SequenceGenerator, source: Tensor) -> int:
+    """The most pieces of a translation, without its end, of the (B, S) tokens of a batch."""
+    return min(int(generator.max_len_a * source.size(1) + generator.max_len_b), generator.max_len - 1)
+
+
+def unfinished(generator: SequenceGenerator, sample: dict, found: list[list[dict]]) -> list[bool]:
+    """Whether the best translation of each sentence reached the limit, or was given up without an end."""
+    source = sample["net_input"].get("src_tokens")
+    if source is None or getattr(generator, "match_source_len", False):
+        return [False] * len(found)
+    limit = longest(generator, source)
+    return [
+        bool(each) and (len(each[0]["tokens"]) > limit or float(each[0]["score"]) == -math.inf)
+        for each in found
+    ]
+
+
+def tells(generator) -> bool:
+    """Whether a generator reports its first unfinished translation."""
+    return getattr(generator, "tells_unfinished", True)
+
+
+def _watch(kind: type) -> None:
+    generate = kind.generate
+
+    @functools.wraps(generate)
+    def watched(self, models, sample, **kwargs):
+        found = generate(self, models, sample, **kwargs)
+        if tells(self) and any(unfinished(self, sample, found)):
+            self.tells_unfinished = False
+            logger.warning(
+                "warning: a translation reached the limit of %d pieces, and may lack its end; --max-len-a "
+                "and --max-len-b raise it (this is said once)",
+                longest(self, sample["net_input"]["src_tokens"]),
+            )
+        return found
+
+    kind.generate = watched
