@@ -21,7 +21,7 @@ def described(tmp_path, line):
         ("ro", "punctuation", "1\u00a0000", "1.000"),
         ("deu_Latn", "punctuation", "1\u00a0000", "1,000"),
         ("DE", "punctuation", "1\u00a0000", "1,000"),
-        ("en", "non_printing", "a\u200bb\x07c\u00add", "abcd"),
+        ("en", "non_printing", "a\u200bb\x07c\u00add\te", "a b c d e"),
         ("de", "lower_case", "ÄPFEL und Straße", "äpfel und straße"),
         ("de", "punctuation", "", ""),
     ],
@@ -31,7 +31,7 @@ def test_steps(language, step, before, after):
 
 
 def test_steps_are_applied_in_order():
-    assert normalise(["A\u200b“B”"], "en", ("punctuation", "non_printing", "lower_case")) == ['a"b"']
+    assert normalise(["A\u200b“B”"], "en", ("punctuation", "non_printing", "lower_case")) == ['a "b"']
 
 
 def test_steps_of_all_splits_or_some(tmp_path):

@@ -178,6 +178,8 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     ("change", "message"),
     [
         (lambda tokens: tokens[1:], r"vocab.txt lacks \[PAD\]; it is not the vocabulary of a BERT"),
+        (lambda tokens: [*tokens[:5], "", *tokens[5:]], r"vocab.txt, line 6 is blank"),
+        (lambda tokens: [*tokens, ""], r"vocab.txt, line \d+ is blank"),
         (lambda tokens: [*tokens, "The"], r"vocab.txt, line \d+: 'The' means the same piece as line 9;"),
     ],
 )

@@ -16,7 +16,7 @@ from triplets import bert_vocabulary
 from user_dir.checkpoints import save_checkpoint
 from user_dir.corpora import Corpus
 from user_dir.corpora.learning import train_model
-from user_dir.corpora.triplets import SYMBOLS
+from user_dir.corpora.reserved import SYMBOLS
 
 SENTENCES = ["Der Hund schläft.", "Die Katze sieht den Hund.", "Wo ist das Haus?", "The dog sleeps."] * 5
 

@@ -8,10 +8,14 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairseq.data import Dictionary
+
 from ..errors import UserError
+from .binarised import read_dictionary, reading_dictionary
+from .reading_back import read_back
+from .reserved import MULTIPLE, filler
 
 SPECIAL = 4  # <s>, <pad>, </s> and <unk>, which fairseq adds to every dictionary
-MULTIPLE = 8  # dictionary sizes that suit tensor cores
 
 
 def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path) -> int:
@@ -25,7 +29,7 @@ def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path
         seen.update(line.split(" "))
     counts = Counter({piece: seen[piece] for piece in pieces})
     entries = [f"{piece} {count}\n" for piece, count in counts.most_common()]
-    entries += [f"madeupword{i:04} 0\n" for i in range(-(len(entries) + SPECIAL) % MULTIPLE)]
+    entries += [f"{filler(i)} 0\n" for i in range(-(len(entries) + SPECIAL) % MULTIPLE)]
     path.write_text("".join(entries), encoding="utf-8")
     return len(entries) + SPECIAL
 
@@ -39,11 +43,14 @@ def copy_dictionary(source: Path, path: Path) -> int:
 
 def preprocess(
     languages: tuple[str, str], subsets: list[str], folder: Path, dictionary: Path, target: Path, workers: int
-) -> None:
-    """Run ``fairseq-preprocess`` on ``folder/SUBSET.LANGUAGE`` into ``target``.
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Run ``fairseq-preprocess`` on ``folder/SUBSET.LANGUAGE`` into ``target``, and read the result back.
 
     ``subsets`` are train, valid, test, test1, … in this order. The output is logged to
     ``target/preprocess.out``.
+
+    Returns:
+        Subset → language → the numbers of :func:`.reading_back.read_back`.
     """
     source_language, target_language = languages
     _, _, *tests = subsets
@@ -59,13 +66,33 @@ def preprocess(
     if tests:
         arguments["--testpref"] = ",".join(tests)
     _run(["--joined-dictionary", *(word for pair in arguments.items() for word in pair)], folder, target)
+    symbols, pair = read_dictionary(target, source_language), "-".join(languages)
+    return {
+        subset: {
+            language: read_back(
+                target / f"{subset}.{pair}.{language}", symbols, folder / f"{subset}.{language}"
+            )
+            for language in languages
+        }
+        for subset in subsets
+    }
 
 
-def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) -> None:
-    """Run ``fairseq-preprocess`` on the text for masked language modelling, ``folder/SUBSET.pretraining``."""
+def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) -> dict[str, dict[str, int]]:
+    """Run ``fairseq-preprocess`` on the text for masked language modelling, ``folder/SUBSET.pretraining``.
+
+    Returns:
+        Subset → the numbers of :func:`.reading_back.read_back`.
+    """
     flags = ["--only-source", "--trainpref", "train.pretraining", "--validpref", "valid.pretraining"]
     flags += ["--srcdict", str(dictionary.resolve()), "--destdir", str(target.resolve())]
     _run([*flags, "--workers", str(workers)], folder, target)
+    with reading_dictionary(target / "dict.txt"):
+        symbols = Dictionary.load(str(target / "dict.txt"))
+    return {
+        subset: read_back(target / subset, symbols, folder / f"{subset}.pretraining")
+        for subset in ("train", "valid")
+    }
 
 
 def _run(flags: list[str], folder: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
+from fairseq.data.indexed_dataset import _code_to_dtype
 
 from ..errors import UserError, one_line
 
@@ -74,9 +74,18 @@ def binarised_lines(folder: Path, subset: str, languages: tuple[str, str], side:
     dictionary = read_dictionary(folder, side)
     prefix = folder / f"{subset}.{'-'.join(languages)}.{side}"
     check_side(prefix, len(dictionary))
-    rows = MMapIndexedDataset(str(prefix))
-    for number in range(len(rows)):
-        yield " ".join(dictionary[token] for token in rows[number].tolist() if token != dictionary.eos())
+    tokens, start = tokens_of(prefix), 0
+    for length in sentence_lengths(folder, subset, languages, side).tolist():
+        yield " ".join(dictionary[token] for token in tokens[start : start + length - 1].tolist())
+        start += length
+
+
+def tokens_of(prefix: Path) -> np.ndarray:
+    """The tokens of all sentences, one after the other and each with ``</s>``, of data that were checked."""
+    with prefix.with_name(f"{prefix.name}.idx").open("rb") as file:
+        _, code, _ = struct.unpack(HEADER, file.read(len(MAGIC) + struct.calcsize(HEADER))[len(MAGIC) :])
+    kind, path = _code_to_dtype[code], prefix.with_name(f"{prefix.name}.bin")
+    return np.memmap(path, kind, "r") if path.stat().st_size else np.empty(0, kind)
 
 
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:

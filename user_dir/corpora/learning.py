@@ -10,6 +10,7 @@ from pathlib import Path
 import sentencepiece
 
 from ..errors import UserError
+from .spacing import spaced
 
 MAX_BYTES = 4192  # sentencepiece leaves longer lines out
 FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
@@ -60,7 +61,7 @@ def readable(sentences: Iterable[str]) -> Iterator[str]:
     Words are learned from one by one, so that it makes no difference where lines are split between them.
     """
     for sentence in sentences:
-        text = META.sub(lambda found: " ".join(found[0]), sentence.replace(FULL_BLOCK, " ")).encode()
+        text = META.sub(lambda found: " ".join(found[0]), spaced(sentence).replace(FULL_BLOCK, " ")).encode()
         start = 0
         while len(text) - start > MAX_BYTES:
             end = text.rfind(b" ", start + 1, start + MAX_BYTES + 1)

@@ -45,4 +45,5 @@ class NewText:
             sentences = [
                 source_line(text, number, name) for number, text in enumerate(sentences, start=first_line)
             ]
-        yield from pieces_of(normalising.normalise(sentences, self._language, self._steps), self._processor)
+        normalised = normalising.normalise(sentences, self._language, self._steps)
+        yield from pieces_of(normalised, self._processor, separated=self._triplets)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import regex
+
 from ..languages import language as language_of
 from .description import Description
-from .readers.triplets import SEPARATOR
+from .readers.triplets import BETWEEN
 
-_BETWEEN = f" {SEPARATOR} "
+_NON_PRINTING = regex.compile(r"\p{C}")
 
 
 def _punctuation(language: str) -> Callable[[str], str]:
@@ -19,9 +21,8 @@ def _punctuation(language: str) -> Callable[[str], str]:
 
 
 def _non_printing(language: str) -> Callable[[str], str]:
-    from sacremoses import MosesPunctNormalizer
-
-    return MosesPunctNormalizer(language_of(language).moses).remove_control_chars
+    # As Moses' remove-non-printing-char.perl; sacremoses deletes the character, which joins words at a tab.
+    return lambda line: _NON_PRINTING.sub(" ", line)
 
 
 def _lower_case(language: str) -> Callable[[str], str]:
@@ -60,7 +61,7 @@ def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[s
     """Apply all steps to each line, and to both parts of a line with a separator."""
     for step in steps:
         function = _function(step, language)
-        lines = [_BETWEEN.join(map(function, line.split(_BETWEEN))) for line in lines]
+        lines = [BETWEEN.join(map(function, line.split(BETWEEN))) for line in lines]
     return lines
 
 

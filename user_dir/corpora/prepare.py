@@ -91,7 +91,13 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
     with stamps.building(stamp, inputs, corpus.folder) as build:
         for split, subset in corpus.subsets.items():
             sides = (
-                segment(_lines(corpus.normalised(subset, language)), corpus.pieces, workers)
+                segment(
+                    _lines(corpus.normalised(subset, language)),
+                    corpus.pieces,
+                    workers,
+                    separated=corpus.description.triplets,
+                    where=f"{corpus.name}: {split} ({language})",
+                )
                 for language in corpus.languages
             )
             pairs = tqdm(zip(*sides), desc=f"pieces {split}", unit=" pairs", unit_scale=True, disable=None)
@@ -100,8 +106,9 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
             count = write_pairs(corpus, kept, build.folder, subset)
             build.report[subset] = {"pairs": count, "dropped": dict(dropped)}
         for subset, path in pretraining_text(corpus).items():
+            lines = segment(_lines(path), corpus.pieces, workers, separated=True, where=str(path))
             with (build.folder / f"{subset}.pretraining").open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(line + "\n" for line in segment(_lines(path), corpus.pieces, workers) if line)
+                file.writelines(line + "\n" for line in lines if line)
         if not build.report["train"]["pairs"]:
             raise UserError(
                 f"no pair of {corpus.name} passes the filter on pieces; check clean in corpus.yaml"
@@ -134,9 +141,9 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
         else:
             size = copy_dictionary(other.bin / f"dict.{other.languages[0]}.txt", dictionary)
         subsets = list(corpus.subsets.values())
-        preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
+        sides = preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
         dictionary.unlink()  # fairseq has copied it for each language
-        build.report = {"dictionary": size}
+        build.report = {"dictionary": size, "sides": sides}
     return None
 
 
@@ -151,7 +158,7 @@ def make_pretraining(corpus: Corpus, workers: int, force: bool) -> None:
     logger.info("fairseq-preprocess: binarising the pretraining text")
     with stamps.building(stamp, inputs, corpus.folder) as build:
         dictionary = corpus.bin / f"dict.{corpus.languages[0]}.txt"
-        preprocess_text(corpus.segmented, dictionary, build.folder, workers)
+        build.report = {"sides": preprocess_text(corpus.segmented, dictionary, build.folder, workers)}
     return None
 
 

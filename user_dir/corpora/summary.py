@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,30 +14,58 @@ import yaml
 from .corpus import DATA, ROOT, Corpus
 from .stamps import read_stamp
 
+MAX_UNKNOWN = 0.01
+"""Share of <unk> among the pieces of a side above which the summary warns."""
+
 
 def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
     """Describe the sizes and paths of a prepared corpus, and the next command; ``notes`` stand before it."""
-    counts = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
+    text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
-    symbols = read_stamp(corpus.bin / "stamp.json")["report"]["dictionary"]
+    binarised = read_stamp(corpus.bin / "stamp.json")["report"]
+    symbols = binarised["dictionary"]
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
     pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
+    valid = corpus.description.splits["valid"]
+    held_out = text["valid"]["pairs"] if isinstance(valid, dict) and "held_out" in valid else 0
     for split, subset in corpus.subsets.items():
         name = split if split == subset else f"{split} ({subset})"
         rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
-        dropped = {**counts[subset]["dropped"], **pieces[subset]["dropped"]}
-        rows += [f"  {'':<28}{number:>10,} dropped: {reason}" for reason, number in dropped.items()]
+        dropped = Counter(text[subset]["dropped"]) + Counter(pieces[subset]["dropped"])
+        left_out = {f"dropped: {reason}": number for reason, number in dropped.items()}
+        if subset == "train" and held_out:
+            left_out["held out for validation"] = held_out
+        rows += [f"  {'':<28}{number:>10,} {reason}" for reason, number in left_out.items()]
+        if left_out:
+            rows.append(f"  {'':<28}{pieces[subset]['pairs'] + sum(left_out.values()):>10,} read")
+        rows += _sides((binarised.get("sides") or {}).get(subset, {}))
     rows += [
         f"  {'vocabulary':<28}{size:>10,} pieces, {symbols:,} symbols in fairseq's dictionary",
         f"  raw text    {_short(corpus.folder / 'text')}",
         f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
         f"  binarised   {_short(corpus.bin)}",
-        *_pretraining(corpus, counts),
+        *_pretraining(corpus, text),
         *(f"  {note}" for note in notes),
         f"next: {_next_command(corpus)}",
     ]
     return "\n".join(rows)
+
+
+def _sides(sides: dict[str, dict[str, int]]) -> list[str]:
+    """Rows on what a subset's data read back as; none for corpora prepared before that was counted."""
+    if not sides:
+        return []
+    shares = {language: side["unknown"] / max(side["pieces"], 1) for language, side in sides.items()}
+    told = ", ".join(f"{language} {100 * share:.2f} %" for language, share in shares.items())
+    rows = [f"  {'':<28}{'':>10} <unk> among the pieces: {told}"]
+    if max(shares.values()) > MAX_UNKNOWN:
+        rows.append(
+            f"  {'':<28}warning: over {100 * MAX_UNKNOWN:g} % are unknown; character_coverage: 1.0 or "
+            "byte_fallback: true gives every character a piece"
+        )
+    empty = ", ".join(f"{language} {side['empty']:,}" for language, side in sides.items() if side["empty"])
+    return [*rows, f"  {'':<28}warning: lines without a piece: {empty}"] if empty else rows
 
 
 def _pretraining(corpus: Corpus, counts: dict) -> list[str]:

@@ -13,11 +13,8 @@ from ..errors import UserError
 from . import parallel_text
 from .corpus import Corpus
 from .parallel_text import available, extract_members, held_out, inputs  # noqa: F401  as for any published text
-from .readers.triplets import MASK, SEPARATOR, joined, read_triplets, require_plain
+from .readers.triplets import BETWEEN, joined, read_triplets, require_plain
 from .sources import sources_of
-
-SYMBOLS = (f"▁{SEPARATOR}", MASK)
-"""The pieces that no text is segmented into: the separator with the space before it, and the mask."""
 
 
 def check(corpus: Corpus) -> None:
@@ -46,7 +43,7 @@ def references(corpus: Corpus, split: str, raw: Path | None) -> None:
 
 def machine_translation(line: str) -> str:
     """The part of a source line after the separator."""
-    return line.partition(f" {SEPARATOR} ")[2]
+    return line.partition(BETWEEN)[2]
 
 
 def source_line(text: str, number: int, name: str) -> str:

@@ -14,9 +14,9 @@ from .corpus import Corpus, load_corpus
 from .description import LARGEST
 from .learning import train_model
 from .readers import read_lines
+from .reserved import SYMBOLS
 from .sampling import sample
 from .text import text_fingerprint
-from .triplets import SYMBOLS
 from .wordpiece import read_vocabulary
 
 logger = logging.getLogger(__name__)

@@ -15,16 +15,17 @@ from pathlib import Path
 
 from ..errors import UserError
 from .readers import read_lines
-from .readers.triplets import MASK, SEPARATOR
+from .reserved import FAIRSEQ, SYMBOLS, UNKNOWN
 
 SPECIAL = {
     "[PAD]": "<pad>",
-    "[UNK]": "<unk>",
+    "[UNK]": UNKNOWN,
     "[CLS]": "<s>",
-    "[SEP]": f"▁{SEPARATOR}",
-    "[MASK]": MASK,
+    "[SEP]": SYMBOLS[0],
+    "[MASK]": SYMBOLS[1],
 }
 """BERT's special tokens as symbols of our dictionaries."""
+_NO_WORD = " "  # names what stands for unknown words; no word of a text is a space
 _LONGEST = 100  # characters of a word; longer ones are <unk>, as in BERT
 
 
@@ -39,7 +40,8 @@ def read_vocabulary(path: Path) -> list[str]:
     """The tokens of a ``vocab.txt``, in order.
 
     Raises:
-        UserError: the file is missing, or lacks a special token, or has a token twice.
+        UserError: the file is missing, lacks a special token, or has a blank line or a token twice; with the
+            line.
     """
     try:
         tokens = list(read_lines(path))
@@ -48,6 +50,10 @@ def read_vocabulary(path: Path) -> list[str]:
     lines: dict[str, int] = {}
     for number, token in enumerate(tokens, start=1):
         symbol = symbol_of(token)
+        if not token.strip(" \t"):
+            raise UserError(
+                f"{path}, line {number} is blank, but a BERT counts its lines; get its vocabulary again"
+            )
         if symbol in lines:
             raise UserError(
                 f"{path}, line {number}: {token!r} means the same piece as line {lines[symbol]}; "
@@ -79,19 +85,23 @@ class WordPieces:
         except ImportError:
             raise UserError("a WordPiece vocabulary requires: pip install tokenizers") from None
         tokens = read_vocabulary(path)
+        self._symbols = list(map(symbol_of, tokens))
+        self.symbols = [symbol for symbol in self._symbols if symbol not in FAIRSEQ]
+        # In text, "[PAD]" and the like are words as others.
+        words = {token: i for i, token in enumerate(tokens) if token not in SPECIAL}
         model = models.WordPiece(
-            {token: i for i, token in enumerate(tokens)},
-            unk_token="[UNK]",
+            {**words, _NO_WORD: self._symbols.index(UNKNOWN)},
+            unk_token=_NO_WORD,
             max_input_chars_per_word=_LONGEST,
         )
         self._tokenizer = Tokenizer(model)
         self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        self._tokenizer.add_special_tokens([SEPARATOR])  # otherwise pieces of it would be looked for
-        self._symbols = list(map(symbol_of, tokens))
-        everywhere = {"<pad>", "<unk>", "<s>", "</s>"}
-        self.symbols = [symbol for symbol in self._symbols if symbol not in everywhere]
 
     def encode(self, sentences: list[str], out_type: type = str, num_threads: int = 1) -> list[list[str]]:
         """The pieces of each sentence; the arguments are those of sentencepiece."""
         encoded = self._tokenizer.encode_batch(sentences, add_special_tokens=False)
         return [[self._symbols[i] for i in each.ids] for each in encoded]
+
+    def normalize(self, sentence: str) -> str:
+        """The sentence, which WordPiece does not change."""
+        return sentence

@@ -10,6 +10,8 @@ from ...errors import UserError
 from .lines import read_lines
 
 SEPARATOR, MASK = "[SEP]", "<mask>"
+BETWEEN = f" {SEPARATOR} "
+"""What stands between source and translation in a source line."""
 
 
 def read_triplets(*paths: Path) -> Iterator[tuple[str, ...]]:
@@ -42,4 +44,4 @@ def require_plain(text: str, where: str) -> None:
 
 def joined(src: str, mt: str) -> str:
     """The source line of a triplet."""
-    return f"{src.strip()} {SEPARATOR} {mt.strip()}"
+    return f"{src.strip()}{BETWEEN}{mt.strip()}"
