@@ -10,7 +10,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -27,10 +27,12 @@ MIN_EXPANDED = 64 << 20
 """Bytes that any file may unpack to."""
 MAX_DIRECTORY = 16 << 20
 """Bytes of a zip's list of contents, in which a member takes about a hundred."""
+MAX_WHOLE = 64 << 20
+"""Bytes of a file that is read at once: logs, tables and translations of a test set have a tenth of it."""
 
 BLOCK = 1 << 16
-COMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, MemoryError)
+COMPRESSED = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", bz2.open), ".xz": ("xz", lzma.open)}
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, MemoryError)
 """What decompressors raise, besides an OSError without a number. MemoryError: xz may ask for 4 GiB."""
 NOT_A_ZIP = (zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeDecodeError, EOFError)
 """What zipfile raises for a damaged list of contents."""
@@ -46,12 +48,12 @@ class Unpacked(io.RawIOBase):
 
     Args:
         stream: the unpacked bytes.
-        size: bytes of the compressed file.
-        name: its name, for the error.
+        most: maximum number of bytes.
+        name: name of the file, for the error.
     """
 
-    def __init__(self, stream: BinaryIO, size: int, name: Path | str):
-        self._stream, self._left, self._name = stream, most_unpacked(size), name
+    def __init__(self, stream: BinaryIO, most: int, name: Path | str):
+        self._stream, self._most, self._left, self._name = stream, most, most, name
 
     def readable(self) -> bool:
         """Yes."""
@@ -62,7 +64,7 @@ class Unpacked(io.RawIOBase):
         data = self._stream.read(len(buffer))
         self._left -= len(data)
         if self._left < 0:
-            raise too_large(self._name)
+            raise too_large(self._name, self._most)
         buffer[: len(data)] = data
         return len(data)
 
@@ -87,66 +89,79 @@ class ShortReads(io.BufferedReader):
         return super().read(size)
 
 
-def too_large(name: Path | str) -> UserError:
-    """The error for a file or member that unpacks to too many bytes."""
+def too_large(name: Path | str, most: int) -> UserError:
+    """The error for a file or member that unpacks to more than ``most`` bytes."""
     return UserError(
-        f"{name} unpacks to more than {MAX_EXPANSION} times its size, which no text does; "
-        "unpack it yourself if you trust it"
+        f"{name} unpacks to more than {most >> 20} MiB, which is too much for its size; unpack it yourself "
+        "if you trust it"
     )
 
 
 @contextmanager
-def unpacking(path: Path) -> Iterator[BinaryIO]:
+def unpacking(path: Path, most: int | None = None) -> Iterator[BinaryIO]:
     """Yield the bytes of a file, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+
+    Args:
+        path: the file.
+        most: maximum number of bytes that it may unpack to; None for what fits its size.
 
     Raises:
         UserError: the compressed file is damaged, or unpacks to too many bytes.
+        OSError: the file cannot be read.
     """
-    kind = path.suffix.removeprefix(".")
-    opened: Callable | None = COMPRESSED.get(path.suffix)
-    if opened is None:
+    if path.suffix not in COMPRESSED:
         with path.open("rb") as file:
             yield file
         return
+    kind, opened = COMPRESSED[path.suffix]
     try:
-        with (
-            opened(path) as stream,
-            io.BufferedReader(Unpacked(stream, os.path.getsize(path), path), BLOCK) as file,
-        ):
-            yield file
+        with opened(path) as stream:
+            limited = Unpacked(stream, most or most_unpacked(os.path.getsize(path)), path)
+            with io.BufferedReader(limited, BLOCK) as file:
+                yield file
     except UserError:
         raise
     except DAMAGED:
-        raise UserError(f"{path} is an incomplete {kind} file; download it again") from None
+        raise UserError(f"{path} is a truncated or damaged {kind} file; get it again") from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise UserError(f"{path} is no {kind} file; download it again") from None
+        raise UserError(f"{path} is not a {kind} file; get it again") from None
 
 
-def bounded_lines(file: BinaryIO, name: Path | str, longest: int = MAX_LINE) -> Iterator[bytes]:
-    r"""The lines of a file without their "\n"; ``name`` is for the error.
+def read_whole(path: Path, most: int) -> bytes:
+    """The bytes of a file, decompressed as by :func:`unpacking`; UserError if more than ``most``."""
+    with unpacking(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UserError(f"{path} has more than {most:,} bytes, too many for what it should be")
+    return content
+
+
+def bounded_lines(
+    file: BinaryIO, name: Path | str, longest: int = MAX_LINE, ends: bool = False
+) -> Iterator[bytes]:
+    r"""The lines of a file; ``name`` is for the error, ``ends`` keeps their "\n".
 
     Raises:
         UserError: a line has more than ``longest`` bytes.
     """
+    end = b"\n" if ends else b""
     rest: list[bytes] = []  # of the line that goes on
     waiting = number = 0
     while block := file.read(BLOCK):
         first, *others = block.split(b"\n")
         rest.append(first)
         waiting += len(first)
-        if others:
-            number += 1
-            if waiting > longest:
-                raise too_long(name, number, longest)
-            yield b"".join(rest)
-            *whole, last = others
-            yield from whole  # shorter than a block
-            number += len(whole)
-            rest, waiting = [last], len(last)
         if waiting > longest:
             raise too_long(name, number + 1, longest)
+        if others:
+            yield b"".join(rest) + end
+            *whole, last = others
+            for line in whole:  # shorter than a block
+                yield line + end
+            number += 1 + len(whole)
+            rest, waiting = [last], len(last)
     if waiting:
         yield b"".join(rest)
 

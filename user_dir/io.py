@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import json
 import os
 import re
 import secrets
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
+from .bounded import MAX_WHOLE, read_whole
 from .errors import UserError, one_line
 
 try:
@@ -28,8 +27,10 @@ except ImportError:  # not available on Windows
 
 PACKED = ".bz2"
 """Extension of compressed files, as in records of experiments."""
-MOST = 64 << 20
-"""Maximum size of a decompressed file in bytes; logs and tables of a run are below a tenth of it."""
+MAX_JSON = 16 << 20
+"""Characters of a JSON file; those of a run have some thousand."""
+MAX_YAML = 1 << 17
+"""Bytes of a YAML file, which takes seconds to read; ours have 4,000."""
 LONGEST = 100  # maximum number of characters in a name
 VALUES, DEPTH = 100_000, 20  # limits of the values of a YAML file and of their nesting; ours have 300 and 5
 SHOWN = 80  # maximum number of characters of a value in an error message
@@ -260,28 +261,20 @@ def packed_or_plain(path: Path) -> Path:
         return path
 
 
-def unpack(path: Path) -> bytes:
-    """Decompress a ``.bz2`` or ``.gz`` file; raises UserError if corrupt or larger than :data:`MOST`."""
-    kind, opened = ("gzip", gzip.open) if path.suffix == ".gz" else ("bzip2", bz2.open)
-    try:
-        with opened(path) as file:
-            content = file.read(MOST + 1)
-    except (EOFError, zlib.error):
-        raise UserError(f"{path} is truncated; get it again") from None
-    except OSError as error:
-        reason = error.strerror or f"it is not a {kind} file"
-        raise UserError(f"cannot unpack {path}: {reason}") from None
-    if len(content) > MOST:
-        raise UserError(f"{path} unpacks to more than {MOST >> 20} MiB; unpack it yourself if you trust it")
-    return content
+def read_text(path: Path, what: str, encoding: str = "utf-8", most: int = MAX_WHOLE) -> str:
+    """Read a whole text file, decompressed if its name ends in ``.bz2``.
 
+    Args:
+        path: the file.
+        what: describes it in an error.
+        encoding: of the text.
+        most: maximum number of bytes.
 
-def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
-    """Read a text file, decompressed if its name ends in ``.bz2``; ``what`` describes it in a UserError."""
+    Raises:
+        UserError: it cannot be read, or is not text, or has more bytes.
+    """
     try:
-        if path.suffix == PACKED:
-            return io.TextIOWrapper(io.BytesIO(unpack(path)), encoding).read()
-        return path.read_text(encoding=encoding)
+        return io.TextIOWrapper(io.BytesIO(read_whole(path, most)), encoding).read()
     except UserError:
         raise
     except (OSError, ValueError) as error:
@@ -290,7 +283,12 @@ def read_text(path: Path, what: str, encoding: str = "utf-8") -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON; raises ValueError if it is invalid, nested too deeply, or has a key twice in an object."""
+    """Parse JSON; raises ValueError if it is invalid, too deep, too long, or has a key twice in an object.
+
+    In memory, short values take some twenty times their bytes.
+    """
+    if len(text) > MAX_JSON:
+        raise ValueError(f"it has more than {MAX_JSON >> 20} MiB")
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except RecursionError:
@@ -314,7 +312,7 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
         UserError: the file cannot be read, is not YAML with plain data, or has more than 100,000 values or 20
             levels when its aliases and merges are expanded.
     """
-    text = read_text(path, "the YAML file")
+    text = read_text(path, "the YAML file", most=MAX_YAML)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _require_small(path, node)

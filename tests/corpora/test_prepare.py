@@ -315,7 +315,7 @@ def test_existing_raw_files_are_not_downloaded(data, raw):
         ),
         (lambda raw: write(raw / "train.de.gz", [""] * 40), "split train of tiny has no sentence pair"),
         (
-            lambda raw: (raw / "first.de").write_bytes(b"gut\nb\xf6se\n"),
+            lambda raw: (raw / "first.de").write_bytes(b"gut\nb\xf6se\n\n"),
             r"first\.de, line 2: byte 0xf6 is not UTF-8",
         ),
         (

@@ -43,7 +43,7 @@ def refused(*words: str, named, references=None) -> None:
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("user_dir.io.MOST", 1000)
+    monkeypatch.setattr("user_dir.translation.systems.MAX_WHOLE", 1000)
     write(tmp_path / "b.en", "a b")
     for pack, ending in ((gzip, "gz"), (bz2, "bz2")):
         path = tmp_path / f"a.en.{ending}"

@@ -12,8 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
+from ..bounded import MAX_WHOLE, bounded_lines, unpacking
 from ..errors import UserError, one_line
-from ..io import parse_json, read_text
+from ..io import parse_json
 from ..schema import faults, whole
 from ..tables import csv_text
 from .head_rows import ALPHA
@@ -64,15 +65,14 @@ def read_alpha_log(path: str | Path) -> Trajectories:
         UserError: the file is missing or a line is invalid; the message names the line.
     """
     path = Path(path)
-    lines = read_text(path, "the α log").split("\n")
     points = []
-    for number, line in enumerate(lines, 1):
+    for number, line, ended in _lines(path):
         if not line.strip():
             continue
         try:
             point = _point(line)
         except ValueError as error:
-            if number == len(lines) and not isinstance(error, UserError):  # the last line, without a newline
+            if not ended and not isinstance(error, UserError):
                 logger.warning("%s, line %d is truncated, as after a killed run; skipping it", path, number)
                 continue
             reason = error if isinstance(error, UserError) else f"it is not JSON ({one_line(error)})"
@@ -82,6 +82,18 @@ def read_alpha_log(path: str | Path) -> Trajectories:
     if not points:
         raise UserError(f"the α log {path} has no complete line")
     return _join(points)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Number, text and whether it ends with a newline, of each line of a log."""
+    try:
+        with unpacking(path, MAX_WHOLE) as file:
+            for number, line in enumerate(bounded_lines(file, path, ends=True), start=1):
+                yield number, line.decode(), line.endswith(b"\n")
+    except UnicodeDecodeError:
+        raise UserError(f"cannot read the α log {path}: it is not text") from None
+    except OSError as error:
+        raise UserError(f"cannot read the α log {path}: {error.strerror}") from None
 
 
 def trajectories_of_checkpoint(path: str | Path) -> Trajectories:

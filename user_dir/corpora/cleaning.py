@@ -14,8 +14,8 @@ from typing import Any
 
 from ..languages import language as language_of
 from .description import Description
+from .readers.left_out import EMPTY
 
-EMPTY = "a side was empty"
 UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
 Pair = tuple[str, str]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -30,8 +31,8 @@ class Origin(Protocol):
     def held_out(self, corpus: Corpus) -> int | None:
         """N if every N-th training pair is held out for valid; None if valid has its own text."""
 
-    def pairs(self, corpus: Corpus, split: str, raw: Path | None) -> Pairs:
-        """The sentence pairs of a split."""
+    def pairs(self, corpus: Corpus, split: str, raw: Path | None, left_out: Counter) -> Pairs:
+        """The sentence pairs of a split; ``left_out`` is increased by what is left out of them, by reason."""
 
     def references(self, corpus: Corpus, split: str, raw: Path | None) -> Pairs | None:
         """The sentence pairs to score a split against; None if they are the split itself."""

@@ -7,6 +7,7 @@ were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +20,7 @@ from .checksums import checksums, difference
 from .corpus import Corpus
 from .download import download
 from .readers import read_pairs
+from .readers.left_out import OUTSIDE
 from .sources import HeldOut, Source, file_names, sources_of
 
 logger = logging.getLogger(__name__)
@@ -92,11 +94,11 @@ def held_out(corpus: Corpus) -> int | None:
     return sources.every if isinstance(sources, HeldOut) else None
 
 
-def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]]:
+def pairs(corpus: Corpus, split: str, raw: Path | None, left_out: Counter) -> Iterator[tuple[str, str]]:
     """The sentence pairs of a split; raises UserError if the files do not match."""
     for source in sources_of(corpus.description, split):
-        pairs_of_source = _read(corpus, source.names, source.form, raw)
-        yield from within_lines(corpus, source, pairs_of_source)
+        pairs_of_source = _read(corpus, source, source.names, raw, left_out)
+        yield from within_lines(corpus, source, pairs_of_source, left_out)
 
 
 def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]] | None:
@@ -108,17 +110,25 @@ def references(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[s
         pair
         for source in sources
         for pair in within_lines(
-            corpus, source, _read(corpus, source.references or source.names, source.form, raw)
+            corpus,
+            source,
+            _read(corpus, source, source.references or source.names, raw, Counter()),
+            Counter(),
         )
     )
 
 
-def within_lines(corpus: Corpus, source: Source, items: Iterator[Item]) -> Iterator[Item]:
-    """The lines that ``source`` names; reads to the end, so that files of unequal length are noticed."""
+def within_lines(corpus: Corpus, source: Source, items: Iterator[Item], left_out: Counter) -> Iterator[Item]:
+    """The lines that ``source`` names; reads to the end, so that files of unequal length are noticed.
+
+    ``left_out`` is increased by the other lines.
+    """
     number = 0
     for number, item in enumerate(items, start=1):
         if source.first <= number <= (source.last or number):
             yield item
+        else:
+            left_out[OUTSIDE] += 1
     if source.last is not None and number < source.last:
         names = ", ".join(source.names.values())
         raise UserError(
@@ -143,9 +153,11 @@ def find(corpus: Corpus, name: str, folder: Path) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _read(corpus: Corpus, names: dict[str, str], form: str, raw: Path | None) -> Iterator[tuple[str, str]]:
-    source, target = (path_of(corpus, names[language], raw) for language in corpus.languages)
-    return read_pairs(source, target, corpus.languages, form)
+def _read(
+    corpus: Corpus, source: Source, names: dict[str, str], raw: Path | None, left_out: Counter
+) -> Iterator[tuple[str, str]]:
+    paths = (path_of(corpus, names[language], raw) for language in corpus.languages)
+    return read_pairs(*paths, corpus.languages, source.form, left_out, source.translator)
 
 
 def path_of(corpus: Corpus, name: str, raw: Path | None) -> Path:

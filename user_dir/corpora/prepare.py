@@ -17,7 +17,7 @@ from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictio
 from .corpus import Corpus
 from .description import LARGEST
 from .origins import origin_of
-from .readers import read_lines
+from .readers import read_made_lines
 from .segment import segment, vocabulary
 from .sources import file_names
 from .text import make_normalised, make_text, write_pairs
@@ -164,4 +164,4 @@ def make_pretraining(corpus: Corpus, workers: int, force: bool) -> None:
 
 def _lines(*paths: Path) -> Iterator[str]:
     for path in paths:
-        yield from read_lines(path)
+        yield from read_made_lines(path)

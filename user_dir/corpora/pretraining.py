@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def _lines(corpus: Corpus, raw: Path | None) -> Iterator[str]:
     """Sentences, or ``src [SEP] mt``, without empty lines."""
     for source in pretraining_sources(corpus.description):
         paths = {side: parallel_text.path_of(corpus, name, raw) for side, name in source.names.items()}
-        yield from filter(None, parallel_text.within_lines(corpus, source, _read(source, paths)))
+        yield from filter(None, parallel_text.within_lines(corpus, source, _read(source, paths), Counter()))
 
 
 def _read(source: Source, paths: dict[str, Path]) -> Iterator[str]:

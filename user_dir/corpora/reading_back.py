@@ -11,7 +11,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from ..errors import UserError
 from ..io import shown
 from .binarised import check_side, tokens_of
-from .readers import read_lines
+from .readers import read_made_lines
 from .workers import batches
 
 
@@ -44,7 +44,7 @@ def read_back(prefix: Path, dictionary: Dictionary, pieces: Path) -> dict[str, i
     counts = dict.fromkeys(("pieces", "unknown", "empty"), 0)
     number_of, eos = _Numbers(dictionary).__getitem__, dictionary.eos()
     tokens, first, position = tokens_of(prefix), 0, 0
-    for batch in batches(read_lines(pieces)):
+    for batch in batches(read_made_lines(pieces)):
         expected: list[int] = []
         for line in batch:
             expected += map(number_of, line.split(" ")) if line else ()

@@ -10,12 +10,16 @@ from typing import Any
 from .description import Description
 from .readers import FORMATS, format_of
 
+ONE_FILE = ("tmx", "segments")
+"""Formats of which one file can have both languages."""
+
 
 @dataclass(frozen=True)
 class Source:
     """Parallel files by side (language, or src, mt and pe), their format, and separate references if any.
 
     ``first`` and ``last`` are the numbers, from 1, of the pairs that are used; ``last`` None: to the end.
+    ``translator``: whose reference is read from WMT's XML; None for the first.
     """
 
     names: dict[str, str]
@@ -23,6 +27,7 @@ class Source:
     references: dict[str, str] | None = None
     first: int = 1
     last: int | None = None
+    translator: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     first, last = _lines(description, "splits", entry, settings.pop("lines", None))
     form = settings.pop("format", None)
     references = settings.pop("reference", None)
+    translator = settings.pop("translator", None)
     names = settings.pop("file", None)
     if names is None:
         names = {side: settings.pop(side, None) for side in description.sides}
@@ -100,14 +106,17 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     if description.triplets and (form != "lines" or references is not None):
         raise fail("but triplets are three files of lines, without references: pe is the reference")
     alike = len(set(names.values())) < len(names)
-    if alike != (form == "tmx"):
-        wrong = "but TMX must be a single file" if form == "tmx" else f"but must have {mark} in it"
-        raise fail(wrong)
+    if alike and form not in ONE_FILE:
+        raise fail(f"but must have {mark} in it")
+    if form == "tmx" and not alike:
+        raise fail("but TMX must be a single file")
+    if translator is not None and (form != "segments" or not isinstance(translator, str)):
+        raise fail("but a translator is a name in WMT's XML, in quotes")
     if references is not None:
         references = _sides(description, references)
         if references is None or split == "train":
             raise fail("but a reference must be a file name with {language} in it, and not for train")
-    return Source(names, form, references, first, last)
+    return Source(names, form, references, first, last, translator)
 
 
 def _sides(description: Description, names: Any) -> dict[str, str] | None:

@@ -16,7 +16,7 @@ from ..errors import UserError
 from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .corpus import Corpus
 from .origins import Origin
-from .readers import read_lines
+from .readers import read_made_lines
 from .triplets import machine_translation
 from .workers import map_batches
 
@@ -52,13 +52,17 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
     origin.extract_members(corpus, raw, inputs["raw"], force)
     with stamps.building(stamp, inputs, corpus.folder) as build:
         held_out = origin.held_out(corpus)
-        pairs = origin.pairs(corpus, "train", raw)
+        left_out: Counter = Counter()
+        pairs = origin.pairs(corpus, "train", raw, left_out)
         build.report = write_training(corpus, pairs, build.folder, limits, held_out, workers)
+        _add_left_out(build.report["train"], left_out)
         for split, subset in corpus.subsets.items():
             if subset not in build.report:
-                pairs = _shown(origin.pairs(corpus, split, raw), f"text {split}")
+                left_out = Counter()
+                pairs = _shown(origin.pairs(corpus, split, raw, left_out), f"text {split}")
                 count = write_pairs(corpus, pairs, build.folder, subset)
                 build.report[subset] = {"pairs": count, "dropped": {}}
+                _add_left_out(build.report[subset], left_out)
             _write_references(corpus, origin.references(corpus, split, raw), build, subset)
         if corpus.description.triplets:
             _write_uncorrected(corpus, build.folder)
@@ -76,6 +80,11 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
         if corpus.description.pretraining:
             build.report["pretraining"] = pretraining.write_text(corpus, raw, build.folder / "pretraining")
     return None
+
+
+def _add_left_out(report: dict, left_out: Counter) -> None:
+    """Add to the report of a split what its readers left out."""
+    report["dropped"] = dict(Counter(report["dropped"]) + left_out)
 
 
 def write_training(
@@ -137,7 +146,7 @@ def _write_uncorrected(corpus: Corpus, folder: Path) -> None:
     source, target = corpus.languages
     for subset in corpus.subsets.values():
         with (folder / "mt" / f"{subset}.{target}").open("w", encoding="utf-8", newline="\n") as file:
-            for line in read_lines(folder / f"{subset}.{source}"):
+            for line in read_made_lines(folder / f"{subset}.{source}"):
                 file.write(machine_translation(line) + "\n")
 
 
@@ -171,7 +180,7 @@ def make_normalised(corpus: Corpus, workers: int, force: bool) -> None:
             for language in corpus.languages if steps[split] else ():
                 text = corpus.text(subset, language)
                 function = partial(normalising.normalise, language=language, steps=steps[split])
-                lines = _shown(read_lines(text), f"normalise {text.name}", " lines")
+                lines = _shown(read_made_lines(text), f"normalise {text.name}", " lines")
                 with (build.folder / text.name).open("w", encoding="utf-8", newline="\n") as file:
                     for batch in map_batches(function, lines, workers):
                         file.writelines(line + "\n" for line in batch)

@@ -6,6 +6,7 @@ corrected translation, so that every fairseq command works on it (Correia and Ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +30,11 @@ def check(corpus: Corpus) -> None:
             )
 
 
-def pairs(corpus: Corpus, split: str, raw: Path | None) -> Iterator[tuple[str, str]]:
+def pairs(corpus: Corpus, split: str, raw: Path | None, left_out: Counter) -> Iterator[tuple[str, str]]:
     """``src [SEP] mt`` and ``pe`` of every triplet of a split; raises UserError for a broken one."""
     for source in sources_of(corpus.description, split):
         paths = (parallel_text.path_of(corpus, source.names[side], raw) for side in corpus.description.sides)
-        for src, mt, pe in parallel_text.within_lines(corpus, source, read_triplets(*paths)):
+        for src, mt, pe in parallel_text.within_lines(corpus, source, read_triplets(*paths), left_out):
             yield joined(src, mt), pe
 
 

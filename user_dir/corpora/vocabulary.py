@@ -13,7 +13,7 @@ from . import pretraining, stamps
 from .corpus import Corpus, load_corpus
 from .description import LARGEST
 from .learning import train_model
-from .readers import read_lines
+from .readers import read_made_lines
 from .reserved import SYMBOLS
 from .sampling import sample
 from .text import text_fingerprint
@@ -69,7 +69,7 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
 
 def _sentences(texts: list[Path]) -> Iterator[str]:
     for path in texts:
-        yield from filter(str.strip, read_lines(path))
+        yield from filter(str.strip, read_made_lines(path))
 
 
 def _begin_again_if_changed(corpus: Corpus, model: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ..corpora import Corpus, normalising
-from ..corpora.readers import read_lines
+from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
 from . import scoring, text
@@ -90,7 +90,7 @@ class ScoredSplit:
         hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
         found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
         if self._corpus.description.triplets:
-            given = list(read_lines(self._corpus.uncorrected(self.subset)))
+            given = list(read_made_lines(self._corpus.uncorrected(self.subset)))
             given = self.natural([given[number] for number in kept])
             before = scoring.scores(given, references, self.bleu, self._lower_case, ter)
             found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
@@ -100,7 +100,7 @@ class ScoredSplit:
     def _tokenized(self, lines: list[str], kept: list[int]) -> dict:
         """BLEU on the tokens of the release, or else Moses tokens; empty for unsupported languages."""
         if self.tokenised:
-            release = list(read_lines(self._corpus.text(self.subset, self.target)))
+            release = list(read_made_lines(self._corpus.text(self.subset, self.target)))
             references = [release[number] for number in kept]
             return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")
         if not written(self.target, self._own).spaced:

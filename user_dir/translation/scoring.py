@@ -9,8 +9,8 @@ import sacrebleu
 from sacrebleu.dataset import DATASETS
 
 from ..corpora import Corpus
-from ..corpora.readers import read_lines
-from ..corpora.readers.segments import unescape
+from ..corpora.readers import read_lines, read_made_lines
+from ..corpora.readers.references import resolve
 from ..metrics import make_ter
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: boo
 
 def own_references(corpus: Corpus, subset: str, language: str) -> list[str]:
     """The corpus's own references of a subset, as released."""
-    return list(read_lines(corpus.reference(subset, language)))
+    return list(read_made_lines(corpus.reference(subset, language)))
 
 
 def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str) -> list[list[str]] | None:
@@ -89,7 +89,7 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
     paths = {field: Path(dataset._get_txt_file_path(pair, field)) for field in fields}
     if not all(path.is_file() for path in paths.values()):
         return None
-    ours = read_lines(corpus.text(test_set, source))
+    ours = read_made_lines(corpus.text(test_set, source))
     if [_plain(line) for line in ours] != [_plain(line) for line in read_lines(paths["src"])]:
         logger.warning(
             "warning: sacrebleu's %s %s has different sentences from %s; not used as reference",
@@ -103,4 +103,4 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 
 def _plain(line: str) -> str:
     # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
-    return " ".join(unescape(line).split())
+    return " ".join(resolve(line, str).split())

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
-from ..corpora.readers import read_lines
+from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from .calibration import Calibration, calibration
 from .exact_search import Mode, most_probable
@@ -94,7 +94,7 @@ class SearchStudy:
         self._subset = corpus.subset(subset)
         self._max_tokens, self._length_penalty = max_tokens, length_penalty
         self._dataset = load_split(self.task, self._subset)
-        words = [len(line.split()) for line in read_lines(corpus.text(self._subset, direction[0]))]
+        words = [len(line.split()) for line in read_made_lines(corpus.text(self._subset, direction[0]))]
         blank = self._dataset.src_sizes == 1  # their empty translation is not the search's
         kept = [
             number

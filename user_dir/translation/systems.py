@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from sacrebleu.dataset import DATASETS
 
+from ..bounded import MAX_WHOLE
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
 from ..metrics import bleu_settings
 
 ROOT = Path(__file__).resolve().parents[2]
+MAX_SENTENCES = 1_000_000  # lines of a test set
 KEYS = ("test_set", "direction", "references", "bleu_signature")
 
 
@@ -213,11 +216,13 @@ def _references(file: Path, named: str, direction: str) -> list[Path]:
 
 def _text(file: Path) -> list[str]:
     try:
-        lines = list(read_lines(file, bounded=True))
+        lines = list(islice(read_lines(file, most=MAX_WHOLE), MAX_SENTENCES + 1))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     if not lines:
         raise UserError(f"{file} is empty")
+    if len(lines) > MAX_SENTENCES:
+        raise UserError(f"{file} has more than {MAX_SENTENCES:,} lines, too many for a test set")
     return lines
 
 

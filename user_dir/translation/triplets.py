@@ -9,7 +9,7 @@ from .. import models  # noqa: F401  registers our model
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus, stamps
 from ..corpora.checksums import checksums
-from ..corpora.readers import read_lines
+from ..corpora.readers import read_made_lines
 from ..io import make_folder
 from .limits import translation_limit
 from .loading import load_model, translation_direction
@@ -56,9 +56,9 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
                 continue
             hypotheses = translate_split(model, task, subset, beam=beam, limit=limit).texts
             sides = {
-                "src": list(read_lines(corpus.text(subset, source))),
+                "src": list(read_made_lines(corpus.text(subset, source))),
                 "mt": [line.strip() or NOTHING for line in corpus_lines(hypotheses, corpus.description)],
-                "pe": list(read_lines(corpus.reference(subset, target))),
+                "pe": list(read_made_lines(corpus.reference(subset, target))),
             }
             for side, lines in {**sides, "none": [NOTHING] * len(hypotheses)}.items():
                 text = "".join(f"{line}\n" for line in lines)

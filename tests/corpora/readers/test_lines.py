@@ -47,5 +47,5 @@ def test_invalid_utf8_names_file_and_line(tmp_path):
 
 @pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"text\n" * 1000, mtime=0)[:-20]])
 def test_a_corrupt_gzip_file(tmp_path, data):
-    with pytest.raises(UserError, match=r"file\.gz is an incomplete gzip file"):
+    with pytest.raises(UserError, match=r"file\.gz is (not a|a truncated or damaged) gzip file"):
         lines_of(tmp_path, data, "file.gz")

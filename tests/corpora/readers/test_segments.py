@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from user_dir.corpora.readers.segments import read_segments, unescape
+from user_dir.corpora.readers.segments import plain, read_segments
 from user_dir.errors import UserError
 
 
@@ -28,6 +28,9 @@ def read(tmp_path, text: str) -> list[tuple[str, str]]:
         ('\ufeff<seg id="1">a\u2028b\x85c</seg>\n\n', [("1", "a\u2028b\x85c")]),
         ('<hl><seg id="1">5 < 6</seg></hl>', [("1", "5 < 6")]),
         ("<url>http://x?a=1&seg=2</url>\n", []),
+        ('<seg id="1">a&#10;b&NewLine;c&#13;d&#x1E;e</seg>', [("1", "a b c d e")]),
+        ('<seg id="1">R&amp;D<![CDATA[R&D &amp; <x>]]>.</seg>', [("1", "R&DR&D &amp; <x>.")]),
+        ('<seg id="1">&#xD83D;&#xDE00; &#150;</seg>', [("1", "😀 –")]),
     ],
 )
 def test_segments(tmp_path, text, segments):
@@ -37,9 +40,12 @@ def test_segments(tmp_path, text, segments):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('\n<seg id="1">One\n<seg id="2">Two</seg>', r"test\.sgm, line 2: the segment 1 is not closed"),
-        ('<seg id="1">One', "line 1: the segment 1 is not closed"),
+        ('\n<seg id="1">One\n<seg id="2">Two</seg>', r"test\.sgm, line 2: the segment '1' is not closed"),
+        ('<seg id="1">One', "line 1: the segment '1' is not closed"),
         ("<doc>\nOne</seg>", "line 2: </seg> without <seg>"),
+        ('\n<seg id="' + "9" * 5000 + '">One', "line 2: the segment '999"),
+        ('\n<seg id="1">One &#' + "9" * 5000 + ";</seg>", "line 2: '&#999"),
+        ('\n<seg id="1">' + "One\n" * 300_000 + "</seg>", "line 2: .* 1,048,576"),
     ],
 )
 def test_unclosed_segments(tmp_path, text, complaint):
@@ -49,7 +55,7 @@ def test_unclosed_segments(tmp_path, text, complaint):
 
 @pytest.mark.parametrize("text", ["R&D", "a & b", "&copyright", "&nosuchentity;", "&;", "&#;"])
 def test_ampersands_without_an_entity_are_kept(text):
-    assert unescape(text) == text
+    assert plain(text, str) == text
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\ufeff"))))

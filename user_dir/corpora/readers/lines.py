@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from ...bounded import BLOCK, MAX_LINE, MAX_MADE_LINE, bounded_lines, unpacking
 from ...errors import UserError
-from ...io import PACKED, unpack
 
 
-def read_lines(path: Path, bounded: bool = False) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, plain, ``.gz`` or ``.bz2``, separated by "\n" or "\r\n" only.
+def read_lines(path: Path, longest: int = MAX_LINE, most: int | None = None) -> Iterator[str]:
+    r"""Lines of a UTF-8 file, plain, ``.gz``, ``.bz2`` or ``.xz``, separated by "\n" or "\r\n" only.
 
     U+2028, U+0085 etc. do not end a line. A "\r" inside a line becomes a space, because many programs would
     read it as a line end; a byte order mark is dropped.
 
     Args:
         path: the file.
-        bounded: refuse a ``.gz`` file, like any ``.bz2``, that unpacks to more than ``io.MOST`` bytes.
+        longest: maximum number of bytes of a line.
+        most: maximum number of bytes that a compressed file may unpack to; None for what fits its size.
+
+    Raises:
+        UserError: a line is not UTF-8 or too long, or a compressed file is damaged or too large.
     """
-    try:
-        with _open(path, bounded) as file:
-            for number, line in enumerate(file, start=1):
-                yield decoded(line, number, path)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path} is an incomplete gzip file; download it again") from None
+    with unpacking(path, most) as file:
+        for number, line in enumerate(bounded_lines(file, path, longest), start=1):
+            yield decoded(line, number, path)
+
+
+def read_made_lines(path: Path) -> Iterator[str]:
+    """The lines of a text that this project has written: normalised or in pieces, they may be longer."""
+    return read_lines(path, MAX_MADE_LINE)
 
 
 def decoded(line: bytes, number: int, name: Path | str) -> str:
@@ -42,7 +44,11 @@ def decoded(line: bytes, number: int, name: Path | str) -> str:
     return text.rstrip("\n").rstrip("\r").replace("\r", " ")
 
 
-def _open(path: Path, bounded: bool) -> BinaryIO:
-    if path.suffix == PACKED or (bounded and path.suffix == ".gz"):
-        return io.BytesIO(unpack(path))
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def count_lines(path: Path) -> int:
+    """The number of lines that :func:`read_lines` yields; a hundred times faster."""
+    count, last = 0, b"\n"
+    with unpacking(path) as file:
+        while block := file.read(BLOCK):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

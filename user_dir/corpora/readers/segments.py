@@ -1,39 +1,48 @@
-"""``<seg>`` elements: the test sets of WMT (``.sgm``) and IWSLT (``.xml``).
+"""``<seg>`` elements of the SGML test sets of WMT (``.sgm``) and IWSLT (``.xml``).
 
-Many releases are not well-formed XML (bare ``&``, unquoted attributes), so only the segments are parsed.
+Many releases are not well-formed XML (bare ``&`` and ``<``, unquoted attributes), so only the segments are
+parsed.
 """
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ...bounded import MAX_LINE
 from ...errors import UserError
+from ...io import shown
 from .lines import read_lines
+from .references import on_one_line, resolve
 
 TAG = re.compile(r"<(/?)seg\b([^>]*)>", re.IGNORECASE)
 NUMBER = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
-ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
+CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 
 
 def read_segments(path: Path) -> Iterator[tuple[str, str]]:
-    """Id and text of every segment, with lines joined, entities resolved and whitespace stripped.
+    """Id and text of every segment, with lines joined, references resolved and whitespace stripped.
 
-    Raises a UserError with the line of a segment that is not closed.
+    Raises:
+        UserError: a segment is not closed, or too long; with its line.
     """
     parts: list[str] | None = None  # of the current segment
-    opened, name = 0, ""
-    for line_number, line in enumerate(read_lines(path), start=1):
+    opened, name, length = 0, "", 0
+
+    def place(line: int) -> Callable[[int], str]:
+        return lambda _: f"{path}, line {line}"
+
+    for line_number, line in enumerate(read_lines(path, longest=16 * MAX_LINE), start=1):
         position = 0
         for tag in TAG.finditer(line):
             if parts is None and not tag[1]:
                 found = NUMBER.search(tag[2])
-                parts, opened, name = [], line_number, found[1] if found else ""
+                parts, opened, length = [], line_number, 0
+                name = found[1] if found else ""
             elif parts is not None and tag[1]:
                 parts.append(line[position : tag.start()])
-                yield name, unescape(" ".join(parts)).strip()
+                yield name, plain("\n".join(parts), place(opened))
                 parts = None
             else:
                 break
@@ -41,15 +50,25 @@ def read_segments(path: Path) -> Iterator[tuple[str, str]]:
         else:
             if parts is not None:
                 parts.append(line[position:])
+                length += len(parts[-1]) + 1
+                if length > MAX_LINE:
+                    raise UserError(
+                        f"{path}, line {opened}: the segment has more than {MAX_LINE:,} characters"
+                    )
             continue
-        where = f"line {opened}: the segment {name} is not closed" if parts is not None else None
+        where = f"line {opened}: the segment {shown(name)} is not closed" if parts is not None else None
         raise UserError(
             f"{path}, {where or f'line {line_number}: </seg> without <seg>'}; download the file again"
         )
     if parts is not None:
-        raise UserError(f"{path}, line {opened}: the segment {name} is not closed; download the file again")
+        raise UserError(
+            f"{path}, line {opened}: the segment {shown(name)} is not closed; download the file again"
+        )
 
 
-def unescape(text: str) -> str:
-    """Resolve entities; an ``&`` that does not start one is kept, even before letters (``R&D``)."""
-    return ENTITY.sub(lambda found: html.unescape(found[0]), text)
+def plain(text: str, place: Callable[[int], str]) -> str:
+    """The text of a segment on one line: references resolved, sections of CDATA as they are."""
+    if "<![CDATA[" not in text:
+        return on_one_line(resolve(text, place))
+    pieces = CDATA.split(text)  # text, content, text, …
+    return on_one_line("".join(each if i % 2 else resolve(each, place) for i, each in enumerate(pieces)))

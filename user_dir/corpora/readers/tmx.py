@@ -2,73 +2,137 @@
 
 from __future__ import annotations
 
-import html
 import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from ...errors import UserError
-from .lines import read_lines
+from ...io import shown
+from ...languages import same_language
+from .left_out import EMPTY, SECOND_VARIANT, SUBFLOW, no_language
+from .references import on_one_line
+from .xml_stream import Target, local, read_xml
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 NATIVE = {"bpt", "ept", "it", "ph", "ut"}  # formatting codes, not text
-FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)(?:(\w+);)?")
-# Only these end a line; other Unicode separators are text.
-BREAK = re.compile(r"[ \t]*[\r\n]\s*")
+# Codes that stand for white space or a break between words.
+_SPACE = re.compile(
+    r"\s*</?(br|p|div|li|tr|td|th|h[1-6]|hr)\b|\s*\\[nrt]|[ \t]*[\n\r\t\xa0]|&(nbsp|#160);", re.I
+)
+_BREAKS = {"lb", "pb"}
+MAX_SHOWN = 20  # languages in an error
+MAX_VARIANTS = 100  # texts of a unit in the two languages that are kept in memory
 
 
-def read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    """The pairs of a TMX file, optionally ``.gz``; a side is empty if a unit lacks that language.
+def read_tmx(path: Path, languages: tuple[str, str], left_out: Counter) -> Iterator[tuple[str, str]]:
+    """The pairs of a TMX file of any namespace, optionally compressed.
 
-    Bare ``&`` and control characters, which XML forbids, are tolerated. ``de`` also matches ``de-AT``.
+    A language is that of ``corpus.yaml`` by :func:`~...languages.same_language`, and exactly the same is
+    preferred. If a unit has several texts in a language, the first counts.
+
+    Args:
+        path: the file.
+        languages: of source and target.
+        left_out: is increased by what is left out, by reason.
+
+    Raises:
+        UserError: the file is not well-formed, or no unit has text in both languages.
     """
-    parser = XMLPullParser(["start", "end"])
-    above: list[Element] = []
-    try:
-        for line in read_lines(path):
-            parser.feed(AMPERSAND.sub(_entity, FORBIDDEN.sub("", line)) + "\n")
-            yield from _units(parser, above, languages)
-        parser.close()
-        yield from _units(parser, above, languages)
-    except ParseError as error:
+    target = _Units(path, languages, left_out)
+    pairs = 0
+    for pair in read_xml(path, target):
+        pairs += 1
+        yield pair
+    if not pairs:
+        found = ", ".join(map(shown, target.tags)) or "none"
         raise UserError(
-            f"{path}, line {error.position[0]}: not TMX ({error}); download the file again"
-        ) from None
-    except RecursionError:
-        raise UserError(
-            f"{path} is not TMX: a segment is nested too deeply; download the file again"
-        ) from None
+            f"{path} has no translation unit with text in {languages[0]} and {languages[1]} among "
+            f"{target.units:,}; its languages are {found}"
+        )
 
 
-def _units(parser: XMLPullParser, above: list[Element], languages: tuple[str, str]):
-    for event, element in parser.read_events():
-        if event == "start":
-            above.append(element)
-            continue
-        above.pop()
-        if element.tag == "tu":
-            sides = {_language(each): each for each in reversed(element.findall("tuv"))}
-            yield tuple(_segment(sides.get(language)) for language in languages)
-            for parent in above[-1:]:
-                parent.clear()  # otherwise the parser would keep all units in memory
+class _Units(Target):
+    def __init__(self, path: Path, languages: tuple[str, str], left_out: Counter):
+        super().__init__(path)
+        self._languages, self._left_out = languages, left_out
+        self.units = 0
+        self.tags: dict[str, None] = {}  # the languages that the file has, some of them
+        self._texts: list[tuple[str, str]] = []  # of a unit: language, text
+        self._tag = ""
+        self._code: list[str] | None = None  # the text before a formatting code, while in one
+        self._codes = 0  # formatting codes around
+        self._type = ""
+
+    def start(self, tag: str, attributes) -> None:
+        self.active = True
+        name = local(tag)
+        if name == "tu":
+            self._texts = []
+        elif name == "tuv":
+            self._tag = attributes.get(LANG) or attributes.get("lang") or ""
+            if len(self.tags) < MAX_SHOWN:
+                self.tags[self._tag] = None
+        elif name == "seg":
+            if any(_same(self._tag, language) for language in self._languages):
+                self.begin_text()
+        elif self._parts is not None:
+            if name in NATIVE:
+                if not self._codes:
+                    self._code, self._parts = self._parts, []
+                    self._type = attributes.get("type") or ""
+                self._codes += 1
+            elif name == "sub" and self._codes:
+                self._left_out[SUBFLOW] += 1
+
+    def end(self, tag: str) -> None:
+        self.active = True
+        name = local(tag)
+        if name == "tu":
+            self._unit()
+        elif self._parts is None:
+            return
+        elif name == "seg" and not self._codes:
+            text = on_one_line(self.end_text())
+            if len(self._texts) < MAX_VARIANTS:
+                self._texts.append((self._tag, text))
+            else:
+                self._left_out[SECOND_VARIANT] += 1
+        elif name in NATIVE and self._codes:
+            self._codes -= 1
+            if not self._codes:
+                code, self._parts = "".join(self._parts), self._code
+                if self._type in _BREAKS or _SPACE.match(code):
+                    self._parts.append(" ")
+
+    def _unit(self) -> None:
+        self.units += 1
+        sides = [None, None]
+        for same in (_equal, _same):  # exactly the same before what may be
+            for side, language in enumerate(self._languages):
+                if sides[side] is None:
+                    fitting = (
+                        i for i, (tag, _) in enumerate(self._texts) if i not in sides and same(tag, language)
+                    )
+                    sides[side] = next(fitting, None)
+        for side, language in zip(sides, self._languages):
+            if side is None:
+                self._left_out[no_language(language)] += 1
+                return
+        if len(self._texts) > 2:
+            self._left_out[SECOND_VARIANT] += len(self._texts) - 2
+        pair = tuple(self._texts[side][1] for side in sides)
+        if all(pair):
+            self.found.append(pair)
+        else:
+            self._left_out[EMPTY] += 1
 
 
-def _language(variant: Element) -> str:
-    return (variant.get(LANG) or variant.get("lang") or "").replace("_", "-").split("-")[0].lower()
+@lru_cache(maxsize=1000)
+def _same(tag: str, language: str) -> bool:
+    return same_language(tag, language)
 
 
-def _segment(variant: Element | None) -> str:
-    segment = None if variant is None else variant.find("seg")
-    return "" if segment is None else BREAK.sub(" ", _text(segment)).strip()
-
-
-def _text(element: Element) -> str:
-    inside = "" if element.tag in NATIVE else (element.text or "") + "".join(map(_text, element))
-    return inside + (element.tail or "" if element.tag != "seg" else "")
-
-
-def _entity(found: re.Match) -> str:
-    known = html.unescape(found[0]) if found[1] else found[0]
-    return "&amp;" + found[0][1:] if known == found[0] else known
+def _equal(tag: str, language: str) -> bool:
+    return tag.replace("_", "-").lower() == language.replace("_", "-").lower()

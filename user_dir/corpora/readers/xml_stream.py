@@ -1,0 +1,96 @@
+"""XML read by lxml as a stream, without a tree in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from lxml import etree
+
+from ...bounded import MAX_LINE, unpacking
+from ...errors import UserError
+from .xml_text import Mending, decoded
+
+MAX_MARKUP = 4 << 20
+"""Characters without an element or text, as in a tag with an endless attribute."""
+
+
+class Target:
+    """What is done with the elements of a file: a subclass adds what it finds to ``found``.
+
+    Attributes:
+        path: the file.
+        found: what is to be yielded next.
+        active: whether something was read since this was last set to false.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.found: list = []
+        self.active = False
+        self._parts: list[str] | None = None  # of the text that is read
+        self._length = 0
+
+    def data(self, text: str) -> None:
+        """Text, or a part of it."""
+        self.active = True
+        if self._parts is not None:
+            self._parts.append(text)
+            self._length += len(text)
+            if self._length > MAX_LINE:
+                raise UserError(f"{self.path} has a segment of more than {MAX_LINE:,} characters")
+
+    def begin_text(self) -> None:
+        """Read the text that follows."""
+        self._parts, self._length = [], 0
+
+    def end_text(self) -> str:
+        """The text since :meth:`begin_text`."""
+        text = "".join(self._parts or ())
+        self._parts = None
+        return text
+
+    def comment(self, text: str) -> None:
+        """A comment: left out before."""
+
+    def close(self) -> None:
+        """The end of the file."""
+
+
+@lru_cache(maxsize=1000)
+def local(tag: str) -> str:
+    """The name of an element or attribute without its namespace, in lower case."""
+    return tag.rpartition("}")[2].rpartition(":")[2].lower()
+
+
+def read_xml(path: Path, target: Target) -> Iterator:
+    """Parse a file, and yield what ``target`` finds.
+
+    Raises:
+        UserError: the file is not well-formed, even if bare ``&`` and forbidden characters are tolerated.
+    """
+    parser = etree.XMLParser(
+        target=target, encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=False
+    )
+    mending, idle = Mending(path), 0
+    try:
+        with unpacking(path) as file:
+            for piece in decoded(file, path):
+                text = mending.feed(piece, last=not piece)
+                idle += len(text)
+                if text:
+                    parser.feed(text.encode("utf-8"))
+                if target.active:
+                    target.active, idle = False, 0
+                elif idle > MAX_MARKUP:
+                    raise UserError(f"{path} has a tag of more than {MAX_MARKUP:,} characters; is it XML?")
+                yield from target.found
+                target.found.clear()
+        parser.close()
+        yield from target.found
+    except etree.XMLSyntaxError as error:
+        reason = str(error.msg).partition(", line ")[0]
+        raise UserError(
+            f"{path}, line {error.lineno}: not well-formed XML ({reason}); download the file again"
+        ) from None
