@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..errors import UserError
 from ..modules import SegmentedPositions
 from ..modules.linear import Linear
-from .adaptively_sparse_transformer import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+from .sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 
 SEPARATORS = ("▁[SEP]", "[SEP]")
 """Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""

@@ -17,9 +17,9 @@ from fairseq.modules import AdaptiveInput
 
 from ..errors import UserError
 from ..modules import EntmaxMultiheadAttention
-from .adaptively_sparse_transformer import AdaptivelySparseDecoder
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
 from .output import add_output_flags, output_normalizer
+from .sides import AdaptivelySparseDecoder
 from .sparse_heads import SparseHeads
 from .variants import add_variant_flags
 

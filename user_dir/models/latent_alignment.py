@@ -9,8 +9,8 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
 from ..modules import LatentAlignment
-from .adaptively_sparse_transformer import AdaptivelySparseDecoder
 from .latent_flags import LatentSettings
+from .sides import AdaptivelySparseDecoder
 
 
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
