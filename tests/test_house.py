@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import grimp
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "user_dir"
@@ -51,6 +52,15 @@ def test_only_guards_patch_fairseq_and_pytorch():
     patching = {name for name, targets in found.items() if targets}
     assert len(patching) >= 6, "the search finds nothing"
     assert {name for name in patching if not name.startswith("guards/")} == set()
+
+
+def test_no_module_imports_itself_through_others():
+    graph = grimp.build_graph("user_dir")
+    importing = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    assert importing["user_dir.decoding.generator"] >= {"user_dir.decoding.passes"}
+    while leaves := {name for name, others in importing.items() if not others & importing.keys()}:
+        importing = {name: others for name, others in importing.items() if name not in leaves}
+    assert importing == {}
 
 
 def private_imports(path: Path) -> list[str]:

@@ -18,6 +18,9 @@ from urllib.parse import unquote
 
 import pytest
 from fairseq import options
+from helpers import cells_of
+
+from user_dir.attention.normalizers import NORMALIZERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "findings/README.md")]
@@ -152,6 +155,16 @@ def test_commands_and_targets_are_found():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {script for script, _ in commands(readme)} >= {"evaluate.py", "train.py", "compare.py"}
     assert {"demo", "test"} <= set(TARGET.findall(readme))
+
+
+def test_what_a_page_says_of_a_normalizer_is_what_the_normalizer_says():
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8").partition("## Normalizers")[2]
+    shown = {row[0].strip("`"): row[1:] for row in cells_of(page) if row[0].strip("`") in NORMALIZERS}
+    assert len(shown) >= 6
+    for name, row in shown.items():
+        normalizer = NORMALIZERS[name]
+        alpha = "learned" if normalizer.alpha is None else f"{normalizer.alpha:g}"
+        assert row == [normalizer.equation, alpha, normalizer.source]
 
 
 def test_every_page_is_in_the_index_and_the_readme_is_short():

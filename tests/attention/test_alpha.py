@@ -73,11 +73,11 @@ def test_tied_heads_share_one_parameter(tying):
 
 
 @pytest.mark.parametrize(
-    "name, value", [(name, value) for name, value in NORMALIZERS.items() if value is not None]
+    "name, value", [(name, each.alpha) for name, each in NORMALIZERS.items() if each.alpha is not None]
 )
 def test_named_normalizers_are_constant(name, value):
     module = alpha(attention_normalizer=name)
-    assert value == {"entmax15": 1.5, "sparsemax": 2.0}.get(name, 1.0)
+    assert value == {"softmax": 1.0, "entmax15": 1.5, "sparsemax": 2.0}.get(name, value)
     assert module().flatten().tolist() == [value] and module.value() == value
     assert list(module.parameters()) == [] and module.state_dict() == {}
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from user_dir.attention.fixed_patterns import PATTERNS, fixed_patterns
+from user_dir.attention.normalizers.fixed_patterns import PATTERNS, fixed_patterns
 
 LIKE = torch.zeros(1, dtype=torch.float64)
 

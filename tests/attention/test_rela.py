@@ -6,7 +6,8 @@ import pytest
 import torch
 from helpers import MODEL_TOLERANCE
 
-from user_dir.attention.rela import GatedRMSNorm, rela_attention
+from user_dir.attention.inputs import AttentionInputs
+from user_dir.attention.normalizers.rela import GatedRMSNorm, ReLA
 
 
 def slow(q, k, v, hidden):
@@ -16,6 +17,11 @@ def slow(q, k, v, hidden):
         if not hidden(b, t, s):
             weights[b, h, t, s] = max(0.0, float(q[b, h, t] @ k[b, h, s]) / math.sqrt(q.size(-1)))
     return torch.einsum("bhts,bhsd->bhtd", weights, v), weights
+
+
+def rela(q, k, v, *masks, **options):
+    """Output and weights; without an α."""
+    return ReLA()(AttentionInputs(q, k, v, 1.0, *masks, **options), "auto")
 
 
 def inputs(queries=4, keys=4):
@@ -29,7 +35,7 @@ def inputs(queries=4, keys=4):
 def test_equals_loops(causal, padded):
     q, k, v = inputs()
     padding = torch.tensor([[True, False, False, False], [True, True, True, True]]) if padded else None
-    output, weights = rela_attention(q, k, v, padding, causal=causal, need_weights=True)
+    output, weights = rela(q, k, v, padding, causal=causal, need_weights=True)
     expected = slow(q, k, v, lambda b, t, s: (causal and s > t) or (padded and bool(padding[b, s])))
     torch.testing.assert_close(output, expected[0], **MODEL_TOLERANCE)
     torch.testing.assert_close(weights, expected[1], **MODEL_TOLERANCE)
@@ -39,13 +45,13 @@ def test_equals_loops(causal, padded):
 def test_additive_masks_and_gradients():
     q, k, v = inputs(2, 3)
     mask = torch.tensor([[0.0, -math.inf, 0.5], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda *given: rela_attention(*given, attn_mask=mask)[0], (q, k, v))
-    assert rela_attention(q, k, v, attn_mask=mask)[1] is None
+    assert torch.autograd.gradcheck(lambda *given: rela(*given, attn_mask=mask)[0], (q, k, v))
+    assert rela(q, k, v, attn_mask=mask)[1] is None
 
 
 def test_dropout_keeps_the_mean():
     q, k = (torch.ones(1, 1, 1000, 4) for _ in range(2))
-    output, _ = rela_attention(q, k, torch.ones(1, 1, 1000, 4), dropout=0.5)
+    output, _ = rela(q, k, torch.ones(1, 1, 1000, 4), dropout=0.5)
     assert output.mean().item() == pytest.approx(2 * 1000, rel=0.01)
 
 

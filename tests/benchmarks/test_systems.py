@@ -1,11 +1,13 @@
+import itertools
+
 import torch
 from helpers import batch, build, loss
 
-from user_dir.benchmarks.systems import bisection_inside
-from user_dir.modules import multihead_attention
+from user_dir.benchmarks.systems import Bisection
+from user_dir.decoding import unsupported_model
 
 
-def test_bisection_inside_replaces_entmax_by_entmax_bisect(monkeypatch):
+def test_bisection_replaces_entmax_by_entmax_bisect(monkeypatch):
     import entmax
 
     calls = []
@@ -16,10 +18,11 @@ def test_bisection_inside_replaces_entmax_by_entmax_bisect(monkeypatch):
 
     entmax_bisect = entmax.entmax_bisect
     monkeypatch.setattr(entmax, "entmax_bisect", counted)
-    model, sample, ours = build("--alpha-init 1.4").float(), batch(), multihead_attention.attention
+    model, sample = build("--alpha-init 1.4").float(), batch()
     expected = loss(model, sample)
-    with bisection_inside():
-        found = loss(model, sample)
+    for attention in itertools.chain(*model.attentions().values()):
+        attention.normalizer = Bisection()
+    found = loss(model, sample)
     assert calls == [torch.float32] * 6  # 2 layers, 3 types of attention
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    assert multihead_attention.attention is ours
+    assert "Bisection" in unsupported_model(model)

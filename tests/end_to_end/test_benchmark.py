@@ -6,7 +6,7 @@ import torch
 from commands import refused, script
 
 from user_dir.benchmarks.end_to_end import build, mean_length, time_training, translation_batches
-from user_dir.benchmarks.systems import ALPHA_ENTMAX, OWN_PARAMETERS, STOCK, SYSTEMS, Workshop
+from user_dir.benchmarks.systems import ALPHA_ENTMAX, STOCK, SYSTEMS, Workshop, is_own
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 
@@ -82,7 +82,7 @@ def test_all_systems_start_from_the_same_parameters(runners):
     assert sum(value.numel() for value in stock.values()) > 1_000_000
     for state in ours:
         extra = {name for name in state if name not in stock}
-        assert all(name.endswith(OWN_PARAMETERS) for name in extra)
+        assert all(is_own(name) for name in extra)
         assert all(torch.equal(state[name], value) for name, value in stock.items())
     learned, bisected = ours[-2:]
     assert sum(name.endswith(".alpha.a") for name in learned) == 12

@@ -9,10 +9,10 @@ from fairseq.models.transformer import TransformerDecoderBase
 from helpers import MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
 from user_dir.attention import cpu, op
+from user_dir.attention.normalizers.alpha_entmax import Entmax
 from user_dir.entmax import op as entmax_op
 from user_dir.errors import UserError
 from user_dir.models.flags import attention_backend
-from user_dir.modules import multihead_attention
 
 ARCH = "adaptively_sparse_transformer"
 native = pytest.mark.usefixtures("_native_kernel")
@@ -98,17 +98,18 @@ def test_fused_decodes_step_by_step_and_returns_weights(taken, monkeypatch):
 def test_the_decoder_passes_the_causal_mask(flags, monkeypatch):
     sample, given = batch(), []
     model = build(f"--attention-backend dense {flags}").train()
-    compute = multihead_attention.attention
-    monkeypatch.setattr(
-        multihead_attention,
-        "attention",
-        lambda *args, **named: given.append(named) or compute(*args, **named),
-    )
+    compute = Entmax.forward
+
+    def kept(self, inputs, backend):
+        given.append(inputs)
+        return compute(self, inputs, backend)
+
+    monkeypatch.setattr(Entmax, "forward", kept)
     value = loss(model, sample)
     value.backward()
-    decoder = [(each["causal"], each["attn_mask"] is None) for each in given][2:6:2]
+    decoder = [(each.causal, each.attn_mask is None) for each in given][2:6:2]
     assert decoder == ([(False, False)] if flags == "--cross-self-attention" else [(True, True)]) * 2
-    assert all((each["causal"], each["attn_mask"]) == (False, None) for each in given[:2])
+    assert all((each.causal, each.attn_mask) == (False, None) for each in given[:2])
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     monkeypatch.setattr(
         type(model.decoder), "buffered_future_mask", TransformerDecoderBase.buffered_future_mask

@@ -1,19 +1,28 @@
-"""ReLA, fixed patterns and length scaling in whole models: padding, decoding step by step, TorchScript."""
+"""Every normalizer, and length scaling, in whole models: padding, decoding step by step, TorchScript."""
 
 import io
 
+import own_normalizer
 import pytest
 import torch
 from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss, parse
 
+from user_dir.attention.normalizers import NORMALIZERS, Normalizer, register
+from user_dir.attention.normalizers.alpha_entmax import Softmax
+
 VARIANTS = {
-    "rela": "--attention-normalizer rela",
-    "fixed": "--attention-normalizer fixed",
+    **{name: f"--attention-normalizer {name}" for name in (*NORMALIZERS, "own")},
     "scaled α-entmax": "--length-scaling",
     "scaled softmax": "--attention-normalizer softmax --length-scaling",
     "scaled rela": "--attention-normalizer rela --length-scaling",
     "only one type": "--decoder-context-attention-normalizer rela --encoder-self-attention-normalizer fixed",
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own():
+    with own_normalizer.registered():
+        yield
 
 
 @pytest.fixture(params=VARIANTS, ids=lambda name: name.replace(" ", "_"))
@@ -88,7 +97,7 @@ def test_folded_beams_equal_repeated_sentences(flags):
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("scaled rela", "fixed") else pytest.param(name, marks=pytest.mark.nightly)
+        name if name in ("scaled rela", "fixed", "own") else pytest.param(name, marks=pytest.mark.nightly)
         for name in VARIANTS
     ],
 )
@@ -103,10 +112,54 @@ def test_scripted_gives_the_same(name):
         )
 
 
+def test_a_normalizer_of_ones_own_computes_what_it_says():
+    """In a module: its weights are those of the scores, and outputs are the values with these weights."""
+    model, sample = build("--attention-normalizer own").eval(), batch()
+    attention, x = model.encoder.layers[0].self_attn, torch.randn(7, 3, 16, dtype=torch.float64)
+    padding = sample["src_tokens"] == dictionary().pad()
+    output, weights = attention(x, x, x, key_padding_mask=padding, need_head_weights=True)
+    scores, values = attention(x, x, x, key_padding_mask=padding, before_softmax=True)
+    expected = 1 / (1 + (-scores).exp())  # (B·H, T, S)
+    torch.testing.assert_close(weights.transpose(0, 1).flatten(0, 1).double(), expected, rtol=1e-6, atol=1e-7)
+    mixed = (expected @ values).view(3, 4, 7, 4).permute(2, 0, 1, 3).flatten(2)
+    torch.testing.assert_close(output, attention.out_proj(mixed), **MODEL_TOLERANCE)
+
+
+@pytest.mark.parametrize("backend", ("fused", "dense"))
+def test_only_normalizers_that_have_fused_kernels_accept_them(backend):
+    for name, normalizer in NORMALIZERS.items():
+        flags = f"--attention-normalizer {name} --attention-backend {backend}"
+        if backend == "dense" or normalizer.fused:
+            assert build(flags).encoder.layers[0].self_attn.backend == backend
+        else:
+            with pytest.raises(SystemExit, match=f"--attention-normalizer {name}"):
+                build(flags)
+
+
+def test_what_is_said_of_a_normalizer_is_not_said_of_those_that_extend_it():
+    class Doubled(Softmax):
+        name = "doubled"
+
+    assert Softmax.fused and Softmax.searched
+    assert not Doubled.fused and not Doubled.searched
+
+
+def test_a_normalizer_is_described_and_has_a_name_of_its_own():
+    class Another(Normalizer):
+        name, title, equation, source = "rela", "another", "s", "nobody"
+
+    with pytest.raises(ValueError, match="'rela'"):
+        register(Another)
+    Another.name, Another.equation = "another", ""
+    with pytest.raises(ValueError, match=r"Another .* equation"):
+        register(Another)
+    assert "another" not in NORMALIZERS
+
+
 def test_weights_of_every_head_can_be_read():
     model, sample = build("--attention-normalizer fixed").eval(), batch()
     attention = model.encoder.layers[0].self_attn
-    assert attention.fixed_heads == 3
+    assert attention.normalizer.heads == 3
     x = torch.randn(7, 3, 16, dtype=torch.float64)
     padding = sample["src_tokens"] == dictionary().pad()
     _, weights = attention(x, x, x, key_padding_mask=padding, need_head_weights=True)
@@ -127,7 +180,7 @@ def test_a_language_model(flags):
     ("flags", "words"),
     [
         ("--attention-normalizer rela --attention-backend fused", "use auto"),
-        ("--attention-normalizer fixed --encoder-attention-heads 1", "at least 2"),
+        ("--attention-normalizer fixed --encoder-attention-heads 1", "at least 2 attention heads"),
         ("--attention-normalizer rela --fixed-alpha 1.5", "requires --attention-normalizer entmax"),
     ],
 )

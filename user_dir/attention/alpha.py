@@ -85,7 +85,7 @@ class AlphaConfig:
                 f"not {self.alpha_min:g} and {self.alpha_max:g}"
             )
         if self.fixed_alpha is not None:
-            if self.attention_normalizer != "entmax":
+            if NORMALIZERS[self.attention_normalizer].alpha is not None:
                 raise ValueError(
                     f"fixed_alpha {self.fixed_alpha:g} requires attention_normalizer entmax, "
                     f"not {self.attention_normalizer}"
@@ -114,7 +114,7 @@ class AlphaConfig:
         """α if it is constant, else None."""
         if self.fixed_alpha is not None:
             return self.fixed_alpha
-        return NORMALIZERS[self.attention_normalizer]
+        return NORMALIZERS[self.attention_normalizer].alpha
 
     @property
     def scheduled(self) -> bool:

@@ -26,15 +26,28 @@ def dense_attention(
 ) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention, with the arguments and results of :func:`.op.attention`."""
     dtype = query.dtype
-    if not query.is_cuda:  # GPUs multiply half precision with sums in float32
-        working = working_dtype(dtype)
-        query, key, value = query.to(working), key.to(working), value.to(working)
+    query, key, value = widened(query, key, value)
     scores = attention_scores(query, key)
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
         assert isinstance(alpha, Tensor)
         weights = entmax_forward(hide(scores, key_padding_mask, attn_mask, causal), alpha)
     else:
         weights = attention_weights(scores, alpha, key_padding_mask, attn_mask, causal)
+    return weighted_values(weights, value, dtype, dropout, need_weights)
+
+
+def widened(query: Tensor, key: Tensor, value: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values in the dtype in which to compute."""
+    if query.is_cuda:  # GPUs multiply half precision with sums in float32
+        return query, key, value
+    working = working_dtype(query.dtype)
+    return query.to(working), key.to(working), value.to(working)
+
+
+def weighted_values(
+    weights: Tensor, value: Tensor, dtype: torch.dtype, dropout: float, need_weights: bool
+) -> Tuple[Tensor, Optional[Tensor]]:
+    """The output (B, H, T, D) of weights (B, H, T, S), after dropout; and the weights, if needed."""
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
     return output.to(dtype), weights.to(dtype) if need_weights else None
 

@@ -42,9 +42,8 @@ class Runner:
 
     def updates(self, batches: list[dict]) -> None:
         """One update per batch, as fairseq-train makes it: forward, backward, clipping, Adam."""
-        with self.system.inside():
-            for batch in batches:
-                self.trainer.train_step([batch])
+        for batch in batches:
+            self.trainer.train_step([batch])
 
     def translate(self, batches: list[dict], beam: int, int8: bool = False) -> None:
         """Translate by beam search, with each batch's mean reference length as output length."""
@@ -54,12 +53,11 @@ class Runner:
             self.searches[beam, int8] = BeamSearch([self.trainer.model], self.trainer.task, beam)
         search = self.searches[beam, int8]
         search.generator.max_len_a = 0
-        with self.system.inside():
-            for batch in batches:
-                length = mean_length(batch, self.trainer.task.target_dictionary.pad())
-                search.generator.min_len = search.generator.max_len_b = length
-                if any(len(best[0]["tokens"]) != length + 1 for best in search(batch)):
-                    raise AssertionError("a translation does not have the prescribed length")
+        for batch in batches:
+            length = mean_length(batch, self.trainer.task.target_dictionary.pad())
+            search.generator.min_len = search.generator.max_len_b = length
+            if any(len(best[0]["tokens"]) != length + 1 for best in search(batch)):
+                raise AssertionError("a translation does not have the prescribed length")
 
     def seconds(self, batches: list[dict]) -> float:
         """The time that updates take; NaN after gradients have overflowed once."""

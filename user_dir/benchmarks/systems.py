@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import warnings
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from ..attention.dense import attention_scores
+from ..attention.dense import attention_scores, weighted_values
+from ..attention.inputs import AttentionInputs
+from ..attention.normalizers import NORMALIZERS, Normalizer
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..decoding import generator
 from ..errors import UserError
-from ..modules import multihead_attention
 from ..translation.loading import translation_direction
 
 SIZES = {
@@ -44,72 +41,49 @@ ADAM_BETAS = "(0.9, 0.98)"
 
 @dataclass(frozen=True)
 class Variant:
-    """A model to compare: fairseq's, or ours with these flags."""
+    """A model to compare: fairseq's, or ours with these flags, perhaps with α-entmax by bisection."""
 
     name: str
     flags: tuple[str, ...] = ()
     stock: bool = False
     bisection: bool = False
 
-    def inside(self):
-        """The context in which the model runs."""
-        return bisection_inside() if self.bisection else nullcontext()
-
 
 STOCK = Variant("stock transformer", stock=True)
-ALPHA_ENTMAX = Variant("ours, α-entmax")
-SOFTMAX = Variant("ours, softmax", ("--attention-normalizer", "softmax"))
+_OURS = {
+    name: Variant(f"ours, {normalizer.title}", ("--attention-normalizer", name))
+    for name, normalizer in NORMALIZERS.items()
+}
+SOFTMAX, ALPHA_ENTMAX = _OURS["softmax"], _OURS.pop("entmax")
 SYSTEMS = (
     STOCK,
-    SOFTMAX,
-    Variant("ours, 1.5-entmax", ("--attention-normalizer", "entmax15")),
-    Variant("ours, sparsemax", ("--attention-normalizer", "sparsemax")),
-    Variant("ours, ReLA", ("--attention-normalizer", "rela")),
-    Variant("ours, fixed patterns", ("--attention-normalizer", "fixed")),
+    *_OURS.values(),
     Variant("ours, α-entmax, queries scaled by length", ("--length-scaling",)),
     ALPHA_ENTMAX,
     Variant("α-entmax by entmax_bisect", bisection=True),
 )
 
-# Ends of the names of parameters that fairseq's model does not have.
-OWN_PARAMETERS = (".alpha.a", ".gated_norm.scale", ".gated_norm.gate")
-OWN_PARAMETERS += (".length_scaling.beta.weight", ".length_scaling.gamma.weight")
+# In the names of parameters that fairseq's model does not have.
+OWN_PARAMETERS = (".alpha.", ".normalizer.", ".gated_norm.", ".length_scaling.")
 
 
-@contextmanager
-def bisection_inside() -> Iterator[None]:
-    """While open, our model's attention computes its weights with the ``entmax`` package's ``entmax_bisect``.
-
-    This is the only code that patches the model: its attention module looks ``attention`` up by name at every
-    call. Translation is by fairseq's own search, because ours has an attention of its own.
-    """
-    with (
-        mock.patch.object(multihead_attention, "attention", attention_by_bisection),
-        mock.patch.object(generator, "unsupported", lambda *arguments: "attention is by bisection"),
-    ):
-        yield
+def is_own(parameter: str) -> bool:
+    """Whether fairseq's model does not have a parameter of this name."""
+    return any(part in parameter for part in OWN_PARAMETERS)
 
 
-def attention_by_bisection(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Tensor | None = None,
-    attn_mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-    backend: str = "auto",
-) -> tuple[Tensor, Tensor | None]:
-    """``user_dir.attention.attention`` implemented with the ``entmax`` package."""
-    from entmax import entmax_bisect
+class Bisection(Normalizer):
+    """α-entmax by the ``entmax`` package's ``entmax_bisect``."""
 
-    scores = attention_scores(query, key, key_padding_mask, attn_mask, causal)
-    # In half precision it would also round α; fairseq's softmax computes in float32 as well.
-    weights = entmax_bisect(scores.float(), alpha).type_as(scores)
-    output = torch.matmul(F.dropout(weights, dropout) if dropout > 0 else weights, value)
-    return output, weights if need_weights else None
+    def forward(self, inputs: AttentionInputs, backend: str) -> tuple[Tensor, Tensor | None]:
+        """See the base class."""
+        from entmax import entmax_bisect
+
+        masks = inputs.key_padding_mask, inputs.attn_mask, inputs.causal
+        scores = attention_scores(inputs.query, inputs.key, *masks)
+        # In half precision it would also round α; fairseq's softmax computes in float32 as well.
+        weights = entmax_bisect(scores.float(), inputs.alpha).type_as(scores)
+        return weighted_values(weights, inputs.value, scores.dtype, inputs.dropout, inputs.need_weights)
 
 
 class Workshop:
@@ -161,11 +135,14 @@ class Workshop:
         cfg = self._config(system)
         utils.set_torch_seed(self.seed)
         model = self.task.build_model(cfg.model)
+        if system.bisection:
+            for attention in itertools.chain(*model.attentions().values()):
+                attention.normalizer = Bisection()
         if self.parameters is None:
             self.parameters = {name: value.clone() for name, value in model.state_dict().items()}
         own = model.state_dict()
-        added = {name: value for name, value in own.items() if name.endswith(OWN_PARAMETERS)}
-        rest = {n: v for n, v in self.parameters.items() if n in own or not n.endswith(OWN_PARAMETERS)}
+        added = {name: value for name, value in own.items() if is_own(name)}
+        rest = {name: value for name, value in self.parameters.items() if name in own or not is_own(name)}
         try:
             model.load_state_dict({**added, **rest})
         except (RuntimeError, SystemExit):

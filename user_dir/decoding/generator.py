@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
-from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer, EntmaxMultiheadAttention
 from .beam_search import Settings, beam_search
-from .cpu import unavailable
 from .passes import DecoderPass, EncoderPass
-from .products import Int8Product, Product, int8_unavailable
+from .products import Int8Product, Product
+from .supported import unsupported_model
+
+INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}  # of a batch of text
 
 
 class FastGenerator(SequenceGenerator):
@@ -99,59 +100,8 @@ def unsupported(
         return "the beam is as large as the vocabulary"
     if generator.model.models_size != 1:
         return "there are several models"
-    if "src_tokens" not in sample["net_input"]:
-        return "the source is not text"
+    if any(module.training for module in generator.model.modules()):
+        return "the model is in training mode"
+    if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
+        return "the source is not text alone"
     return unsupported_model(generator.model.single_model)
-
-
-def unsupported_model(model: nn.Module) -> str | None:
-    """Why fairseq's own search is to use a model; None if ours can."""
-    from ..models.adaptively_sparse_transformer import (
-        AdaptivelySparseDecoder,
-        AdaptivelySparseEncoder,
-        AdaptivelySparseTransformerModel,
-    )
-    from ..models.bert_sides import BertDecoder, BertEncoder
-    from ..models.post_editor import AdaptivelySparsePostEditor
-
-    usual = {
-        AdaptivelySparseTransformerModel: (AdaptivelySparseEncoder, AdaptivelySparseDecoder),
-        AdaptivelySparsePostEditor: (BertEncoder, BertDecoder),
-    }
-    if type(model) not in usual:
-        return f"the model is a {type(model).__name__}"
-    encoder, decoder = model.encoder, model.decoder
-    if (type(encoder), type(decoder)) != usual[type(model)]:
-        return "encoder or decoder are not the usual ones"
-    if getattr(decoder, "new_piece_penalty", 0) > 0:
-        return "new pieces are penalised"
-    parameters = list(model.parameters())
-    if any(parameter.device.type != "cpu" for parameter in parameters):
-        return "the model is on a GPU"
-    kinds = {type(layer) for layer in [*encoder.layers, *decoder.layers]}
-    if kinds != {AdaptivelySparseEncoderLayer, AdaptivelySparseDecoderLayer}:
-        return "a layer is not the usual one"
-    if decoder.adaptive_softmax is not None or decoder.project_in_dim is not None:
-        return "adaptive softmax, or embeddings of another size"
-    if decoder.project_out_dim is not None or decoder.cross_self_attention:
-        return "outputs of another size, or cross-self-attention"
-    for module in model.modules():
-        if module._forward_hooks or module._forward_pre_hooks:
-            return "a module has a hook"
-        if isinstance(module, EntmaxMultiheadAttention):
-            if module.bias_k is not None or module.add_zero_attn:
-                return "an attention has keys of its own"
-            if module.gated_norm is not None:
-                return "attention is ReLA"
-        if getattr(module, "apply_during_inference", False):
-            return "dropout is kept"
-    for layer in decoder.layers:
-        extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
-        if layer.encoder_attn is None or any(extra is not None for extra in extras):
-            return "a decoder layer lacks context attention, or has additional scales"
-        if layer.self_attn.fixed_heads or layer.encoder_attn.fixed_heads:
-            return "a decoder layer has fixed patterns"
-    if len({parameter.dtype for parameter in parameters}) > 1:
-        return "parameters are of different types"
-    missing = unavailable(decoder.output_projection.weight.dtype)
-    return int8_unavailable() if missing is None and model.int8 else missing

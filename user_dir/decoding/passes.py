@@ -9,8 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from ..attention import attention
-from ..attention.fixed_patterns import fixed_patterns
+from ..attention.inputs import AttentionInputs
 from .cpu import Cache, add_norm, attend
 from .products import Product
 
@@ -154,17 +153,9 @@ def _attention(qkv: Product, module: nn.Module, out: Product, padding: _Padding,
         queries.copy_(_scaled(queries, module, x, padding.keys()))
     heads = padding.add(rows).view(*padding.shape, 3, module.num_heads, module.head_dim)
     query, key, value = heads.permute(2, 1, 3, 0, 4)
-    fixed = module.fixed_heads
-    result, _ = attention(
-        query[:, fixed:],
-        key[:, fixed:],
-        value[:, fixed:],
-        module.alpha.value(),
-        key_padding_mask=padding.mask,
+    result, _ = module.normalizer(
+        AttentionInputs(query, key, value, module.alpha.value(), padding.mask), "auto"
     )
-    if fixed:
-        weights = fixed_patterns(padding.mask, key.size(2), fixed, value)
-        result = torch.cat([torch.matmul(weights, value[:, :fixed]), result], dim=1)
     return out(padding.remove(result.permute(2, 0, 1, 3).flatten(2)))
 
 

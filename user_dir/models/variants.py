@@ -1,18 +1,17 @@
-"""Attention that others compare with: ReLA, fixed patterns, and queries scaled by length."""
+"""The normalizer of each attention, and queries scaled by length."""
 
 from __future__ import annotations
 
 import argparse
 
 from ..attention import AlphaConfig
-from ..attention.fixed_patterns import PATTERNS
 from ..attention.length_scaling import LengthScaling
-from ..attention.rela import GatedRMSNorm
+from ..attention.normalizers import NORMALIZERS
 from ..errors import UserError
 
 
 def add_variant_flags(parser) -> None:
-    """Add ``--length-scaling``; the others are values of ``--attention-normalizer``."""
+    """Add ``--length-scaling``; ``--attention-normalizer`` is one of the flags of α."""
     parser.add_argument(
         "--length-scaling",
         action="store_true",
@@ -23,7 +22,7 @@ def add_variant_flags(parser) -> None:
 
 
 def set_variants(model, args, configs: dict[str, AlphaConfig], backend: str) -> None:
-    """Give every attention what its normalizer and ``--length-scaling`` need.
+    """Give every attention its normalizer, and what ``--length-scaling`` needs.
 
     New parameters are drawn after all others, so that models that differ only in these start from the same
     weights given the same seed.
@@ -32,20 +31,18 @@ def set_variants(model, args, configs: dict[str, AlphaConfig], backend: str) -> 
         UserError: the backend or the number of heads does not suit the normalizer.
     """
     for attention_type, attentions in model.attentions().items():
-        normalizer = configs[attention_type].attention_normalizer
-        if attentions and backend == "fused" and normalizer in ("rela", "fixed"):
+        normalizer = NORMALIZERS[configs[attention_type].attention_normalizer]
+        if attentions and backend == "fused" and not normalizer.fused:
             raise UserError(
-                f"--attention-backend fused does not support --attention-normalizer {normalizer}; use auto"
+                f"--attention-backend fused does not support --attention-normalizer {normalizer.name}; "
+                "use auto"
             )
         for attention in attentions:
-            if normalizer == "rela":
-                attention.gated_norm = GatedRMSNorm(attention.embed_dim)
-            if normalizer == "fixed" and attention_type == "encoder_self":
-                if attention.num_heads < 2:
-                    raise UserError(
-                        "--attention-normalizer fixed needs at least 2 --encoder-attention-heads: "
-                        "one is learned"
-                    )
-                attention.fixed_heads = min(len(PATTERNS), attention.num_heads - 1)
+            channels = attention.embed_dim
+            try:
+                attention.normalizer = normalizer.build(attention_type, attention.num_heads, channels)
+            except ValueError as error:
+                raise UserError(f"--attention-normalizer {normalizer.name}: {error}") from None
+            attention.gated_norm = normalizer.output_norm(channels)
             if getattr(args, "length_scaling", None):
-                attention.length_scaling = LengthScaling(attention.embed_dim, attention.num_heads)
+                attention.length_scaling = LengthScaling(channels, attention.num_heads)

@@ -6,11 +6,11 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..attention import Alpha, AlphaConfig, attention, supports_fused
+from ..attention import Alpha, AlphaConfig, supports_fused
 from ..attention.dense import attention_scores
-from ..attention.fixed_patterns import fixed_patterns
+from ..attention.inputs import AttentionInputs
 from ..attention.length_scaling import visible_keys
-from ..attention.rela import rela_attention
+from ..attention.normalizers import NORMALIZERS
 from ..entmax.masks import check_mask
 from ..errors import UserError, ending_the_run
 
@@ -26,9 +26,9 @@ def causal_mask(tensor: Tensor) -> Tensor:
 class EntmaxMultiheadAttention(MultiheadAttention):
     """Drop-in replacement for :class:`fairseq.modules.MultiheadAttention` with the same parameters and state.
 
-    ``alpha`` is an :class:`~user_dir.attention.Alpha`; it is softmax until the model sets another, so a
-    checkpoint of the stock model loads, and at α = 1 the results equal those of the stock module. Training,
-    validation and incremental decoding share one code path.
+    ``normalizer`` turns scores into weights. It is softmax until the model sets another, so a checkpoint of
+    the stock model loads, and at α = 1 the results equal those of the stock module. Training, validation and
+    incremental decoding share one code path.
 
     ``backend`` is that of :func:`~user_dir.attention.attention`. ``fused`` falls back to ``auto`` in
     TorchScript and when weights are requested, which some kernels do not return. If ``discards_weights``, no
@@ -37,13 +37,13 @@ class EntmaxMultiheadAttention(MultiheadAttention):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        # Set by the model; see models/variants.py.
         self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
+        self.normalizer = NORMALIZERS["softmax"]()
+        self.gated_norm = None  # the normalizer's output_norm; checkpoints have the name of ReLA's
+        self.length_scaling = None
         self.backend = "auto"
         self.discards_weights = False
-        # Set by the model for what others compare with; see models/variants.py.
-        self.gated_norm = None
-        self.length_scaling = None
-        self.fixed_heads = 0
 
     def forward(
         self,
@@ -77,87 +77,32 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             ValueError: the ``attn_mask`` is neither boolean nor floating.
         """
         tgt_len, bsz, _ = query.size()
-        if attn_mask is not None:
-            check_mask(attn_mask)
-        if self.discards_weights:
-            need_weights = False
-            need_head_weights = False
-        if incremental_state is not None and static_kv:
-            assert self.encoder_decoder_attention and not self.self_attention
-            if "prev_key" in self._get_input_buffer(incremental_state):
-                key = value = None
-
-        causal = attn_mask is not None and attn_mask.numel() == 0
-        if causal and (self.bias_k is not None or self.add_zero_attn):  # keys visible to every query
-            causal = False
-            attn_mask = torch.full((tgt_len, tgt_len), float("-inf")).triu(1).to(query)
-        elif causal:
-            attn_mask = None
-        q = self._split_heads(self.q_proj(query))  # (B, H, T, D)
-        k, v, key_padding_mask, attn_mask = self._project_keys(query, key, value, key_padding_mask, attn_mask)
-        k, v, key_padding_mask = self._with_cache(k, v, key_padding_mask, incremental_state, static_kv)
-        if self.add_zero_attn:
-            k, v, key_padding_mask, attn_mask = self._append_zero_attn(
-                k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
-            )
-
-        if self.length_scaling is not None:
-            n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
-            q = self.length_scaling(q, query, n)
-
-        # With beam folding, keys are stored per sentence but queries per hypothesis: treat the hypotheses of
-        # a sentence as additional queries of that sentence.
-        kv_bsz = k.size(0)
-        if kv_bsz != bsz:
-            q = q.view(kv_bsz, -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
-
+        causal, attn_mask = self._causal(query, attn_mask)
+        k, v, key_padding_mask, attn_mask = self._keys(
+            query, key, value, key_padding_mask, attn_mask, incremental_state, static_kv
+        )
+        q = self._queries(query, k, key_padding_mask, attn_mask, causal)
         if before_softmax:
             scores = attention_scores(q, k, key_padding_mask, attn_mask, causal)
             return self._unfold_beam(scores, bsz, tgt_len).flatten(0, 1), v.flatten(0, 1)
 
-        dropout = 0.0
-        if self.training or self.dropout_module.apply_during_inference:
-            dropout = self.dropout_module.p
-        need_weights = need_weights or need_head_weights
-        backend = self.backend
-        if backend == "fused" and (need_weights or torch.jit.is_scripting()):
-            backend = "auto"
-        if self.gated_norm is not None:
-            output, weights = rela_attention(
-                q, k, v, key_padding_mask, attn_mask, causal, dropout, need_weights
-            )
-        else:
-            fixed, values = self.fixed_heads, v  # the first heads of the layer
-            if fixed > 0:
-                q, k, v = q[:, fixed:], k[:, fixed:], v[:, fixed:]
-            output, weights = attention(
-                q,
-                k,
-                v,
-                self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value(),
-                key_padding_mask=key_padding_mask,
-                attn_mask=attn_mask,
-                causal=causal,
-                dropout=dropout,
-                need_weights=need_weights,
-                backend=backend,
-            )
-            if fixed > 0:
-                patterns = fixed_patterns(key_padding_mask, k.size(2), fixed, v)
-                patterns = patterns.expand(v.size(0), fixed, tgt_len, k.size(2))
-                output = torch.cat([torch.matmul(patterns, values[:, :fixed]), output], dim=1)
-                if weights is not None:
-                    weights = torch.cat([patterns, weights], dim=1)
+        need_weights = (need_weights or need_head_weights) and not self.discards_weights
+        alpha = self.alpha().to(q.device) if torch.jit.is_scripting() else self.alpha.value()
+        dropout = self.dropout_module.p if self._drops_weights() else 0.0
+        inputs = AttentionInputs(q, k, v, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
+        as_any = need_weights or torch.jit.is_scripting()
+        output, weights = self.normalizer(
+            inputs, "auto" if as_any and self.backend == "fused" else self.backend
+        )
         output = self._unfold_beam(output, bsz, tgt_len)
         output = output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim)
         if self.gated_norm is not None:
             output = self.gated_norm(output)
-        output = self.out_proj(output)
         if weights is not None:
             weights = self._unfold_beam(weights, bsz, tgt_len).float().transpose(0, 1)  # (H, B, T, S)
             if not need_head_weights:
                 weights = weights.mean(dim=0)
-        return output, weights
+        return self.out_proj(output), weights
 
     def train(self, mode: bool = True):
         """Set training mode. Ends the run if the backend is ``fused`` but no kernel supports training."""
@@ -173,6 +118,69 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         """Keep these heads' rows of the projections, as fairseq does, and their α's."""
         self.alpha.keep_heads([first // self.head_dim for first, _ in reserve_head_index])
         super()._adaptive_prune_heads(reserve_head_index)
+
+    def _drops_weights(self) -> bool:
+        return self.training or self.dropout_module.apply_during_inference
+
+    def _causal(self, query: Tensor, attn_mask: Optional[Tensor]) -> Tuple[bool, Optional[Tensor]]:
+        """Whether the mask is :func:`causal_mask`; and the mask, None if it is."""
+        if attn_mask is not None:
+            check_mask(attn_mask)
+            if attn_mask.numel() == 0:
+                if self.bias_k is None and not self.add_zero_attn:
+                    return True, None
+                # keys that every query sees
+                return False, torch.full((query.size(0), query.size(0)), float("-inf")).triu(1).to(query)
+        return False, attn_mask
+
+    def _queries(
+        self,
+        query: Tensor,
+        k: Tensor,
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+        causal: bool,
+    ) -> Tensor:
+        """Queries (B, H, T, D), scaled if so set.
+
+        With beam folding, keys ``k`` are stored per sentence but queries per hypothesis: the hypotheses of a
+        sentence are additional queries of that sentence.
+        """
+        tgt_len, bsz, _ = query.size()
+        q = self._split_heads(self.q_proj(query))
+        if self.length_scaling is not None:
+            n = visible_keys(key_padding_mask, attn_mask, causal, tgt_len, k)
+            q = self.length_scaling(q, query, n)
+        if k.size(0) != bsz:
+            q = q.view(k.size(0), -1, self.num_heads, tgt_len, self.head_dim).transpose(1, 2).flatten(2, 3)
+        return q
+
+    def _keys(
+        self,
+        query: Tensor,
+        key: Optional[Tensor],
+        value: Optional[Tensor],
+        key_padding_mask: Optional[Tensor],
+        attn_mask: Optional[Tensor],
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]],
+        static_kv: bool,
+    ) -> Tuple[Tensor, Tensor, Optional[Tensor], Optional[Tensor]]:
+        """Keys and values (B, H, S, D), projected, cached, and with those that see no token; their masks."""
+        if incremental_state is not None and static_kv:
+            assert self.encoder_decoder_attention and not self.self_attention
+            if "prev_key" in self._get_input_buffer(incremental_state):
+                key = value = None
+        new_k, new_v, key_padding_mask, attn_mask = self._project_keys(
+            query, key, value, key_padding_mask, attn_mask
+        )
+        k, v, key_padding_mask = self._with_cache(
+            new_k, new_v, key_padding_mask, incremental_state, static_kv
+        )
+        if self.add_zero_attn:
+            k, v, key_padding_mask, attn_mask = self._append_zero_attn(
+                k=k, v=v, key_padding_mask=key_padding_mask, attn_mask=attn_mask
+            )
+        return k, v, key_padding_mask, attn_mask
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """(T, B, C) to (B, H, T, D), without a copy."""

@@ -5,32 +5,10 @@ Source: Zhang, Titov and Sennrich 2021 (https://arxiv.org/abs/2104.07012), equat
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .dense import attention_scores
-
-
-def rela_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Tuple[Tensor, Optional[Tensor]]:
-    """ReLU(QKᵀ/√D) V, with the arguments and results of :func:`.op.attention`; TorchScript can compile it.
-
-    Weights do not sum to 1: the output of all heads together goes through a :class:`GatedRMSNorm`.
-    """
-    weights = torch.relu(attention_scores(query, key, key_padding_mask, attn_mask, causal))
-    output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
-    return output, weights if need_weights else None
+from .base import Normalizer, register
 
 
 class GatedRMSNorm(nn.Module):
@@ -51,3 +29,23 @@ class GatedRMSNorm(nn.Module):
         wide = x if x.dtype == torch.float64 else x.float()
         inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-8)
         return (self.scale * wide * inverse * torch.sigmoid(self.gate * wide)).to(x.dtype)
+
+
+@register
+class ReLA(Normalizer):
+    """ReLU of the scores. Weights do not sum to 1: the output goes through a :class:`GatedRMSNorm`."""
+
+    name, title = "rela", "ReLA"
+    equation = (
+        "ReLU(s); the output of all heads, x, becomes s ∘ x / rms(x) ∘ sigmoid(g ∘ x), with learned s and g"
+    )
+    source = "[Zhang et al. 2021](https://arxiv.org/abs/2104.07012), equations 5 to 7"
+
+    @classmethod
+    def output_norm(cls, channels: int) -> nn.Module:
+        """See the base class."""
+        return GatedRMSNorm(channels)
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """See the base class."""
+        return torch.relu(scores)

@@ -5,10 +5,15 @@ Source: Raganato, Scherrer and Tiedemann 2020 (https://arxiv.org/abs/2002.10260)
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
+
+from ..inputs import AttentionInputs
+from ..op import attention
+from .alpha_entmax import Softmax
+from .base import Normalizer, register
 
 PATTERNS = ("current", "previous", "next", "left", "right", "end", "start")
 
@@ -54,3 +59,51 @@ def fixed_patterns(key_padding_mask: Optional[Tensor], length: int, heads: int, 
     )
     patterns = patterns * (real[:, :, None] & real[:, None, :])[:, None]
     return (patterns / patterns.sum(-1, keepdim=True).clamp_min(1.0)).to(like.dtype)
+
+
+@register
+class FixedPatterns(Normalizer):
+    """Fixed patterns in the first heads of a layer, softmax in the others, of which there is at least one.
+
+    The first heads keep their projections of queries and keys, unused, so that checkpoints keep their form.
+    """
+
+    name, title = "fixed", "fixed patterns"
+    equation = "by position in up to seven encoder heads; softmax in at least one, and in the decoder"
+    source = "[Raganato et al. 2020](https://arxiv.org/abs/2002.10260), section 3"
+    searched = ("encoder_self",)
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.heads = heads
+
+    @classmethod
+    def build(cls, attention_type: str, num_heads: int, channels: int) -> Normalizer:
+        """See the base class."""
+        if attention_type != "encoder_self":
+            return Softmax()
+        if num_heads < 2:
+            raise ValueError("an encoder needs at least 2 attention heads, of which one is learned, not 1")
+        return cls(min(len(PATTERNS), num_heads - 1))
+
+    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+        """See the base class."""
+        fixed, value, length = self.heads, inputs.value, inputs.key.size(2)
+        output, weights = attention(
+            inputs.query[:, fixed:],
+            inputs.key[:, fixed:],
+            value[:, fixed:],
+            inputs.alpha,
+            inputs.key_padding_mask,
+            inputs.attn_mask,
+            inputs.causal,
+            inputs.dropout,
+            inputs.need_weights,
+            backend,
+        )
+        patterns = fixed_patterns(inputs.key_padding_mask, length, fixed, value)
+        patterns = patterns.expand(value.size(0), fixed, inputs.query.size(2), length)
+        output = torch.cat([torch.matmul(patterns, value[:, :fixed]), output], dim=1)
+        if weights is not None:
+            weights = torch.cat([patterns, weights], dim=1)
+        return output, weights

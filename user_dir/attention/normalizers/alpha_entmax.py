@@ -1,0 +1,74 @@
+"""α-entmax, with a learned α and with constant ones."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from torch import Tensor
+
+from ...attention_types import ATTENTION_TYPES
+from ..inputs import AttentionInputs
+from ..op import attention
+from .base import Normalizer, register
+
+
+class AlphaEntmax(Normalizer):
+    """α-entmax of the scores, by the fastest implementation for them."""
+
+    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+        """See the base class."""
+        return attention(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            inputs.alpha,
+            inputs.key_padding_mask,
+            inputs.attn_mask,
+            inputs.causal,
+            inputs.dropout,
+            inputs.need_weights,
+            backend,
+        )
+
+
+@register
+class Entmax(AlphaEntmax):
+    """α-entmax with the α that :class:`~user_dir.attention.Alpha` has."""
+
+    name, title = "entmax", "α-entmax"
+    equation = "[(α − 1) s − τ]₊^(1 / (α − 1))"
+    source = "[Correia et al. 2019](https://arxiv.org/abs/1909.00015), section 3.2"
+    alpha = None
+    fused, searched = True, ATTENTION_TYPES
+
+
+@register
+class Entmax15(AlphaEntmax):
+    """α-entmax with α = 1.5."""
+
+    name, title = "entmax15", "1.5-entmax"
+    equation = "[s/2 − τ]₊²: α-entmax with α = 1.5"
+    source = "[Peters et al. 2019](https://arxiv.org/abs/1905.05702), equation 10"
+    alpha = 1.5
+    fused, searched = True, ATTENTION_TYPES
+
+
+@register
+class Sparsemax(AlphaEntmax):
+    """α-entmax with α = 2."""
+
+    name, title = "sparsemax", "sparsemax"
+    equation = "[s − τ]₊: α-entmax with α = 2"
+    source = "[Martins and Astudillo 2016](https://arxiv.org/abs/1602.02068), equation 2"
+    alpha = 2.0
+    fused, searched = True, ATTENTION_TYPES
+
+
+@register
+class Softmax(AlphaEntmax):
+    """α-entmax with α = 1."""
+
+    name, title = "softmax", "softmax"
+    equation = "exp(s) / Σ exp(s): α-entmax with α = 1"
+    source = "[Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), equation 1"
+    fused, searched = True, ATTENTION_TYPES

@@ -1,0 +1,96 @@
+"""What a normalizer is, and the registry of all."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple, Type, TypeVar
+
+from torch import Tensor, nn
+
+from ..dense import attention_scores, weighted_values, widened
+from ..inputs import AttentionInputs
+
+
+class Normalizer(nn.Module):
+    """How the heads of one attention module turn scores into weights, and weights into outputs.
+
+    A new one is a subclass in a file of its own, with :func:`register` and its name in the imports of
+    ``__init__.py``. It defines :meth:`weights`; or :meth:`forward`, if it has an α, or changes queries or
+    values, or gives some heads weights of another kind. TorchScript compiles both. It may have parameters.
+
+    Attributes:
+        name: the value of ``--attention-normalizer``.
+        title: its name in tables.
+        equation: its weights of scores s.
+        source: paper and equation.
+        alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
+        fused: whether the fused kernels of attention compute it.
+        searched: the attention types for which our beam search (:mod:`user_dir.decoding`) computes it;
+            models with others are translated by fairseq's. Neither this nor ``fused`` is inherited, because a
+            subclass may compute something else.
+    """
+
+    # Without annotations, which TorchScript would read.
+    name = title = equation = source = ""
+    alpha = 1.0  # type: Optional[float]
+    fused = False
+    searched = ()  # type: Tuple[str, ...]
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Do not inherit what is said of another class."""
+        super().__init_subclass__(**options)
+        for name in ("fused", "searched"):
+            if name not in vars(cls):
+                setattr(cls, name, getattr(Normalizer, name))
+
+    @classmethod
+    def build(cls, attention_type: str, num_heads: int, channels: int) -> Normalizer:
+        """The normalizer of an attention module; raises ValueError if it cannot have such heads.
+
+        Args:
+            attention_type: one of :data:`~user_dir.attention_types.ATTENTION_TYPES`.
+            num_heads: H.
+            channels: C, of all heads together.
+        """
+        return cls()
+
+    @classmethod
+    def output_norm(cls, channels: int) -> Optional[nn.Module]:
+        """What the outputs of all heads (…, C) go through together; None for nothing."""
+        return None
+
+    def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+        """The output (B, H, T, D), and the weights (B, H, T, S) before dropout if ``inputs`` needs them.
+
+        Args:
+            inputs: of attention.
+            backend: the implementation, where there are several; see :func:`~user_dir.attention.attention`.
+        """
+        query, key, value = widened(inputs.query, inputs.key, inputs.value)
+        scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
+        weights = self.weights(scores)
+        return weighted_values(weights, value, inputs.query.dtype, inputs.dropout, inputs.need_weights)
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Weights of scores, (B, H, T, S), in the scores' dtype: exactly 0 for a score of −∞."""
+        raise NotImplementedError
+
+
+NORMALIZERS: dict[str, Type[Normalizer]] = {}
+"""All normalizers by name."""
+
+_Class = TypeVar("_Class", bound=Type[Normalizer])
+
+
+def register(normalizer: _Class) -> _Class:
+    """Add a normalizer to :data:`NORMALIZERS`; a decorator.
+
+    Raises:
+        ValueError: it lacks a description, or the name is taken; the message names it.
+    """
+    for attribute in ("name", "title", "equation", "source"):
+        if not vars(normalizer).get(attribute):
+            raise ValueError(f"the normalizer {normalizer.__name__} lacks its own {attribute}")
+    if normalizer.name in NORMALIZERS:
+        raise ValueError(f"there is already a normalizer {normalizer.name!r}; give it another name")
+    NORMALIZERS[normalizer.name] = normalizer
+    return normalizer
