@@ -111,6 +111,7 @@ def test_bfloat16_trains():
 
 
 def test_the_log_line_has_the_certificate():
+    metrics.reset()  # of trainings before in this process
     model = build(FLAGS).train()
     with metrics.aggregate("train"):
         model.after_update(0)
