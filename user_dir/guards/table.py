@@ -77,6 +77,7 @@ pretrained-encoders   REPAIRS   fairseq/models/roberta/enc_dec.py
 last-batches          CHANGES   fairseq/data/data_utils.py, fairseq/data/iterators.py
 resumed-epochs        CHANGES   fairseq/tasks/fairseq_task.py, fairseq/data/iterators.py
 long-sentences        EXPLAINS  fairseq/tasks/fairseq_task.py
+typed-text            CHANGES   fairseq/data/encoders/sentencepiece_bpe.py
 short-log             EXPLAINS  fairseq/logging/progress_bar.py
 """
 # In the order of installation: torn-checkpoints wraps what hostile-checkpoints reads with,
