@@ -158,10 +158,15 @@ def bounded_lines(
         if others:
             yield b"".join(rest) + end
             *whole, last = others
-            for line in whole:  # shorter than a block
+            number += 1
+            for line in whole:
+                number += 1
+                if len(line) > longest:
+                    raise too_long(name, number, longest)
                 yield line + end
-            number += 1 + len(whole)
             rest, waiting = [last], len(last)
+    if waiting > longest:
+        raise too_long(name, number + 1, longest)
     if waiting:
         yield b"".join(rest)
 

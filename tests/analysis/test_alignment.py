@@ -92,13 +92,15 @@ def test_gold_files(tmp_path):
     assert Gold(path, one_based=True, reversed_sides=True).sentence(0, 3, 2)[1] == {(0, 0), (2, 1)}
 
 
-@pytest.mark.parametrize("word", ["0:0", "0-", "a-1", "0-1-2", "-1-0", "0_1", "1-²"])
+@pytest.mark.parametrize(
+    "word", ["0:0", "0-", "a-1", "0-1-2", "-1-0", "0_1", "1-²", "0-" + "9" * 5000, "9" * 5000]
+)
 def test_invalid_gold_links_are_named(tmp_path, word):
     path = tmp_path / "gold"
     path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"gold, line 2: .* is not a link") as caught:
         Gold(path)
-    assert repr(word) in str(caught.value)
+    assert repr(word)[:40] in str(caught.value)
 
 
 def test_gold_files_that_do_not_match_are_named(tmp_path):

@@ -1,10 +1,13 @@
+import gzip
 import io
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
 
+from user_dir import bounded
 from user_dir.corpora.archives import extract, is_archive, split_name
 from user_dir.errors import UserError
 
@@ -155,3 +158,62 @@ def test_links_in_a_zip_are_refused(tmp_path):
         archive.writestr(entry, "/etc/passwd")
     with pytest.raises(UserError, match="link is not a regular file"):
         extract(tmp_path / "x.zip", ["link"], tmp_path / "out")
+
+
+def bytes_of_headers(kind: bytes, length: int) -> bytes:
+    """A tar whose member has a header of so many bytes."""
+    header = tarfile.TarInfo("././@LongLink")
+    header.type, header.size = kind, length
+    content = (
+        b"x" * length
+        if kind == tarfile.GNUTYPE_LONGNAME
+        else f"{length} comment=".encode().ljust(length, b"x")
+    )
+    member = tarfile.TarInfo("a")
+    return header.tobuf(tarfile.GNU_FORMAT) + content + bytes(-length % 512) + member.tobuf() + bytes(1024)
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE]
+)
+@pytest.mark.parametrize("pack", [gzip.compress, bytes])
+def test_a_giant_header_is_refused_before_it_is_read(tmp_path, kind, pack):
+    path = tmp_path / "x.tgz"
+    path.write_bytes(pack(bytes_of_headers(kind, 8 << 20)))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"x\.tgz has a header of more than 1,048,576 bytes"):
+        extract(path, ["a"], tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 << 20
+    path.write_bytes(pack(bytes_of_headers(kind, 2000)))
+    with pytest.raises(UserError, match="has no member b"):
+        extract(path, ["b"], tmp_path / "out")
+
+
+def test_many_members_do_not_fill_the_memory(tmp_path):
+    make_tar(tmp_path / "x.tgz", {**{f"empty{i}": b"" for i in range(20_000)}, "a": b"1"})
+    tracemalloc.start()
+    extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert (tmp_path / "out" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "zip"])
+def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(bounded, "MIN_EXPANDED", 1 << 20)
+    files = {"a": b"\n" * (3 << 20)}
+    path = tmp_path / "x.tgz"
+    make_zip(path, files) if mode == "zip" else make_tar(path, files, mode)
+    with pytest.raises(UserError, match=r"x\.tgz.* unpacks to more than 1 MiB"):
+        extract(path, ["a"], tmp_path / "out")
+    assert sum(each.stat().st_size for each in (tmp_path / "out").rglob("*") if each.is_file()) <= 1 << 20
+
+
+def test_a_zip_of_an_unusual_method(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a", b"1")
+    with pytest.raises(UserError, match="unusual method"):
+        extract(tmp_path / "x.zip", ["a"], tmp_path / "out")

@@ -406,6 +406,15 @@ LINES = {
     "tmx": '<tmx><body><tu><tuv xml:lang="de"><seg>Ein <b>Satz</b></seg></tuv><tuv xml:lang="en"><seg>A'
     "</seg></tuv></tu></body></tmx>\n",
 }
+# Further files of a format: with namespace, CDATA and references, and of several references.
+MARKED_UP = [
+    '<?xml version="1.0" encoding="UTF-8"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx xmlns="http://a"><body>'
+    '<!-- no --><tu><tuv xml:lang="de-AT"><seg><![CDATA[R&D]]> &#x1E;R&D<ph>&lt;br/></ph>&eacute;</seg></tuv>'
+    '<tuv lang="EN"><seg>A</seg></tuv></tu></body></tmx>',
+    '<dataset><doc id="a"><src lang="de"><p><seg id="1">Ein &amp; Satz</seg></p></src>'
+    '<ref lang="en" translator="A"><seg id="1">A</seg></ref><ref lang="en"><seg id="1">B</seg></ref>'
+    '<hyp system="x" lang="en"><seg id="1">C</seg></hyp></doc></dataset>',
+]
 
 
 def encoded(text: str) -> bytes:
@@ -417,13 +426,16 @@ TEXTS = st.one_of(
         lambda text: text.encode("utf-8", "surrogatepass")
     ),
     st.sampled_from(sorted(LINES)).flatmap(lambda form: broken(LINES[form].encode())),
+    st.sampled_from(MARKED_UP).flatmap(lambda text: broken(text.encode())),
+    st.sampled_from(MARKED_UP).flatmap(lambda text: broken(text.replace("UTF-8", "UTF-16").encode("utf-16"))),
     st.binary(max_size=30),
 )
 
 
 def use_text(folder: Path, contents: tuple[bytes, bytes], form: str, ending: str) -> None:
     paths = [written(folder / f"text.{side}{ending}", each) for side, each in zip("ab", contents)]
-    pairs = list(read_pairs(*(paths if form != "tmx" else paths[:1] * 2), ("de", "en"), form))
+    one = form == "tmx" or contents[0].startswith(b"<dataset")
+    pairs = list(read_pairs(*(paths[:1] * 2 if one else paths), ("de", "en"), form))
     assert not any("\n" in side or "\r" in side for pair in pairs for side in pair)
     limits = (cleaning.Limits("words", max=100, ratio=1.5), cleaning.Limits("moses_tokens", max=80))
     kept, dropped = cleaning.clean(pairs, ("de", "en"), limits)
@@ -450,6 +462,12 @@ def test_whole_texts_are_read(folder, form, ending):
     content = LINES[form].encode()
     content = gzip.compress(content) if ending else content
     assert sentence(use_text, folder, (content, content), form, ending) is None
+
+
+@pytest.mark.parametrize(("text", "form"), zip(MARKED_UP, ("tmx", "segments")))
+def test_whole_marked_up_texts_are_read(folder, text, form):
+    path = written(folder / "text.xml", text)
+    assert len(list(read_pairs(path, path, ("de", "en"), form))) == 1
 
 
 GOLD, INTERROGATIVES = b"0-0 1?1 2p2\n\n3-3\n", b"wer # Frage\nwas\n"

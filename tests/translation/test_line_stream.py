@@ -64,7 +64,7 @@ def test_lines_are_those_of_a_file(tmp_path):
     ],
 )
 def test_a_broken_line_is_named_after_those_before_it(tmp_path, monkeypatch, content, words):
-    monkeypatch.setattr(line_stream, "LONGEST", 1000)
+    monkeypatch.setattr(line_stream, "MAX_LINE", 1000)
     path = tmp_path / "text"
     path.write_bytes(content)
     seen = []

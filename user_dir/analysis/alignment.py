@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import read_text
+from ..io import read_text, shown
 
 Link = tuple[int, int]
 """Source word and target word, both counted from 0."""
 
-_LINK = re.compile(r"(\d+)([-?p])(\d+)")
+_LINK = re.compile(r"([0-9]{1,9})([-?p])([0-9]{1,9})")
 
 
 def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tensor:
@@ -105,13 +105,13 @@ class Gold:
             match = _LINK.fullmatch(word)
             if not match:
                 raise UserError(
-                    f"{self.path}, line {number}: {word!r} is not a link; write i-j for a sure and i?j for a "
-                    "possible link"
+                    f"{self.path}, line {number}: {shown(word)} is not a link; write i-j for a sure and i?j "
+                    "for a possible link"
                 )
             link = int(match.group(1)) - self._first, int(match.group(3)) - self._first
             if min(link) < 0:
                 raise UserError(
-                    f"{self.path}, line {number}: {word!r} is below 1, but --gold-from-1 is given"
+                    f"{self.path}, line {number}: {shown(word)} is below 1, but --gold-from-1 is given"
                 )
             link = link[::-1] if self._reversed else link
             possible.add(link)

@@ -17,6 +17,7 @@ from typing import TypeVar
 from ..errors import UserError
 
 BATCH = 10_000  # lines, or pairs of lines
+MAX_BATCH = 8 << 20  # characters of a batch; 10,000 sentences have two millions
 WORKERS = 1000  # maximum; each needs memory
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,9 +29,17 @@ def available_cores() -> int:
 
 
 def batches(items: Iterable[Item], size: int = BATCH) -> Iterator[list[Item]]:
-    """The items in lists of ``size``; the last one may be shorter."""
-    items = iter(items)
-    while batch := list(islice(items, size)):
+    """The items in lists of ``size``, or of fewer if they are long lines; the last may be shorter."""
+    batch, length = [], 0
+    for item in items:
+        batch.append(item)
+        length += (
+            sum(map(len, item)) if isinstance(item, tuple) else len(item) if isinstance(item, str) else 0
+        )
+        if len(batch) == size or length > MAX_BATCH:
+            yield batch
+            batch, length = [], 0
+    if batch:
         yield batch
 
 

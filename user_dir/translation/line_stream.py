@@ -6,10 +6,9 @@ import os
 import select
 from collections.abc import Iterator
 
+from ..bounded import MAX_LINE, too_long
 from ..corpora.readers.lines import decoded
 from ..errors import UserError
-
-LONGEST = 1 << 20  # bytes per line, far more than any sentence
 
 
 def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[list[str]]:
@@ -45,12 +44,10 @@ def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[li
             if len(lines) == most:
                 yield lines
                 lines = []
-        if len(rest) > LONGEST:
+        if len(rest) > MAX_LINE:
             if lines:
                 yield lines
-            raise UserError(
-                f"{name}, line {number + 1} has more than {LONGEST:,} bytes; write one sentence per line"
-            )
+            raise too_long(name, number + 1, MAX_LINE)
         if lines and (ended or not select.select([descriptor], [], [], 0)[0]):
             yield lines
             lines = []
