@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
+from . import fingerprints
 from .errors import UserError
 from .guards.file_settings import without_files
 from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, blaming, read_checkpoint, require_finite
@@ -92,6 +93,7 @@ def for_inference(state: dict) -> dict:
         ],
         "extra_state": {"train_iterator": {"epoch": epoch}},
         OPTIMIZER: None,
+        **{name: state[name] for name in (fingerprints.KEY,) if name in state},
     }
 
 
@@ -171,11 +173,14 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
 
     Raises:
-        UserError: a checkpoint has no moving average, or they are of different models.
+        UserError: a checkpoint has no moving average, or they are of different models or vocabularies.
     """
-    state, total = None, {}
+    state, total, previous = None, {}, None
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)
+        if previous is not None:
+            fingerprints.require_equal(state, path, *previous)
+        previous = {fingerprints.KEY: state.get(fingerprints.KEY)}, path
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
         extra.pop("ema_fp32_params", None)

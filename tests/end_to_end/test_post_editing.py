@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.corpora import load_corpus
+from user_dir.errors import UserError
+from user_dir.models.bert_files import read_bert
 from user_dir.models.from_settings import checkpoint_alphas
 from user_dir.translation import triplets as black_box
 
@@ -181,3 +184,15 @@ def test_other_models_have_no_penalty(trained, triplets, stock, data):
         "evaluate", "--path", trained / "bert.pt", "--corpus", "mine", "--data", triplets.parent, check=False
     )
     refused(done, "bert.pt")
+
+
+def test_a_bert_with_another_dictionary_of_the_same_size_is_refused(trained, triplets, tmp_path):
+    shutil.copy(trained / "bert.pt", tmp_path)
+    lines = (triplets / "pretraining" / "dict.txt").read_text().split("\n")
+    shutil.copy(triplets / "pretraining" / "dict.txt", tmp_path)
+    symbols = {symbol for line in lines if (symbol := line.rpartition(" ")[0])}
+    assert symbols <= set(read_bert(str(tmp_path / "bert.pt")).rows)
+    lines[3], lines[4] = lines[4], lines[3]
+    (tmp_path / "dict.txt").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"bert\.pt .*dict\.txt"):
+        read_bert(str(tmp_path / "bert.pt"))

@@ -65,7 +65,9 @@ unfinished-translations EXPLAINS fairseq/sequence_generator.py, fairseq/tasks/tr
 model-overrides       REPAIRS   fairseq/checkpoint_utils.py
 hydra-settings        REPAIRS   fairseq/models/transformer/transformer_config.py
 finished-runs         CHANGES   fairseq_cli/train.py
+vocabularies          EXPLAINS  fairseq/trainer.py, fairseq/checkpoint_utils.py
 patience              CHANGES   fairseq_cli/train.py
+repeated-commands     CHANGES   fairseq/checkpoint_utils.py
 interrupts            EXPLAINS  fairseq_cli/train.py
 tensorboard           REPAIRS   tensorboardX/event_file_writer.py
 prefetching           REPAIRS   fairseq/data/iterators.py

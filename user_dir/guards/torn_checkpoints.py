@@ -49,7 +49,7 @@ def install() -> None:
         try:
             return read(path, *args, **kwargs)
         except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
-            with ending_the_run("" if isinstance(error, Unreadable) else _remedy(Path(path))):
+            with ending_the_run("" if isinstance(error, Unreadable) else remedy(Path(path))):
                 raise
 
     begin = checkpoint_utils.verify_checkpoint_directory
@@ -81,7 +81,7 @@ def _insist(write: Callable[[], None]) -> None:
         write()
 
 
-def _remedy(broken: Path) -> str:
+def remedy(broken: Path) -> str:
     """Advice for a corrupt checkpoint that training should resume from."""
     if not broken.name.startswith("checkpoint_last"):
         return ""

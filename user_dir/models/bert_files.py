@@ -14,6 +14,7 @@ from ..corpora.binarised import reading_dictionary
 from ..corpora.corpus import ROOT
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError, one_line
+from ..fingerprints import fingerprints_of, pieces_file, require_same
 from ..io import parse_json, read_text, shown, unchanged
 from .bert_weights import SIZES, Bert
 
@@ -145,7 +146,11 @@ def _read_checkpoint(path: Path) -> Bert:
     with reading_dictionary(dictionary):
         from fairseq.data import Dictionary
 
-        rows = {symbol: row for row, symbol in enumerate(Dictionary.load(str(dictionary)).symbols)}
+        symbols = Dictionary.load(str(dictionary))
+    rows = {symbol: row for row, symbol in enumerate(symbols.symbols)}
+    symbols.add_symbol("<mask>")  # as fairseq's task does
+    pieces = pieces_file(dictionary.parent)
+    require_same(state, path, fingerprints_of({"source": symbols}, {"source": dictionary}, pieces))
     sizes = {size: settings.get(f"encoder_{size}") for size in SIZES}
     sizes["positions"] = settings.get("max_source_positions")
     eps, activation = settings.get("layer_norm_eps"), settings.get("activation_fn")

@@ -20,6 +20,7 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.corpus import ROOT
 from ..decoding import unsupported_model
 from ..errors import UserError
+from ..fingerprints import fingerprints_of, require_same
 from ..guards.hostile_checkpoints import blaming
 from ..guards.long_sentences import first_few
 from ..io import shown
@@ -41,7 +42,12 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
     embeddings = state["model"].get("encoder.embed_tokens.weight")
     if embeddings is None:
         raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
-    symbols = len(read_dictionary(corpus.bin, direction[0]))
+    sides = dict(zip(("source", "target"), direction))
+    files = {side: corpus.bin / f"dict.{language}.txt" for side, language in sides.items()}
+    dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
+    pieces = corpus.pieces if corpus.pieces.is_file() else None
+    require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
+    symbols = len(dictionaries["source"])
     if embeddings.dim() != 2 or embeddings.size(0) != symbols:
         raise UserError(
             f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "

@@ -1,0 +1,99 @@
+"""A corpus is prepared again with other pieces, as many as before: old checkpoints are refused everywhere."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from commands import PLUGIN, fairseq, refused, script, train_flags
+
+pytestmark = pytest.mark.slow
+UPDATES = ["--disable-validation", "--max-update"]
+
+
+@pytest.fixture(scope="module")
+def prepared_again(small, corpus, once) -> Path:
+    """A folder with a model, ``model.pt``, and the corpus ``mine`` with other pieces than in its training."""
+
+    def fill(folder):
+        mine = Path(shutil.copytree(small, folder / "data" / "mine"))
+        fairseq("train", *train_flags(mine, folder, *UPDATES, "2", "--no-epoch-checkpoints"))
+        script("evaluate", "--path", folder / "checkpoint_last.pt", *of(folder), "--subset", "exam")
+        pieces = (mine / "spm.model").read_bytes()
+        raw = Path(shutil.copytree(small.parents[1] / "raw", folder / "raw"))
+        for language in ("de", "en"):
+            lines = (corpus / "text" / f"train.{language}").read_text().split("\n")
+            (raw / f"train.{language}").write_text("\n".join(lines[700:1300]) + "\n")
+        script("prepare", "mine", "--raw", raw, "--data", mine.parent, "--force")
+        assert (mine / "spm.model").read_bytes() != pieces
+
+    return once("prepared_again", fill)
+
+
+def of(folder: Path) -> list:
+    return ["--corpus", "mine", "--data", folder / "data", "--cpu"]
+
+
+def test_every_script_refuses_the_old_checkpoint(prepared_again, tmp_path):
+    path, corpus = ["--path", prepared_again / "checkpoint_last.pt"], of(prepared_again)
+    commands = [
+        ("evaluate", *path, *corpus, "--subset", "exam", "--output", tmp_path / "evaluation"),
+        ("translate", *path, *corpus, "Guten Morgen."),
+        ("head_stats", *path, *corpus, "--output", tmp_path / "heads.json"),
+        ("align", *path, *corpus, "--output", tmp_path / "alignments"),
+        ("release", *path, *corpus[:-1], "--output", tmp_path / "release.tar"),
+    ]
+    for name, *flags in commands:
+        done = script(name, *flags, check=False)
+        refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_command_of_fairseq_refuses_the_old_checkpoint(prepared_again, tmp_path):
+    last, data = prepared_again / "checkpoint_last.pt", prepared_again / "data" / "mine"
+    common = [data / "bin", *PLUGIN, "--path", last, "--cpu", "--num-workers", "0"]
+    commands = [("generate", *common, "--gen-subset", "test"), ("interactive", *common)]
+    commands += [("validate", *common, "--task", "translation", "--max-tokens", "1000")]
+    for flag in ("--restore-file", "--finetune-from-model", "--continue-once"):
+        commands.append(("train", *train_flags(data, tmp_path, flag, last, *UPDATES, "4")))
+    shutil.copy(last, tmp_path / "checkpoint_last.pt")
+    commands.append(("train", *train_flags(data, tmp_path, *UPDATES, "4")))
+    for name, *flags in commands:
+        done = fairseq(name, *flags, check=False)
+        refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == last.read_bytes()
+
+
+def test_pieces_alone_differ(small, tmp_path):
+    """The same dictionaries, as where only the merges of the pieces have another order."""
+    mine = Path(shutil.copytree(small, tmp_path / "data" / "mine"))
+    fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "2"))
+    with (mine / "spm.model").open("ab") as file:
+        file.write(b"\x0a\x00")  # an empty piece, in protobuf
+    done = fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"), check=False)
+    refused(done, "checkpoint_last.pt", "spm.model", "fingerprint")
+    (mine / "spm.model").unlink()  # without them, dictionaries are compared alone
+    fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"))
+
+
+def test_a_checkpoint_from_before_resumes_unless_sizes_differ(small, corpus, tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "2"))
+    state = torch.load(last, weights_only=False)
+    assert set(state.pop("vocabulary")) == {"dictionaries", "pieces"}
+    torch.save(state, last)
+    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "3"))
+    torch.save(state, last)
+    done = fairseq("train", *train_flags(corpus, tmp_path, *UPDATES, "4"), check=False)
+    refused(done, "checkpoint_last.pt", "dict.de.txt", "symbols")
+
+
+def test_a_training_is_not_resumed_in_another_direction(small, tmp_path):
+    """The dictionary is shared, so that everything else fits; another training may begin with it."""
+    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "2"))
+    flags = train_flags(small, tmp_path, *UPDATES, "3", "--source-lang", "en", "--target-lang", "de")
+    refused(fairseq("train", *flags, check=False), "checkpoint_last.pt", "de to en", "en to de")
+    (tmp_path / "checkpoint_last.pt").rename(tmp_path / "other.pt")
+    fairseq("train", *flags, "--finetune-from-model", tmp_path / "other.pt")

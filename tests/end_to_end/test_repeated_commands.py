@@ -1,0 +1,137 @@
+"""A command that was stopped, and is repeated, ends as if it never was, however its training begins."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from commands import fairseq, forks, read_alpha_log, refused, train_flags
+from same_training import same_config, same_flags
+from test_kills import same
+
+from user_dir.checkpoints import load_checkpoint
+from user_dir.config import training_command
+
+pytestmark = pytest.mark.slow
+LONG = ["--disable-validation", "--save-interval-updates", "4", "--keep-interval-updates", "1"]
+RESETS = ["--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader"]
+COMMANDS = {
+    "restore": ["--restore-file", "FILE"],
+    "restored and reset": ["--restore-file", "FILE", *RESETS],
+    "continued and reset": ["--continue-once", "FILE", "--reset-optimizer"],
+    "fine-tuned": ["--finetune-from-model", "FILE"],
+    "reset alone": ["--reset-optimizer", "--reset-meters"],
+}
+
+
+@pytest.fixture(scope="module")
+def begun(corpus, once) -> Path:
+    """A checkpoint after 6 updates."""
+    flags = ["--disable-validation", "--no-epoch-checkpoints", "--max-update", "6"]
+    folder = once("six_updates", lambda folder: fairseq("train", *train_flags(corpus, folder, *flags)))
+    return folder / "checkpoint_last.pt"
+
+
+def kill_later(program, folder: Path, log: Path, *command) -> None:
+    """Kill a training once it has saved a checkpoint and gone on."""
+    program.start(*command)
+    program.wait_until(lambda: any(folder.glob("checkpoint_*_*.pt")) and log.exists())
+    lines = len(log.read_text().splitlines())
+    program.wait_until(lambda: len(log.read_text().splitlines()) > lines)
+    program.kill(signal.SIGKILL)
+
+
+def assert_same(through: Path, killed: Path) -> None:
+    left, right = (
+        load_checkpoint(folder / "checkpoint_last.pt", optimizer=True) for folder in (through, killed)
+    )
+    for part in ("model", "last_optimizer_state"):
+        assert same(left[part], right[part]), part
+    assert (killed / "alpha.jsonl").read_text() == (through / "alpha.jsonl").read_text()
+
+
+@pytest.mark.parametrize("way", COMMANDS)
+def test_killed_and_repeated(corpus, begun, tmp_path, way):
+    through, killed = tmp_path / "through", tmp_path / "killed"
+
+    def flags(folder):
+        words = [str(begun) if word == "FILE" else word for word in COMMANDS[way]]
+        return same_flags(corpus, folder, *LONG, *words, "--max-update", "30")
+
+    for folder in (through, killed):
+        folder.mkdir()
+        if way == "reset alone":  # of a training that is already there
+            (folder / "checkpoint_last.pt").write_bytes(begun.read_bytes())
+    fairseq("train", *flags(through))
+    command = ("-m", "fairseq_cli.train", *flags(killed))
+    kill_later(forks(), killed, killed / "alpha.jsonl", *command)
+    done = fairseq("train", *flags(killed))
+    assert "which this command wrote" in done.stdout + done.stderr
+    assert_same(through, killed)
+    if way == "restored and reset":
+        before = (killed / "checkpoint_last.pt").read_bytes()
+        done = fairseq("train", *flags(killed))
+        assert "nothing to train" in done.stdout + done.stderr
+        assert (killed / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_killed_and_repeated_by_the_script(corpus, begun, tmp_path):
+    through, killed = tmp_path / "through", tmp_path / "killed"
+    settings = {
+        "checkpoint": {"restore_file": str(begun), "reset_optimizer": True, "save_interval_updates": 4}
+    }
+    settings |= {"dataset": {"disable_validation": True}}
+    settings["optimization"] = {"max_update": 30}
+    commands = {}
+    for folder in (through, killed):
+        config = same_config(corpus, folder, tmp_path / f"{folder.name}.yaml", **settings)
+        commands[folder] = training_command(config, [], tmp_path)[0][5:]
+        assert commands[folder][0] == "-m"
+    assert forks().run(*commands[through]).returncode == 0
+    kill_later(forks(), killed, killed / "alpha.jsonl", *commands[killed])
+    assert forks().run(*commands[killed]).returncode == 0
+    assert_same(through, killed)
+
+
+def test_another_beginning_starts_there_and_keeps_what_was_last(corpus, begun, tmp_path):
+    """Such as going back to an earlier checkpoint of the same folder; its last is set aside."""
+    flags = same_flags(corpus, tmp_path, "--disable-validation")
+    fairseq("train", *flags, "--max-update", "3")
+    last, first = tmp_path / "checkpoint_last.pt", (tmp_path / "checkpoint_last.pt").read_bytes()
+    done = fairseq("train", *flags, "--restore-file", begun, "--max-update", "8")
+    assert "checkpoint_last.pt.1" in done.stdout + done.stderr
+    assert (tmp_path / "checkpoint_last.pt.1").read_bytes() == first
+    assert [line["update"] for line in read_alpha_log(tmp_path / "alpha.jsonl")][-1] == 8
+    # Without the flag the same training goes on, and with another file another one begins.
+    fairseq("train", *flags, "--max-update", "9")
+    other = tmp_path / "other.pt"
+    other.write_bytes(begun.read_bytes())
+    fairseq("train", *flags, "--restore-file", other, "--max-update", "7")
+    assert load_checkpoint(last)["optimizer_history"][-1]["num_updates"] == 7
+    assert load_checkpoint(tmp_path / "checkpoint_last.pt.2")["optimizer_history"][-1]["num_updates"] == 9
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--continue-once"])
+def test_a_file_that_is_not_there_is_an_error(corpus, tmp_path, flag):
+    done = fairseq("train", *same_flags(corpus, tmp_path, flag, tmp_path / "no.pt"), check=False)
+    refused(done, "no.pt", flag)
+
+
+def test_the_last_checkpoint_by_its_whole_name_may_not_be_there_yet(corpus, tmp_path):
+    """As in scripts that resume whatever is there."""
+    flags = same_flags(
+        corpus, tmp_path, "--restore-file", tmp_path / "checkpoint_last.pt", "--disable-validation"
+    )
+    fairseq("train", *flags, "--max-update", "2")
+    fairseq("train", *flags, "--max-update", "4")
+    assert not (tmp_path / "checkpoint_last.pt.1").exists()
+    assert [line["update"] for line in read_alpha_log(tmp_path / "alpha.jsonl")] == [0, 1, 2, 3, 4]
+
+
+def test_a_torn_last_checkpoint_is_an_error_with_a_remedy(corpus, begun, tmp_path):
+    (tmp_path / "checkpoint_last.pt").write_bytes(begun.read_bytes()[:1000])
+    flags = same_flags(corpus, tmp_path, "--restore-file", begun)
+    refused(fairseq("train", *flags, check=False), "checkpoint_last.pt", "remove it")
+    assert torch.load(begun, weights_only=False)["optimizer_history"][-1]["num_updates"] == 6

@@ -1,0 +1,108 @@
+"""A command with ``--restore-file`` or a reset, if repeated, starts again and overwrites what it did.
+
+fairseq (0.12.2 and later) reads the file of ``--restore-file``, and applies ``--reset-optimizer`` and the
+like, whenever a training starts; only ``--finetune-from-model`` and ``--continue-once`` give way to a
+``checkpoint_last.pt``. And if the file does not exist, it trains from scratch. Unnecessary once fairseq keeps
+in a checkpoint how its training began, and refuses a file that is not there.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import logging
+import os
+from pathlib import Path
+
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from ..errors import UserError, ending_the_run
+from .hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint
+from .torn_checkpoints import remedy
+
+logger = logging.getLogger(__name__)
+
+DEFAULT = "checkpoint_last.pt"
+RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+OTHERS = ("finetune_from_model", "continue_once")
+
+
+def install() -> None:
+    """Resume from ``checkpoint_last.pt`` if it was written by the same command."""
+    load = checkpoint_utils.load_checkpoint
+
+    @functools.wraps(load)
+    def load_or_resume(cfg, trainer, **iterator):
+        last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+        asked, of_another = _beginning(cfg), False
+        if any(asked.values()) and PathManager.isfile(str(last)):
+            if _began_so(last, asked):
+                advice = f"to begin again with {_flags(asked)}, choose another --save-dir"
+                logger.info("resuming from %s, which this command wrote; %s", last, advice)
+                cfg = copy.deepcopy(cfg)
+                cfg.restore_file = DEFAULT
+                for name in RESETS:
+                    cfg[name] = False
+            else:
+                of_another = asked["restore_file"] and not _same_file(asked["restore_file"], last)
+        with ending_the_run():
+            _require_file(cfg, trainer, last)
+        restored = load(cfg, trainer, **iterator)
+        if of_another:
+            _set_aside(last, trainer)
+        return restored
+
+    checkpoint_utils.load_checkpoint = load_or_resume
+
+
+def _beginning(settings) -> dict:
+    """How a command begins a training, unless it resumes one: file and resets; nothing for the defaults."""
+    file = settings.get("restore_file")
+    return {
+        "restore_file": None if file == DEFAULT else file,
+        **{name: settings.get(name) or None for name in (*RESETS, *OTHERS)},
+    }
+
+
+def _began_so(last: Path, asked: dict) -> bool:
+    """Whether a checkpoint was written by a command that begins in the same way."""
+    try:
+        state = read_checkpoint(last, leave_out=("model", OPTIMIZER))
+    except UserError as error:
+        with ending_the_run("" if isinstance(error, Unreadable) else remedy(last)):
+            raise
+    settings = (state.get("cfg") or {}).get("checkpoint")
+    return isinstance(settings, dict) and _beginning(settings) == asked
+
+
+def _flags(asked: dict) -> str:
+    given = {f"--{name.replace('_', '-')}": value for name, value in asked.items() if value}
+    return " ".join(flag if value is True else f"{flag} {value}" for flag, value in given.items())
+
+
+def _same_file(one: str, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _set_aside(last: Path, trainer) -> None:
+    """Keep the last checkpoint of another command, which would be overwritten."""
+    if trainer.data_parallel_rank == 0:
+        names = (last.with_name(f"{last.name}.{number}") for number in itertools.count(1))
+        kept = next(name for name in names if not os.path.lexists(name))
+        last.rename(kept)
+        logger.warning("%s is of another command; it is kept as %s", last, kept.name)
+
+
+def _require_file(cfg, trainer, last: Path) -> None:
+    """Raise UserError if the file to begin with is not there."""
+    name, file = "--restore-file", cfg.restore_file
+    if file == DEFAULT:
+        name, file = "--continue-once", getattr(cfg, "continue_once", None)
+        if file is None or PathManager.isfile(str(last)):
+            return
+    elif trainer.checkpoint_suffix:
+        file = file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
+    if not PathManager.isfile(file) and not _same_file(file, last):  # which no first start has
+        raise UserError(f"there is no file {file} to begin with; check {name}")
