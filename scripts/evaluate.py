@@ -110,6 +110,8 @@ def main(argv=None) -> None:
             print(f"  translations that reached {limit}, and may lack their end: {len(lines)} ({shown})")
         print(f"  references: {scores['references']}")
         print(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
+        if "ceiling" in scores:
+            print(f"    of at most {scores['ceiling']:.2f}: that of the references, through the pieces")
         print(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
         print(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
         if "uncorrected" in scores:

@@ -39,7 +39,7 @@ def make_bleu(
         tokenize = found.tokenizer
         _warn_of_code(code, found.script, tokenize)
     else:
-        require_tokenizer(tokenize)
+        _require_tokenizer(tokenize)
         if not found.spaced and tokenize in ("13a", "intl"):
             _warn_of_spaces(tokenize, code)
     try:
@@ -72,18 +72,23 @@ def written(code: str, lines: Iterable[str] = ()) -> Language:
     return found if script is None else replace(found, script=script)
 
 
-def require_tokenizer(tokenize: str, where: str = "") -> None:
-    """Raise UserError, which says ``where``, unless sacrebleu has this tokenizer on this machine."""
+def require_known_tokenizer(tokenize: str, where: str = "") -> None:
+    """Raise UserError, which says ``where``, unless sacrebleu has a tokenizer of this name."""
     known = sacrebleu.metrics.BLEU.TOKENIZERS
     if tokenize not in known:
         raise UserError(
             f"{where}sacrebleu has no tokenizer {shown(tokenize)}; choose from {', '.join(known)}"
         )
+
+
+def _require_tokenizer(tokenize: str) -> None:
+    """Raise UserError unless sacrebleu has this tokenizer on this machine."""
+    require_known_tokenizer(tokenize)
     if tokenize in SPM_MODELS:
         model = Path(SACREBLEU_DIR) / "models" / SPM_MODELS[tokenize]["url"].rpartition("/")[2]
         if not model.is_file():
             raise UserError(
-                f"{where}the model of sacrebleu's tokenizer {tokenize} is not on this machine, and nothing "
+                f"the model of sacrebleu's tokenizer {tokenize} is not on this machine, and nothing "
                 f"is downloaded unasked; put it at {model}, or use another --tokenize"
             )
 

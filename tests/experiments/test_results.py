@@ -181,6 +181,10 @@ def test_names_do_not_control_the_terminal():
         (lambda found: found.update(evaluation={}), "evaluation.valid"),
         (lambda found: found["evaluation"].update(exam=[]), "evaluation.exam"),
         (lambda found: found["evaluation"]["exam"].update(bleu="x"), "evaluation.exam.bleu"),
+        (lambda found: found["evaluation"]["exam"].update(bleu=-1), "evaluation.exam.bleu"),
+        (lambda found: found["evaluation"]["exam"].update(chrf=101.0), "evaluation.exam.chrf"),
+        (lambda found: found["evaluation"]["exam"].update(ter=-0.5), "evaluation.exam.ter"),
+        (lambda found: found["evaluation"]["exam"].update(bleu=float("nan")), "result.json"),
         (lambda found: found["evaluation"]["exam"].pop("beam"), "evaluation.exam.beam"),
         (lambda found: found["evaluation"]["exam"].update(uncorrected={}), "evaluation.exam.uncorrected.ter"),
         (

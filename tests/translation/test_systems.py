@@ -42,6 +42,36 @@ def refused(*words: str, named, references=None) -> None:
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        ("direction", "de", "'de'"),
+        ("direction", "de-../../en", "../.."),
+        ("direction", "de-fr", "de-fr"),
+        ("direction", "en-de", "en-de"),
+        ("bleu_signature", "case:mixed|tok:wget", "wget"),
+        ("references", "sacrebleu's wmt14", "de-xx"),
+    ],
+)
+def test_an_evaluation_is_not_believed(evaluation, tmp_path, key, value, word):
+    files = [evaluation("a"), evaluation("b")]
+    record = json.loads(files[1].read_text()) | {key: value}
+    if key == "references":
+        record["direction"] = "de-xx"
+    write(files[1], json.dumps(record))
+    for name in ("test.fr", "test.de", "test.xx"):
+        write(files[1].parent / name, "a b", "c d")
+    refused(word, str(files[1]), named=[("a", files[:1]), ("b", files[1:])])
+
+
+def test_translations_into_two_languages_are_not_compared(evaluation, tmp_path):
+    one, other = evaluation("a"), evaluation("b", references=write(tmp_path / "other" / "ref", "a b", "c e"))
+    record = json.loads(other.read_text()) | {"direction": "de-fr"}
+    write(other, json.dumps(record))
+    write(other.parent / "test.fr", "a b", "c d")
+    refused("fr", "en", str(other), named=[("a", [one]), ("b", [other])])
+
+
 def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("user_dir.translation.systems.MAX_WHOLE", 1000)
     write(tmp_path / "b.en", "a b")

@@ -13,18 +13,19 @@ from ..tables import Column, seed_mean, table
 _number = number(-1e300, 1e300)
 _number_or_none = _number.or_none()
 _whole = whole(1)
-_beams = [{"beam": _whole, "bleu": _number, "length_ratio": _number, "*": ANYTHING}]
-_METRICS = {**dict.fromkeys(("ter", "bleu", "chrf"), _number), "*": ANYTHING}
+_share, _edits = number(0, 100, 0.01), number(0, 1e300)  # BLEU and chrF; TER, which may exceed 100
+_beams = [{"beam": _whole, "bleu": _share, "length_ratio": _number, "*": ANYTHING}]
+_METRICS = {"ter": _edits, **dict.fromkeys(("bleu", "chrf"), _share), "*": ANYTHING}
 _SCORES = {
     "beam": _whole,
-    "bleu": _number,
-    "chrf": _number,
+    "bleu": _share,
+    "chrf": _share,
     "bleu_signature": TEXT,
     "chrf_signature": TEXT,
-    "ter?": _number,
+    "ter?": _edits,
     "ter_signature?": TEXT,
     "uncorrected?": _METRICS,  # post-editing
-    "tokenized_bleu_lowercased?": _number,
+    "tokenized_bleu_lowercased?": _share,
     "tokenized_bleu_lowercased_signature?": TEXT,
     "tokenized_bleu_tokens?": TEXT,
     "sentences_per_second?": _number_or_none,

@@ -69,6 +69,7 @@ def _read(file: Path) -> dict:
         scores = None
     known = scores if isinstance(scores, dict) else {}
     wrong = [key for key, kind in _TYPES.items() if not _has_type(known.get(key), kind)]
+    wrong += [key for key in _TYPES if key not in wrong and not _in_range(key, known[key])]
     wrong += [key for key, kind in _OPTIONAL.items() if key in known and not _has_type(known[key], kind)]
     before = known.get("uncorrected")
     if isinstance(before, dict) and not all(_has_type(before.get(name), _NUMBER) for name in METRICS):
@@ -79,6 +80,13 @@ def _read(file: Path) -> dict:
             f"{', '.join(wrong)}); evaluate the checkpoint again, or remove the file"
         )
     return known
+
+
+def _in_range(key: str, value) -> bool:
+    """Whether a score, or a count, is one: TER has no upper bound."""
+    if key in ("bleu", "chrf"):
+        return 0 <= value <= 100
+    return not isinstance(value, (int, float)) or key == "length_penalty" or value >= 0
 
 
 def _has_type(value, kind) -> bool:

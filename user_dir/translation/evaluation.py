@@ -18,6 +18,7 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.checksums import checksums
 from ..errors import UserError
 from ..io import check_output, make_folder, unchanged, within, write_json, write_text
+from .ceiling import LOW, ceiling_of
 from .limits import MIN_DEFAULT, translation_limit
 from .loading import (
     check_lengths,
@@ -87,7 +88,8 @@ def evaluate(
         The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of
         its test sets and it is on this machine. ``unfinished_lines`` lists, counted from 1, the translations
         that reached the limit of length; ``blank_lines`` the sources without any piece, whose translation
-        is empty, and scored as such. ``command`` is the fairseq-generate command that gives the same
+        is empty, and scored as such. ``ceiling`` is the BLEU of the references themselves through the
+        pieces, where it is below 99. ``command`` is the fairseq-generate command that gives the same
         translations.
 
     Raises:
@@ -126,7 +128,7 @@ def evaluate(
         )
         write_text(within(output, output / f"generate-{split.subset}.txt"), found.as_fairseq_writes_it())
         lines = split.lines(found.texts)
-        scores = split.scores(lines, left_out)
+        scores, ceiling = split.scores(lines, left_out), ceiling_of(corpus, split)
         if split.tokenised:
             path = within(output, output / f"{split.name}.tok.{split.target}")
             write_text(path, _joined(lines, left_out))
@@ -162,6 +164,7 @@ def evaluate(
             **({"int8": True} if int8 else {}),
             "command": shlex.join(command),
             "references": split.references_name,
+            **({"ceiling": ceiling.bleu} if ceiling.bleu < LOW else {}),
             **scores,
         }
         write_json(within(output, output / f"{split.name}.json"), scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,10 +14,11 @@ from ..bounded import MAX_WHOLE
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
-from ..metrics import bleu_settings
+from ..metrics import bleu_settings, require_known_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_SENTENCES = 1_000_000  # lines of a test set
+SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
 KEYS = ("test_set", "direction", "references", "bleu_signature")
 
 
@@ -153,6 +155,11 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
     for file, each in evaluations.items():
         if not references and each.references != first.references:
             raise UserError(f"{file} and {first_file} were scored against different references")
+        if each.language != first.language:
+            raise UserError(
+                f"{file} translates into {each.language} and {first_file} into {first.language}; compare "
+                "translations into one language"
+            )
         if (each.tokenize, each.lowercase) != (first.tokenize, first.lowercase):
             raise UserError(
                 f"{file} was scored with {_settings(each)} and {first_file} with {_settings(first)}; "
@@ -181,6 +188,10 @@ def _read(file: Path) -> _Read:
             f"{file} leaves out sentences (--skip-long), which would count as empty translations here; "
             "evaluate the systems with --truncate-source to compare them"
         )
+    settings = bleu_settings(evaluation["bleu_signature"])
+    if settings[0] is not None:
+        require_known_tokenizer(settings[0], f"{file}: ")
+    _check_direction(file, evaluation)
     beside = f"{evaluation['test_set']}.{evaluation['direction'].partition('-')[2]}"
     fault = name_fault(beside, longest=255)
     if fault is not None:
@@ -189,15 +200,32 @@ def _read(file: Path) -> _Read:
     translations = _text(translated)
     paths = _references(file, evaluation["references"], evaluation["direction"])
     language = evaluation["direction"].partition("-")[2]
-    settings = bleu_settings(evaluation["bleu_signature"])
     return _Read(
         translations, TestSet([_text(path) for path in paths], *settings, language, (translated, *paths))
     )
 
 
+def _check_direction(file: Path, evaluation: dict) -> None:
+    """Raise UserError unless the direction is two languages, into that of the corpus's references."""
+    direction, references = evaluation["direction"], evaluation["references"]
+    languages = re.fullmatch(r"[A-Za-z0-9_]{1,50}-([A-Za-z0-9_]{1,50})", direction)
+    if languages is None:
+        raise UserError(f"{file} is not an evaluation: its direction is {shown(direction)}, not as de-en")
+    if references.startswith(SACREBLEU):
+        dataset = DATASETS.get(references.removeprefix(SACREBLEU))
+        fits = dataset is None or direction in dataset.langpairs
+    else:
+        fits = Path(references).suffix in ("", f".{languages[1]}")
+    if not fits:
+        raise UserError(
+            f"{file} has the direction {direction}, of which {shown(references)} has no references; evaluate "
+            "again, or correct the file"
+        )
+
+
 def _references(file: Path, named: str, direction: str) -> list[Path]:
     """The files of references that an evaluation names: one, or those of a sacrebleu test set."""
-    owner, _, dataset = named.partition("sacrebleu's ")
+    owner, _, dataset = named.partition(SACREBLEU)
     if owner or dataset not in DATASETS:
         paths = [Path(named)]
         if not paths[0].is_file():  # in records, paths are relative to the repository
