@@ -17,11 +17,13 @@ from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .corpus import Corpus
 from .origins import Origin
 from .readers import read_made_lines
+from .sources import HeldOut, sources_of
 from .triplets import machine_translation
 from .workers import map_batches
 
 logger = logging.getLogger(__name__)
 
+TMX = 2  # increased when the reader of TMX finds other text
 FORMAT = 2  # increased when a stage's output for the same inputs changes
 Pair = tuple[str, str]
 
@@ -41,6 +43,9 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
         settings["wordpiece"] = corpus.description.wordpiece
     if corpus.description.pretraining:
         settings["pretraining"] = corpus.description.pretraining
+    sources = (sources_of(corpus.description, split) for split in corpus.description.splits)
+    if any(source.form == "tmx" for each in sources if not isinstance(each, HeldOut) for source in each):
+        settings["tmx"] = TMX  # so that other corpora stay valid
     # Text whose raw files are no longer here, or were in another --raw, needs no download.
     if raw is None and not force and not origin.available(corpus):
         made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")

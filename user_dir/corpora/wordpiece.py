@@ -28,6 +28,8 @@ SPECIAL = {
 _NO_WORD = " "  # names what stands for unknown words; no word of a text is a space
 _LONGEST = 100  # characters of a word; longer ones are <unk>, as in BERT
 
+MAX_VOCABULARY = 16 << 20  # bytes of a vocab.txt; that of multilingual BERT has one million
+
 
 def symbol_of(token: str) -> str:
     """The symbol of a fairseq dictionary for a token of a BERT's vocabulary."""
@@ -44,7 +46,7 @@ def read_vocabulary(path: Path) -> list[str]:
             line.
     """
     try:
-        tokens = list(read_lines(path))
+        tokens = list(read_lines(path, most=MAX_VOCABULARY))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     lines: dict[str, int] = {}
