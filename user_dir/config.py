@@ -8,24 +8,24 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import hydra
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+from yaml import MappingNode, Node, ScalarNode, YAMLError
 
 from . import models  # noqa: F401  registers the architectures
 from .corpora.binarised import check_split
 from .errors import UserError
 from .guards.workers import READ_BY_EACH, launched_workers
 from .io import check_output, read_yaml
+from .overrides import hydra_override, quoted
+from .sections import SECTIONS, section_dataclass
+from .setting_types import TEXT, setting_types
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -33,19 +33,37 @@ PLUGIN = Path(__file__).resolve().parent
 # before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
 
-SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name.startswith("_"))
 
+def hydra_overrides(path: Path, overrides: Iterable[str]) -> list[str]:
+    """Overrides of a config, ``section.key=value``, in hydra's grammar; see :func:`.hydra_override`.
 
-def hydra_override(override: str) -> str:
-    """Convert ``section.key=value`` to hydra's grammar, so that it sets existing and new keys.
-
-    Overrides in hydra's grammar (``+key=value``, ``++key=value``, ``~key``) are unchanged.
+    Raises:
+        UserError: one is not an override, or the config cannot be read.
     """
-    if override.startswith(("+", "~")):
-        return override
-    if "=" not in override:
-        raise UserError(f"{override!r} is not of the form section.key=value")
-    return "++" + override
+    overrides = list(overrides)
+    names = _chosen_names(path, overrides)
+
+    def is_text(section: str, key: str) -> bool:
+        types = setting_types(section, names.get(section)) if section in SECTIONS else None
+        return (types or {}).get(key) is TEXT
+
+    return [hydra_override(override, is_text) for override in overrides]
+
+
+def _chosen_names(path: Path, overrides: Iterable[str]) -> dict[str, str]:
+    """The ``_name`` of each section, as the config's files and the overrides say."""
+    names = {}
+    if path.is_file():
+        for file in [*_beside(path), path]:
+            for section, settings in (_sections(file) if file.is_file() else {}).items():
+                if isinstance(settings, dict) and isinstance(settings.get("_name"), str):
+                    names[section] = settings["_name"]
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        section, _, inner = key.partition(".")
+        if inner == "_name":
+            names[section] = value.strip("'\"")
+    return names
 
 
 def training_command(path: Path, overrides: list[str], root: Path) -> tuple[list[str], dict[str, str]]:
@@ -61,7 +79,7 @@ def training_command(path: Path, overrides: list[str], root: Path) -> tuple[list
     """
     path = path.resolve()
     # Quoted, because hydra would interpret a comma in a path as several runs.
-    settings = [*map(hydra_override, overrides), f"++common.user_dir='{PLUGIN}'"]
+    settings = [*hydra_overrides(path, overrides), f"++common.user_dir={quoted(str(PLUGIN))}"]
     settings += worker_overrides(check_config(path, settings, root))
     command = [sys.executable, "-W", "ignore::UserWarning", "-W", "ignore::FutureWarning"]
     command += ["-m", "fairseq_cli.hydra_train"]
@@ -78,7 +96,7 @@ def check_config(path: Path, overrides: list[str], root: Path) -> dict:
         root: the folder that paths in it are relative to.
 
     Returns:
-        The settings with the overrides applied.
+        The settings with the overrides applied, each converted to its type (:mod:`.setting_types`).
 
     Raises:
         UserError: with the first error and its place.
@@ -98,7 +116,7 @@ def check_settings(path: Path, overrides: list[str]) -> dict:
         if section not in SECTIONS:
             where = _place(path, section)
             raise UserError(f"{where}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
-        _check_section(path, section, config[section])
+        config[section] = _checked_section(path, section, config[section])
     _check_model(path, config.get("model"))
     task = config.get("task")
     data = task.get("data") if isinstance(task, dict) else None
@@ -200,10 +218,24 @@ def _check_defaults(path: Path) -> None:
 
 def _sections(path: Path) -> dict:
     """The sections of a YAML file, before composition."""
-    values = read_yaml(path)[0]
+    values, node = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must have sections such as task, model and optimization")
+    for scalar in _scalars(node):
+        if scalar.tag.endswith(":int") and re.fullmatch(r"[+-]?(0[0-9_]+|[0-9_]+:.*)", scalar.value):
+            raise UserError(
+                f"{path}, line {scalar.start_mark.line + 1}: YAML reads {scalar.value} as a number to the "
+                "base 8 (leading zero) or 60 (colon); omit the zero, or put text in quotes"
+            )
     return values
+
+
+def _scalars(node: Node) -> Iterator[ScalarNode]:
+    if isinstance(node, ScalarNode):
+        yield node
+    for inner in node.value if not isinstance(node, ScalarNode) else ():
+        for each in inner if isinstance(inner, tuple) else (inner,):
+            yield from _scalars(each)
 
 
 def _beside(path: Path) -> list[Path]:
@@ -214,46 +246,64 @@ def _beside(path: Path) -> list[Path]:
     return [path.with_name(f"{name.removesuffix('.yaml')}.yaml") for name in names if name != "_self_"]
 
 
-def _place(path: Path, section: str, key: str | None = None, value=None) -> Path:
-    """The file that sets a setting: one named by the defaults if it has this value, else the config."""
-    for file in _beside(path):
-        settings = _sections(file).get(section)
-        known = isinstance(settings, dict) and (key, value) in settings.items()
-        if known or (key is None and section in _sections(file)):
-            return file
-    return path
+def _place(path: Path, section: str, key: str | None = None, value=None) -> str:
+    """The file, and the line, that sets a setting to this value; the config's name if none does."""
+    for file in [path, *_beside(path)]:
+        values, node = read_yaml(file)
+        settings = values.get(section) if isinstance(values, dict) else None
+        known = isinstance(settings, dict) and key in settings and settings[key] == value
+        if known or (key is None and section in (values or {})):
+            inner = _node_of(node, section)
+            line = inner if key is None else _node_of(inner[1], key)
+            return f"{file}, line {line[0].start_mark.line + 1}"
+    return str(path)
 
 
-def _check_section(path: Path, section: str, settings) -> None:
-    """Raise UserError for a setting that is unknown to fairseq or has the wrong type."""
-    default = _default_section(section, settings)
-    if default is None:
-        return
+def _node_of(node: MappingNode, key: str) -> tuple[Node, Node]:
+    """The nodes of a key and of its value; of the mapping itself, if the key comes by ``<<``."""
+    return next((pair for pair in node.value if pair[0].value == key), (node, node))
+
+
+def _checked_section(path: Path, section: str, settings):
+    """The settings of a section, converted to their types.
+
+    Raises:
+        UserError: fairseq has no such setting, or its value is of another type.
+    """
+    name = settings.get("_name") if isinstance(settings, dict) else None
+    types = setting_types(section, name)
+    if types is None:
+        return settings
     if not isinstance(settings, dict):
         raise UserError(f"{path}: {section} must be a mapping of settings, not {settings!r}")
-    schema = OmegaConf.structured(default)
+    default = section_dataclass(section, name)
+    schema = None if default is None else OmegaConf.structured(default)
+    checked = dict(settings)
     for key, value in settings.items():
+        if key == "_name":
+            continue
         try:
-            OmegaConf.merge(schema, {key: value})
+            if key not in types:
+                where = _place(path, section, key, value)
+                raise UserError(f"{where}: unknown setting {section}.{key} of {name or section}")
+            if schema is not None:
+                OmegaConf.merge(schema, {key: value})
+            if types[key] is not None:
+                checked[key] = types[key](value)
         except OmegaConfBaseException as error:
             reason = str(error).split("\n")[0]
             where = _place(path, section, key, value)
             raise UserError(f"{where}: {section}.{key} cannot be {value!r}: {reason}") from None
+        except UserError:
+            raise
+        except ValueError as error:
+            raise UserError(f"{_place(path, section, key, value)}: {section}.{key} {error}") from None
+    return checked
 
 
 def _default_section(section: str, settings):
     """fairseq's dataclass of a section with all defaults, or None."""
-    default = getattr(FairseqConfig(), section)
-    if is_dataclass(default):
-        return default
-    registry = TASK_DATACLASS_REGISTRY if section == "task" else _registry(section)  # one of several, by name
-    name = settings.get("_name") if isinstance(settings, dict) else None
-    return registry[name]() if isinstance(name, str) and name in registry else None
-
-
-def _registry(section: str) -> dict:
-    """The dataclasses that can be chosen for a section of a config, by name."""
-    return REGISTRIES.get(section, {}).get("dataclass_registry", {})
+    return section_dataclass(section, settings.get("_name") if isinstance(settings, dict) else None)
 
 
 def _check_model(path: Path, model) -> None:
@@ -263,18 +313,6 @@ def _check_model(path: Path, model) -> None:
         raise UserError(
             f"{path}: model._name is {name!r}, which is not an architecture; this plugin has {ours}"
         )
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    if hasattr(ARCH_MODEL_REGISTRY[name], "add_args"):
-        ARCH_MODEL_REGISTRY[name].add_args(parser)
-    known = {action.dest: action for action in parser._actions}
-    for key, value in model.items():
-        if key == "_name":
-            continue
-        where = _place(path, "model", key, value)
-        if key not in known:
-            raise UserError(f"{where}: unknown setting model.{key} of {name}")
-        if known[key].type in (int, float) and not isinstance(value, (int, float, type(None))):
-            raise UserError(f"{where}: model.{key} must be a number, not {value!r}")
     ARCH_CONFIG_REGISTRY[name](argparse.Namespace(**model))
 
 

@@ -88,9 +88,10 @@ def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) ->
 
 def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> tuple[Corpus, dict]:
     """Corpus and settings of a run, validated with fairseq."""
-    from ..config import check_config, check_settings, hydra_override  # imports fairseq, which takes seconds
+    from ..config import check_config, check_settings, hydra_overrides  # imports fairseq, which takes seconds
 
-    settings, words = run.config.resolve(), list(map(hydra_override, overrides))
+    settings = run.config.resolve()
+    words = hydra_overrides(settings, overrides)
     try:
         # Use the config's save_dir, not the run's folder, so that the folder can be moved.
         config = check_config(settings, words, root)

@@ -64,6 +64,7 @@ blank-sources         CHANGES   fairseq/sequence_generator.py
 unfinished-translations EXPLAINS fairseq/sequence_generator.py, fairseq/tasks/translation.py
 model-overrides       REPAIRS   fairseq/checkpoint_utils.py
 hydra-settings        REPAIRS   fairseq/models/transformer/transformer_config.py
+untyped-settings      EXPLAINS  fairseq/models
 finished-runs         CHANGES   fairseq_cli/train.py
 vocabularies          EXPLAINS  fairseq/trainer.py, fairseq/checkpoint_utils.py
 patience              CHANGES   fairseq_cli/train.py
