@@ -348,8 +348,13 @@ def _check_seed(path: Path, config: dict) -> None:
         raise UserError(f"{path}: common.seed is {seed}; numpy takes 0 to {2**32 - 1}")
 
 
+def data_folders(data: str, root: Path) -> list[str]:
+    """The folders that ``task.data`` names, separated by colons, unless the whole is one folder."""
+    return [data] if os.path.isdir(root / data) else data.split(":")
+
+
 def _check_data(path: Path, data: str, root: Path) -> None:
-    for folder in data.split(":"):
+    for folder in data_folders(data, root):
         if not folder or not os.path.isdir(root / folder):  # also where the name is too long
             raise UserError(
                 f"{path}: no binarised data in {root / folder}; "
@@ -363,7 +368,7 @@ def _check_binarised(config: dict, root: Path) -> None:
     languages = task.get("source_lang"), task.get("target_lang")
     if task.get("_name") != "translation" or task.get("dataset_impl") or None in languages:
         return
-    folder = root / task["data"].split(":")[0]
+    folder = root / data_folders(task["data"], root)[0]
     subsets = dataset.get("train_subset", "train"), *dataset.get("valid_subset", "valid").split(",")
     for subset in subsets:
         check_split(folder, subset, languages)

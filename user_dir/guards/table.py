@@ -55,7 +55,9 @@ missing-data          EXPLAINS  fairseq/tasks/__init__.py
 torn-checkpoints      REPAIRS   fairseq/checkpoint_utils.py, fairseq/file_io.py
 broken-data           EXPLAINS  fairseq/data/indexed_dataset.py, fairseq/data/dictionary.py
 beam-search           CHANGES   fairseq/sequence_generator.py
+embedding-files       EXPLAINS  fairseq/utils.py
 no-translation-models EXPLAINS  fairseq/tasks/translation.py
+colons-in-paths       REPAIRS   fairseq/utils.py
 numpy-long            REPAIRS   fairseq/data
 oversized-models      EXPLAINS  fairseq/models/__init__.py
 workers               REPAIRS   fairseq/distributed/utils.py, fairseq/checkpoint_utils.py
