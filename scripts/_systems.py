@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from user_dir.command_line import file_path
+from user_dir.packed_folders import expanded
 
 
 def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) -> None:
@@ -40,7 +41,7 @@ class _System(argparse.Action):
         if name in dict(systems):
             parser.error(f"two systems are named {name}; give each a name of its own")
         try:
-            paths = list(map(file_path, files))
+            paths = [path for file in files for path in expanded(file_path(file))]
         except argparse.ArgumentTypeError as error:
             raise argparse.ArgumentError(self, str(error)) from None
         setattr(namespace, self.dest, [*systems, (name, paths)])

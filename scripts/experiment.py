@@ -142,11 +142,12 @@ def check_workers(configs: dict, args: argparse.Namespace) -> None:
     from user_dir.errors import UserError
     from user_dir.experiments.folders import RESULT, read_json
     from user_dir.experiments.training import check_workers as check
+    from user_dir.packed_folders import there
 
     for run, config in configs.items():
         place = Path(run.experiment, run.label)
         trained = args.folder / place / "training.json"
-        if config is None or (args.records / place / RESULT).is_file():
+        if config is None or there(args.records / place / RESULT):
             continue
         try:
             if not (trained.is_file() and read_json(trained).get("done")):

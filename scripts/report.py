@@ -103,6 +103,7 @@ def name_files(model: argparse.Namespace, subset: str) -> None:
     """Fill in the files of a model that were not given; ``source`` is the option that started it."""
     from user_dir.analysis.sources import result_file
     from user_dir.io import packed_or_plain
+    from user_dir.packed_folders import there
 
     given = vars(model)
     model.path, statistics = given.get("path"), given.get("statistics")
@@ -114,7 +115,7 @@ def name_files(model: argparse.Namespace, subset: str) -> None:
     log = packed_or_plain(statistics.with_name("alpha.jsonl"))
     model.maps_given = "maps" in given
     model.maps = given.get("maps", statistics.with_name(f"{stem}.attention.npz"))
-    model.alpha_log = given.get("alpha_log", log if log.is_file() else None)
+    model.alpha_log = given.get("alpha_log", log if there(log) else None)
 
 
 def files_of(model: argparse.Namespace) -> list[Path]:
@@ -126,8 +127,9 @@ def files_of(model: argparse.Namespace) -> list[Path]:
 def require_statistics(model: argparse.Namespace, subset: str) -> None:
     """Raise a UserError that says what to do unless the statistics of a model exist."""
     from user_dir.errors import UserError
+    from user_dir.packed_folders import there
 
-    if model.statistics.is_file():
+    if there(model.statistics):
         return
     if model.path is None:
         raise UserError(f"there are no statistics {model.statistics}")

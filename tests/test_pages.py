@@ -6,7 +6,6 @@ README's table is that of the records and of docs/benchmarks.md.
 from __future__ import annotations
 
 import ast
-import bz2
 import importlib
 import json
 import re
@@ -21,6 +20,8 @@ from fairseq import options
 from helpers import cells_of
 
 from user_dir.attention.normalizers import NORMALIZERS
+from user_dir.io import read_text
+from user_dir.packed_folders import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "findings/README.md")]
@@ -202,13 +203,13 @@ TEST_SETS = "test_2016_flickr", "test_2017_flickr"
 
 def seeds_of(name: str, count: int) -> list[Path]:
     """The records of a run, which has so many seeds."""
-    runs = sorted((ROOT / "experiments" / "records").glob(f"{name}-seed*"))
-    assert len(runs) == count
-    return runs
+    results = expanded(ROOT / "experiments" / "records" / f"{name}-seed*" / "result.json")
+    assert len(results) == count
+    return [result.parent for result in results]
 
 
 def score(run: Path, test_set: str, metric: str) -> float:
-    return json.loads((run / "evaluation" / f"{test_set}.json").read_text(encoding="utf-8"))[metric]
+    return json.loads(read_text(run / "evaluation" / f"{test_set}.json", "the record"))[metric]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -221,9 +222,7 @@ def test_the_table_of_the_readme_is_that_of_the_records(system):
         mean, deviation = map(float, cell.split(" ± "))
         assert mean == pytest.approx(statistics.mean(scores), abs=0.0101)
         assert deviation == pytest.approx(statistics.stdev(scores), abs=0.0101)
-    heads = [
-        json.loads(bz2.decompress((run / "average.heads.json.bz2").read_bytes()))["heads"] for run in runs
-    ]
+    heads = [json.loads(read_text(run / "average.heads.json", "the record"))["heads"] for run in runs]
     types = ("encoder_self", "decoder_self", "decoder_context")
     found = [
         [head["density"] for seed in heads for head in seed if head["attention"] == kind] for kind in types

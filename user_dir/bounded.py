@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import UserError
+from .packed_folders import member
 
 MAX_LINE = 1 << 20
 """Bytes of a line, far more than any sentence; a document in one line has them too."""
@@ -102,13 +103,17 @@ def unpacking(path: Path, most: int | None = None) -> Iterator[BinaryIO]:
     """Yield the bytes of a file, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
     Args:
-        path: the file.
+        path: the file, which may be in a packed folder (:mod:`.packed_folders`).
         most: maximum number of bytes that it may unpack to; None for what fits its size.
 
     Raises:
         UserError: the compressed file is damaged, or unpacks to too many bytes.
         OSError: the file cannot be read.
     """
+    packed = member(path)
+    if packed is not None:
+        yield io.BytesIO(packed)
+        return
     if path.suffix not in COMPRESSED:
         with path.open("rb") as file:
             yield file

@@ -18,6 +18,7 @@ import yaml
 
 from .bounded import MAX_WHOLE, read_whole
 from .errors import UserError, one_line
+from .packed_folders import there
 
 try:
     import fcntl
@@ -256,13 +257,13 @@ def packed_or_plain(path: Path) -> Path:
     """``path``, or the compressed file if only that exists."""
     packed = path.with_name(path.name + PACKED)
     try:
-        return packed if packed.is_file() and not path.is_file() else path
+        return packed if there(packed) and not there(path) else path
     except OSError:  # a name that is too long; reading will report it
         return path
 
 
 def read_text(path: Path, what: str, encoding: str = "utf-8", most: int = MAX_WHOLE) -> str:
-    """Read a whole text file, decompressed if its name ends in ``.bz2``.
+    """Read a whole text file, decompressed if its name ends in ``.bz2``, also of a packed folder.
 
     Args:
         path: the file.

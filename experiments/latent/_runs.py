@@ -18,6 +18,7 @@ from _split import new_parser  # noqa: E402
 from user_dir.command_line import file_path, path_of  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.io import parse_json, read_text, read_yaml, write_json  # noqa: E402
+from user_dir.packed_folders import there  # noqa: E402
 
 RECORDS = ROOT / "experiments" / "records" / "latent"
 Train = Callable[[dict, dict, float, int], dict]
@@ -86,7 +87,7 @@ def run(plan: dict, name: str, system: dict, rate: float, seed: int, folder: Pat
     """The record of a run, which is trained if there is none."""
     path = folder / f"{name}-lr{rate:g}-seed{seed}.json"
     settings = {"settings": plan["settings"], "system": system, "learning_rate": rate, "seed": seed}
-    if path.exists():
+    if there(path):
         record = parse_json(read_text(path, "the record"))
         if {key: record.get(key) for key in settings} != json.loads(json.dumps(settings)):
             raise UserError(

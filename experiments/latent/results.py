@@ -19,6 +19,7 @@ from _runs import RECORDS, Missing, new_parser, read_plan, recorded
 from user_dir.command_line import file_path, path_of, run_command
 from user_dir.errors import UserError
 from user_dir.io import parse_json, read_text
+from user_dir.packed_folders import expanded
 from user_dir.tables import Column, table
 
 HERE = Path(__file__).resolve().parent
@@ -109,7 +110,7 @@ def alignment_costs(records: Path) -> str:
 def translations(records: Path) -> str:
     """The table of the translation of the toy corpus: a row per system."""
     runs: dict[str, list[dict]] = {}
-    for path in sorted((records / "toy_alignment").glob("*-seed*.json")):
+    for path in expanded(records / "toy_alignment" / "*-seed*.json"):
         runs.setdefault(path.stem.split("-seed")[0], []).append(parse_json(read_text(path, "the record")))
     scales = {
         "bleu": ("BLEU", 1, 1),

@@ -19,6 +19,7 @@ from user_dir.experiments.folders import open_job, state
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.running import run_all
 from user_dir.io import read_text
+from user_dir.packed_folders import archive_of, read_archive
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +91,7 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
         translated, references = (
             read_text(file, "the text").splitlines()
             for file in (
-                job.record / "evaluation" / f"{split}.en.bz2",
+                job.record / "evaluation" / f"{split}.en",
                 job.corpus.text(job.corpus.subsets[split], "en"),
             )
         )
@@ -108,12 +109,13 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     assert [file.name for file in job.folder.glob("*.pt")] == ["average.pt"]
 
     # The record is complete and contains no paths of this machine.
-    kept = {str(file.relative_to(job.record)): file for file in job.record.rglob("*") if file.is_file()}
-    scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en.bz2", "json")]
-    heads = ["average.heads.json.bz2", "average.importance.json.bz2", "alpha.jsonl.bz2"]
-    assert set(kept) == {"asked.json", "result.json", "search/exam.json.bz2", *heads, *scored}
-    assert (job.record / "result.json").read_text() == job.result.read_text()
-    for file in (job.record / name for name in ("average.heads.json.bz2", "evaluation/exam.json")):
+    kept = read_archive(archive_of(job.record.parent))
+    scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en", "json")]
+    heads = ["average.heads.json", "average.importance.json", "alpha.jsonl"]
+    names = ["asked.json", "result.json", "search/exam.json", *heads, *scored]
+    assert set(kept) == {f"{job.record.name}/{name}" for name in names} and not job.record.exists()
+    assert read_text(job.record / "result.json", "the record") == job.result.read_text()
+    for file in (job.record / name for name in ("average.heads.json", "evaluation/exam.json")):
         assert str(job.folder) not in read_text(file, "the record")
 
     # A finished run is not repeated; with different settings it is refused and unchanged.
@@ -173,7 +175,7 @@ def check_what_is_kept_is_enough(job):
     # Only the missing stage runs.
     before = {file: file.stat().st_mtime_ns for file in job.folder.rglob("*") if file.is_file()}
     heads = job.folder / "average.heads.json"
-    for file in (heads, job.result, job.record / "result.json"):
+    for file in (heads, job.result, archive_of(job.record.parent)):
         file.unlink()
     assert run_all([job], print) == ({}, [])
     made = {file for file, time in before.items() if file.stat().st_mtime_ns != time}
@@ -224,4 +226,4 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     compared = capsys.readouterr().out
     assert "| b | " in " ".join(compared.split()) and "1.000" in compared
     values = json.loads(table.with_suffix(".json").read_text())["systems"][1]["BLEU"]
-    assert round(values["mean"], 2) == json.loads(exam.read_text())["bleu"] and values["p"] == 1
+    assert round(values["mean"], 2) == json.loads(read_text(exam, "the record"))["bleu"] and values["p"] == 1

@@ -12,6 +12,8 @@ from helpers import script_module
 
 from user_dir.errors import UserError
 from user_dir.experiments.page import outputs, rendered, sections, updated
+from user_dir.io import read_text
+from user_dir.packed_folders import expanded
 
 ROOT = Path(__file__).resolve().parents[2]
 PRINTED = """
@@ -127,9 +129,9 @@ def corpora(command: str) -> set[str]:
     """The corpora whose references a command's records are scored against."""
     folders = re.findall(r"experiments/records/([\w-]+)", command)
     results = [
-        path for name in folders for path in (ROOT / "experiments" / "records" / name).glob("*/result.json")
+        path for name in folders for path in expanded(ROOT / "experiments/records" / name / "*/result.json")
     ]
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in results]
+    runs = [json.loads(read_text(path, "the record")) for path in results]
     return {run["corpus"] for run in [run for run in runs if run["direction"] in command] or runs}
 
 

@@ -6,21 +6,28 @@ import functools
 import json
 import re
 import runpy
-import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from user_dir.config import significant_settings
 from user_dir.corpora.readers import read_lines
+from user_dir.experiments import records
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.results import experiment_tables, read_result
 from user_dir.experiments.settings import plain_settings
 from user_dir.io import read_text
+from user_dir.packed_folders import EXTENSION, expanded, read_archive, there
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "experiments" / "records"
-FOLDERS = [path.parent for path in sorted(RECORDS.glob("*/*/asked.json"))]
+FOLDERS = [
+    asked.parent
+    for archive in sorted(RECORDS.glob(f"*{EXTENSION}"))
+    for asked in expanded(RECORDS / archive.name.removesuffix(EXTENSION) / "*" / "asked.json")
+    if there(asked)
+]
 
 
 @functools.cache
@@ -32,28 +39,51 @@ def all_runs() -> list:
 def test_a_record_matches_the_present_run_of_its_experiment(folder):
     of_it = [run for run in all_runs() if (run.experiment, run.label) == (folder.parent.name, folder.name)]
     assert of_it, "no experiment asks for it"
-    asked = json.loads((folder / "asked.json").read_text())
+    asked = json.loads(read_text(folder / "asked.json", "it"))
     for run in of_it:
         now = plain_settings(run.config, run.overrides)  # what hydra composes, as test_settings.py makes sure
         now["common"]["seed"] = run.seed
         assert significant_settings(asked["config"]) == significant_settings(now)
         assert asked["average"] == run.average
-    evaluated = json.loads((folder / "result.json").read_text())["evaluation"]
+    evaluated = json.loads(read_text(folder / "result.json", "it"))["evaluation"]
     for split, scores in evaluated.items():
         target = scores["direction"].partition("-")[2]
-        assert len(list(read_lines(folder / "evaluation" / f"{split}.{target}.bz2"))) == scores["sentences"]
+        translations = read_lines(folder / "evaluation" / f"{split}.{target}.bz2")
+        assert len(list(translations)) == scores["sentences"]
 
 
-def test_records_contain_no_paths_of_a_machine():
-    files = [*RECORDS.rglob("*.json"), *RECORDS.rglob("*.json.bz2")]
-    assert len(files) > 6 * len(FOLDERS) > 0
-    for path in files:
-        assert not re.search(r'["= ]/\w+/', read_text(path, "the record")), path
+def test_records_contain_no_paths_of_a_machine_and_are_small():
+    archives = sorted(RECORDS.iterdir())
+    assert len(archives) < 50 and FOLDERS
+    for archive in archives:
+        files = read_archive(archive)
+        runs = {name.split("/")[0] for name in files}
+        assert archive.stat().st_size < 5e4 * len(runs) + 1e5
+        for name, content in files.items():
+            if name.endswith(".json"):
+                assert not re.search(r'["= ]/\w+/', content.decode()), (archive, name)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}/{folder.name}")
-def test_a_record_is_small(folder):
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 2e5
+def test_the_same_records_are_the_same_bytes(tmp_path):
+    found = {name: content.decode() for name, content in read_archive(RECORDS / "annealing.tar.xz").items()}
+    names = sorted(found)
+    for half in (names[::2], names[1::2]):
+        records.add(tmp_path / "annealing", {name: found[name] for name in half})
+    records.add(tmp_path / "again", found)
+    first = (tmp_path / "annealing.tar.xz").read_bytes()
+    assert first == (tmp_path / "again.tar.xz").read_bytes() == (RECORDS / "annealing.tar.xz").read_bytes()
+
+
+def test_processes_add_their_records_one_after_the_other(tmp_path):
+    threads = [
+        threading.Thread(target=records.add, args=(tmp_path / "all", {f"run{i}/result.json": str(i)}))
+        for i in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read_archive(tmp_path / "all.tar.xz")) == 8 and len(list(tmp_path.iterdir())) == 1
 
 
 def test_every_record_can_be_tabulated():
@@ -66,8 +96,11 @@ def test_every_record_can_be_tabulated():
 def listed(tmp_path, monkeypatch, capsys):
     """A copy of a record, and a function that gives what ``experiment.py --list`` prints of it."""
     for seed in (2, 1):
-        copied = RECORDS / "comparison" / f"de-en-alpha_entmax-seed{seed}"
-        record = shutil.copytree(copied, tmp_path / "records" / copied.parent.name / copied.name)
+        record = tmp_path / "records" / "comparison" / f"de-en-alpha_entmax-seed{seed}"
+        for name, content in read_archive(RECORDS / "comparison.tar.xz").items():
+            if name.startswith(f"{record.name}/"):  # as earlier versions recorded it
+                (record.parent / name).parent.mkdir(parents=True, exist_ok=True)
+                (record.parent / name).write_bytes(content)
     monkeypatch.syspath_prepend(ROOT / "scripts")
     monkeypatch.setattr("signal.signal", lambda *_: None)
     main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]

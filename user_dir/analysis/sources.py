@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import PACKED, packed_or_plain, shown
+from ..packed_folders import there
 from .head_rows import TOLERANCE, shapes
 from .heads import head_name
 from .importance_file import read_importance
@@ -59,8 +60,8 @@ def read_model(path: Path) -> ModelAnalysis:
     model = ModelAnalysis(
         str(path),
         read_statistics(path),
-        read_trajectories(log) if log.is_file() else None,
-        importance=read_importance(importance) if importance.is_file() else None,
+        read_trajectories(log) if there(log) else None,
+        importance=read_importance(importance) if there(importance) else None,
     )
     check_same_model(model)
     check_same_split([model])

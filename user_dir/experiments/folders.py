@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError, printable
-from ..io import Busy, locked, parse_json, within, write_json
+from ..io import Busy, locked, parse_json, read_text, within, write_json
+from ..packed_folders import there
 from .plan import Run
 from .settings import plain_settings, surely_equal
 
@@ -68,7 +69,7 @@ def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) ->
 
     These settings were validated when the run was made.
     """
-    if not ((record / RESULT).is_file() and (record / ASKED).is_file()):
+    if not (there(record / RESULT) and there(record / ASKED)):
         return None
     try:
         config, before = plain_settings(run.config.resolve(), overrides), read_json(record / ASKED)
@@ -98,7 +99,7 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
         corpus = _corpus(run, config, root).require_prepared()
         data = stamps.fingerprint(corpus.bin / "stamp.json")
     except UserError:
-        if not (record / RESULT).is_file():
+        if not there(record / RESULT):
             raise
         config = check_settings(settings, words)  # a record can be read without the data
         corpus = _corpus(run, config, root)
@@ -123,13 +124,13 @@ def _corpus(run: Run, config: dict, root: Path) -> Corpus:
 
 def is_recorded(job: Job) -> bool:
     """Whether the run has a record; raises UserError if the record has different settings."""
-    if not (job.record / RESULT).is_file():
+    if not there(job.record / RESULT):
         return False
     different = differences(job, job.record)
     if different:
         raise UserError(
-            f"{job.record} has different settings: {different}; to repeat the run, remove the record "
-            "or choose another folder with --records"
+            f"{job.record} has different settings: {different}; to repeat the run, choose another folder "
+            "with --records"
         )
     return True
 
@@ -152,7 +153,7 @@ def claim(job: Job) -> None:
 def differences(job: Job, folder: Path) -> str:
     """Describe how the settings of a folder differ from those of the job; empty if they are equal."""
     path = folder / ASKED
-    if not path.is_file():
+    if not there(path):
         return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
     asked = read_json(path)
     if surely_equal(asked, job.asked):
@@ -178,7 +179,7 @@ def state(job: Job) -> str:
 
 def _state(job: Job) -> str:
     try:
-        if (job.record / RESULT).is_file():
+        if there(job.record / RESULT):
             different = differences(job, job.record)
             return f"changed: {different}" if different else "done"
         if not job.folder.is_dir():
@@ -199,8 +200,8 @@ def _state(job: Job) -> str:
 def read_json(path: Path) -> dict:
     """Read a file written by a run; raises UserError if it is corrupt."""
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = parse_json(read_text(path, "the record"))
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         raise UserError(f"{path} is corrupt; remove the folder {path.parent} to train again")

@@ -1,46 +1,98 @@
 """Records of runs that are kept in the repository: all figures and translations, but no models.
 
-A record has the same layout as the folder of the run, so both are read by the same code. Larger files are
-compressed, with the extension ``.bz2``; absolute paths are made relative.
+The records of an experiment are one archive, ``EXPERIMENT.tar.xz``, with a folder for each run that has the
+same layout as the run's own, so both are read by the same code (:mod:`~user_dir.packed_folders`). Absolute
+paths are made relative.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
+import tarfile
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UserError
-from ..io import PACKED, name_fault, shown, within, write_packed, write_text
+from ..io import Busy, durable, locked, name_fault, shown, within, written_beside
+from ..packed_folders import MAX_ARCHIVE, archive_of, read_archive
 from .folders import ASKED, Job, read_json
 from .training import ROOT
 
-COMPRESSED = ("alpha.jsonl", "average.heads.json", "average.importance.json", "search/*.json")
-KEPT = (ASKED, "evaluation/*.json")
+KEPT = (
+    ASKED,
+    "result.json",
+    "alpha.jsonl",
+    "average.heads.json",
+    "average.importance.json",
+    "search/*.json",
+    "evaluation/*.json",
+)
+MAX_WAIT = 60  # seconds for another process that adds a record
 
 
 def keep(job: Job) -> None:
-    """Copy the files to keep; result.json is copied last and marks the record as complete."""
-    for pattern in COMPRESSED:
-        for file in sorted(job.folder.glob(pattern)):
-            _copy(job, file, compressed=True)
+    """Add the files to keep to the archive, all at once."""
+    within(job.record.parent.parent, job.record)
+    files = {}
     for pattern in KEPT:
         for file in sorted(job.folder.glob(pattern)):
-            _copy(job, file)
+            files[file] = _text(job, file)
             if file.parent.name == "evaluation":
-                _copy(job, _translations(file), compressed=True)
-    _copy(job, job.result)
+                translations = _translations(file)
+                files[translations] = _text(job, translations)
+    run = job.record.name
+    add(job.record.parent, {f"{run}/{file.relative_to(job.folder)}": text for file, text in files.items()})
 
 
-def _copy(job: Job, file: Path, compressed: bool = False) -> None:
+def add(folder: Path, texts: Mapping[str, str]) -> None:
+    """Add files to the archive of a folder, or replace them; equal files give equal archives.
+
+    Args:
+        folder: the archive is beside it, with the same name; it need not exist itself.
+        texts: by name in the folder.
+
+    Raises:
+        UserError: the archive is damaged or would be too large, or another process holds it for a minute.
+    """
+    archive = archive_of(folder)
+    begin = time.monotonic()
+    while True:
+        try:
+            with locked(folder.parent, "adding a record to"):
+                files = read_archive(archive) if archive.is_file() else {}
+                files.update((name, text.encode("utf-8")) for name, text in texts.items())
+                _write(archive, files)
+                return
+        except Busy:
+            if time.monotonic() - begin > MAX_WAIT:
+                raise
+            time.sleep(0.1)
+
+
+def _write(path: Path, files: Mapping[str, bytes]) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        # Files of one kind side by side, because they are alike.
+        for name in sorted(files, key=lambda name: (name.rpartition("/")[2], name)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(files[name])
+            archive.addfile(entry, io.BytesIO(files[name]))
+    if content.tell() > MAX_ARCHIVE:
+        raise UserError(f"{path} would unpack to over {MAX_ARCHIVE >> 20} MiB; give other --records")
+    with written_beside(path) as beside, beside.open("wb") as file:
+        file.write(lzma.compress(content.getvalue(), check=lzma.CHECK_CRC64, preset=6))
+        durable(file)
+
+
+def _text(job: Job, file: Path) -> str:
     text = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
         for place in (ROOT, job.folder):
             text = text.replace(json.dumps(f"{place}/", ensure_ascii=False).strip('"'), "")
-    record = within(job.record, job.record / file.relative_to(job.folder))
-    if compressed:
-        write_packed(record.with_name(record.name + PACKED), text)
-    else:
-        write_text(record, text)
+    return text
 
 
 def _translations(evaluation: Path) -> Path:
