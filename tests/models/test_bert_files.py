@@ -185,12 +185,74 @@ def hostile(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Code()}))
 
 
+def as_shards(folder: Path) -> dict:
+    """Replace the safetensors by two shards and an index; returns its map of weights."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    places = {}
+    for number, mine in enumerate((names[::2], names[1::2]), start=1):
+        shard = f"model-0000{number}-of-00002.safetensors"
+        save_file({name: weights[name] for name in mine}, folder / shard)
+        places.update(dict.fromkeys(mine, shard))
+    (folder / "model.safetensors").unlink()
+    write_index(folder, places)
+    return places
+
+
+def write_index(folder: Path, places: dict) -> None:
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def with_place(folder: Path, place) -> None:
+    places = as_shards(folder)
+    write_index(folder, {**places, sorted(places)[3]: place})
+
+
+def recast(folder: Path, cast) -> None:
+    as_pickle(folder, lambda each: each)
+    weights = torch.load(folder / "pytorch_model.bin")
+    torch.save({name: cast(value) for name, value in weights.items()}, folder / "pytorch_model.bin")
+
+
+def test_shards_and_half_precision_are_read(folder, tmp_path):
+    whole = ours(folder).state_dict()
+    as_shards(folder)
+    assert all(torch.equal(value, whole[name]) for name, value in ours(folder).state_dict().items())
+    for dtype in (torch.float16, torch.bfloat16):
+        half = Path(shutil.copytree(folder, tmp_path / str(dtype)))
+        from safetensors.torch import load_file, save_file
+
+        for shard in half.glob("model-*.safetensors"):
+            save_file({name: value.to(dtype) for name, value in load_file(shard).items()}, shard)
+        found = ours(half).state_dict()
+        name = "encoder.layers.0.fc1.weight"
+        assert found[name].dtype == torch.float32 and torch.equal(found[name], whole[name].to(dtype).float())
+
+
+def test_a_folder_without_model_type_is_that_of_a_bert(folder):
+    whole = ours(folder).state_dict()
+    config = json.loads((folder / "config.json").read_text())
+    for more in ({}, {"architectures": ["BertForMaskedLM"]}):
+        kept = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+        (folder / "config.json").write_text(json.dumps({**kept, **more}))
+        assert all(torch.equal(value, whole[name]) for name, value in ours(folder).state_dict().items())
+
+
+def lacking(folder: Path, key: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    del config[key]
+    (folder / "config.json").write_text(json.dumps(config))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda f: (f / "config.json").unlink(), "config.json"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
-        (lambda f: (f / "vocab.txt").unlink(), "vocab.txt cannot be read: No such file"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json .* JSON"),
+        (lambda f: (f / "vocab.txt").unlink(), "vocab.txt cannot be read"),
         (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors cannot be read"),
         (hostile, "pytorch_model.bin cannot be read as weights"),
@@ -198,14 +260,37 @@ def hostile(folder: Path) -> None:
             lambda f: without(f, "encoder.layer.1.output.dense.bias"),
             "lacks the weights for layers.1.fc2.bias",
         ),
-        (lambda f: change(f, model_type="roberta"), "model_type is 'roberta', but only a bert"),
-        (lambda f: change(f, hidden_size=32), "--encoder-embed-dim is 16, but the BERT .* has 32; give"),
-        (lambda f: change(f, num_hidden_layers=3), "--encoder-layers is 2, but the BERT .* has 3"),
-        (lambda f: change(f, num_attention_heads="4"), "num_attention_heads is '4', but must be a positive"),
-        (lambda f: change(f, hidden_act="silu"), "hidden_act is 'silu', but must be one of gelu"),
+        (lambda f: change(f, model_type="roberta"), "config.json.*model_type is 'roberta'"),
+        (lambda f: change(f, hidden_size=32), "hidden_size is 32"),
+        (lambda f: change(f, num_hidden_layers=3), "num_hidden_layers is 3"),
+        (lambda f: change(f, num_attention_heads="4"), "num_attention_heads is '4'"),
+        (lambda f: change(f, hidden_act="silu"), "hidden_act is 'silu'"),
         (lambda f: change(f, hidden_act="relu"), "--activation-fn is gelu, but that of the BERT .* is relu"),
-        (lambda f: change(f, type_vocab_size=1), "type_vocab_size is 1, but two are needed"),
+        (lambda f: change(f, type_vocab_size=1), "type_vocab_size is 1"),
         (lambda f: change(f, position_embedding_type="relative_key"), "position_embedding_type is 'rela"),
+        (lambda f: change(f, num_hidden_layers=1), "num_hidden_layers is 1"),
+        (lambda f: change(f, intermediate_size=16), "intermediate_size is 16"),
+        (lambda f: change(f, max_position_embeddings=40), "max_position_embeddings is 40"),
+        (lambda f: change(f, vocab_size=40), "vocab_size is 40"),
+        (lambda f: change(f, num_attention_heads=3), "num_attention_heads"),
+        (lambda f: change(f, layer_norm_eps=float("nan")), "layer_norm_eps is nan"),
+        (lambda f: change(f, layer_norm_eps=True), "layer_norm_eps is True"),
+        (lambda f: change(f, hidden_act=["gelu"]), "hidden_act is "),
+        (lambda f: change(f, model_type=None), "model_type is None"),
+        (lambda f: (lacking(f, "model_type"), change(f, architectures=["RobertaModel"])), "RobertaModel"),
+        (lambda f: lacking(f, "hidden_size"), "config.json.*hidden_size"),
+        (lambda f: (f / "config.json").write_text("[]"), "config.json"),
+        (lambda f: with_place(f, "../other.safetensors"), r"index.json.*\.\./other"),
+        (lambda f: with_place(f, "/etc/passwd"), "index.json.*/etc/passwd"),
+        (lambda f: with_place(f, "vocab.txt"), "index.json.*vocab.txt"),
+        (lambda f: with_place(f, "model-3.safetensors"), "index.json.*model-3.safetensors"),
+        (
+            lambda f: with_place(f, "model-00001-of-00002.safetensors"),
+            "model-00001-of-00002.safetensors lacks",
+        ),
+        (lambda f: with_place(f, 3), "index.json.*3"),
+        (lambda f: recast(f, lambda value: value.int()), "int32"),
+        (lambda f: recast(f, lambda value: value / 0), "NaN"),
         (lambda f: shutil.rmtree(f), "there is neither such a folder nor such a checkpoint"),
     ],
 )

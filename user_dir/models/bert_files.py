@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
 from ..corpora.binarised import reading_dictionary
 from ..corpora.corpus import ROOT
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
-from ..errors import UserError, one_line
+from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same
-from ..io import parse_json, read_text, shown, unchanged
+from ..io import shown
+from ..schema import ANYTHING, Value, number, one_of, read_object, whole
 from .bert_weights import SIZES, Bert
+from .hugging_face_weights import check_weights, read_weights
 
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # Hugging Face's name → ours, for the parts of a name before weight or bias.
 _EMBEDDINGS = {
     "embeddings.word_embeddings": "embed_tokens",
@@ -43,6 +43,23 @@ _CONFIG = {
     "num_hidden_layers": "layers",
     "num_attention_heads": "attention_heads",
     "max_position_embeddings": "positions",
+}
+
+
+def _are_names(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+
+
+_SETTINGS = {  # folders of before 2020 have no model_type
+    "model_type?": one_of(("bert",)),
+    "architectures?": Value("a list of names", _are_names),
+    **dict.fromkeys(_CONFIG, whole(1, 10**6)),
+    "vocab_size?": whole(1, 10**8),
+    "type_vocab_size?": Value("2, as post-editing needs", lambda value: type(value) is int and value == 2),
+    "hidden_act?": one_of(tuple(_ACTIVATIONS)),
+    "position_embedding_type?": one_of(("absolute",)),
+    "layer_norm_eps?": number(1e-30, 1),
+    "*": ANYTHING,
 }
 
 
@@ -75,7 +92,13 @@ def _read_folder(folder: Path) -> Bert:
     config = _read_config(folder / "config.json")
     sizes = {ours: config[theirs] for theirs, ours in _CONFIG.items()}
     tokens = read_vocabulary(folder / "vocab.txt")
-    weights = _read_weights(folder)
+    weights = {}
+    for name, value in read_weights(folder).items():
+        ours = our_name(name)
+        if ours is not None:
+            weights[ours] = value
+    check_weights(folder, weights)
+    _check_sizes(folder, config, weights)
     rows = {symbol_of(token): row for row, token in enumerate(tokens)}
     rows["</s>"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
     activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
@@ -83,52 +106,42 @@ def _read_folder(folder: Path) -> Bert:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = parse_json(read_text(path, "the BERT's settings"))
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {one_line(error)}") from None
-    if not isinstance(config, dict) or config.get("model_type") != "bert":
-        kind = config.get("model_type") if isinstance(config, dict) else config
-        raise UserError(f"{path}: model_type is {shown(kind)}, but only a bert can be loaded")
-    for key in _CONFIG:
-        if type(config.get(key)) is not int or config[key] < 1:
-            raise UserError(f"{path}: {key} is {shown(config.get(key))}, but must be a positive integer")
-    if config.get("type_vocab_size", 2) != 2:
-        raise UserError(f"{path}: type_vocab_size is {shown(config['type_vocab_size'])}, but two are needed")
-    if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise UserError(f"{path}: hidden_act is {shown(config['hidden_act'])}, but must be one of {known}")
-    if config.get("position_embedding_type", "absolute") != "absolute":
-        raise UserError(f"{path}: position_embedding_type is {shown(config['position_embedding_type'])}")
-    if not isinstance(config.get("layer_norm_eps", 1e-12), (int, float)):
-        raise UserError(f"{path}: layer_norm_eps is {shown(config['layer_norm_eps'])}, but must be a number")
+    config = read_object(
+        path, "the settings of a BERT", _SETTINGS, "download it again, or give another --bert"
+    )
+    architectures = config.get("architectures") or []
+    if not all(name.startswith("Bert") for name in architectures):
+        raise UserError(f"{path}: architectures is {shown(architectures)}, but only a bert can be loaded")
+    if config["hidden_size"] % config["num_attention_heads"]:
+        raise UserError(
+            f"{path}: hidden_size {config['hidden_size']} is not divisible by num_attention_heads "
+            f"{config['num_attention_heads']}"
+        )
     return config
 
 
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights that an encoder has, by our names."""
-    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if path is None:
-        raise UserError(f"{folder} has neither {' nor '.join(WEIGHTS)}")
-    with unchanged(path):
-        try:
-            if path.suffix == ".safetensors":
-                from safetensors.torch import load_file
-
-                weights = load_file(path)
-            else:
-                weights = torch.load(path, map_location="cpu", weights_only=True)
-        except ImportError:
-            raise UserError(f"{path} requires: pip install safetensors") from None
-        except Exception as error:  # a corrupt file can raise any exception
-            raise UserError(f"{path} cannot be read as weights: {one_line(error)[:200]}") from None
-        if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
-            raise UserError(f"{path} does not hold a model's weights")
-        # Copied, because safetensors maps the file into memory.
-        named = ((our_name(str(name)), value) for name, value in weights.items())
-        return {name: value.clone() for name, value in named if name is not None}
+def _check_sizes(folder: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Raise UserError unless the weights have the sizes of the settings; missing ones are found later."""
+    path = folder / "config.json"
+    layers = {int(name.split(".")[1]) for name in weights if name.startswith("layers.")}
+    if layers != set(range(config["num_hidden_layers"])):
+        raise UserError(
+            f"{path}: num_hidden_layers is {config['num_hidden_layers']}, but the weights have "
+            f"{len(layers)} layers; do they belong together?"
+        )
+    for key, name, dimension in (
+        ("vocab_size", "embed_tokens.weight", 0),
+        ("hidden_size", "embed_tokens.weight", 1),
+        ("max_position_embeddings", "input_positions.positions.weight", 0),
+        ("type_vocab_size", "input_positions.segments.weight", 0),
+        ("intermediate_size", "layers.0.fc1.weight", 0),
+    ):
+        shape = tuple(weights[name].shape) if name in weights else None
+        if shape is not None and key in config and (len(shape) != 2 or shape[dimension] != config[key]):
+            raise UserError(
+                f"{path}: {key} is {config[key]}, but the weights for {name} have the shape {shape}; do they "
+                "belong together?"
+            )
 
 
 def _read_checkpoint(path: Path) -> Bert:
