@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import covering
 
-from user_dir.attention import attention, cpu, op
+from user_dir.attention import attention, cpu, cpu_kernel, op
 from user_dir.attention.dense import dense_attention
 
 INF = float("inf")
@@ -66,7 +66,7 @@ def extra(kind, queries, keys, dtype):
     ),
 )
 def test_outputs_weights_and_gradients(case, monkeypatch):
-    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", 0 if case["long"] else 1000)
+    monkeypatch.setattr(cpu_kernel, "MOST_DENSE_KEYS", 0 if case["long"] else 1000)
     (queries, keys, head_dim), dtype = case["size"], case["dtype"]
     (q, split_q), (k, split_k), (v, split_v) = (
         projections(n, head_dim, dtype) for n in (queries, keys, keys)
@@ -109,7 +109,7 @@ def test_what_needs_no_gradient_gets_none():
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 @pytest.mark.parametrize("value", (float("nan"), INF))
 def test_invalid_scores_propagate_within_their_row_only(value, most_dense_keys, monkeypatch):
-    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu_kernel, "MOST_DENSE_KEYS", most_dense_keys)
     q, k, v = (projections(20, 8, torch.float32)[1].detach().clone() for _ in range(3))
     q[1, 2, 18, 3] = value
     output, _ = attention(q, k, v, torch.tensor(1.5))
@@ -161,7 +161,7 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatch):
-    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu_kernel, "MOST_DENSE_KEYS", most_dense_keys)
     tensors = [projections(33, 20, dtype)[1].detach() for _ in range(4)]
     alpha = torch.tensor(ALPHAS).clamp(max=2.0).view(-1, 1, 1).requires_grad_()
     mask = torch.randn(33, 33).masked_fill(torch.rand(33, 33) < 0.3, -INF).to(dtype)
@@ -183,7 +183,7 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
 @pytest.mark.parametrize("most_dense_keys", (0, 1000))
 def test_dropout(most_dense_keys, dtype, monkeypatch):
     """Values that are unit vectors show the weights after dropout; the gradients are those of that mask."""
-    monkeypatch.setattr(cpu, "MOST_DENSE_KEYS", most_dense_keys)
+    monkeypatch.setattr(cpu_kernel, "MOST_DENSE_KEYS", most_dense_keys)
     q, k = (projections(90, 90, dtype)[1].detach().requires_grad_() for _ in range(2))
     value = torch.eye(90, dtype=dtype).expand(3, 7, 90, 90).clone().requires_grad_()
     alpha = torch.tensor(ALPHAS).clamp(1.0, 1.5).to(dtype).view(-1, 1, 1).requires_grad_()

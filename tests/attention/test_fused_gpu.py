@@ -400,7 +400,7 @@ def test_head_dimension_that_shared_memory_allows(shared, largest, monkeypatch):
     utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": shared * 1024})
     driver = SimpleNamespace(driver=SimpleNamespace(active=SimpleNamespace(utils=utils)))
     monkeypatch.setattr(kernels.triton, "runtime", driver)
-    assert kernels._largest_head_dim.__wrapped__(torch.device("cuda:0")) == largest
+    assert kernels._found_head_dim.__wrapped__(torch.device("cuda:0")) == largest
 
 
 NOT_TAKEN = {

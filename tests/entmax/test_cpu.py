@@ -12,7 +12,7 @@ import torch
 from commands import checked, forks
 from helpers import covering, each_once
 
-from user_dir.entmax import attention_weights, build, cpu, entmax, has_native, op
+from user_dir.entmax import attention_weights, build, cpu, entmax, has_native, selection
 from user_dir.entmax.masks import hide
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +111,7 @@ def test_a_row_does_not_depend_on_its_neighbours(case):
 TRY = """
 import torch
 from user_dir.entmax import entmax
-from user_dir.entmax import cpu, op, reference
+from user_dir.entmax import cpu, reference, selection
 torch.manual_seed(1)
 alpha = torch.tensor([1.05, 1.5, 1.7, 2.0, 3.0]).view(5, 1, 1)
 for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
@@ -120,7 +120,7 @@ for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
         a = alpha.to(dtype) if n > 7 else alpha.to(dtype).clamp(max=2)
         difference = (entmax(scores, a) - reference.entmax_forward(scores, a))[:, :4].abs().max()
         assert difference < tolerance, (dtype, n, difference)
-print("native" if op._native("cpu") is cpu else "reference")
+print("native" if selection._native("cpu") is cpu else "reference")
 """
 
 
@@ -299,7 +299,7 @@ def test_reference_does_not_build(tmp_path, use_in_fork):
 )
 def test_an_unavailable_backend_is_refused(backend_asked, says, monkeypatch):
     monkeypatch.setenv("ENTMAX_BACKEND", backend_asked)
-    monkeypatch.setattr(op, "_native", lambda device: None)
+    monkeypatch.setattr(selection, "_native", lambda device: None)
     for call in (lambda: entmax(torch.zeros(3), 1.5), lambda: has_native("cpu")):
         with pytest.raises(ValueError, match=f"^ENTMAX_BACKEND={backend_asked}.* {says}"):
             call()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from no_gpu import compiled_apart
 
-from user_dir.entmax import loss, loss_reference, loss_triton
+from user_dir.entmax import differentiable_loss, loss_reference, loss_triton
 from user_dir.entmax.self_check import loss_check
 
 INF, NAN = float("inf"), float("nan")
@@ -71,13 +71,13 @@ def test_is_not_used_if_it_fails_its_self_check(monkeypatch, caplog):
 
     monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
     monkeypatch.setattr(loss_triton, "TILE", 64)
-    monkeypatch.setattr(loss, "_native", lambda device: loss_triton)
+    monkeypatch.setattr(differentiable_loss, "_native", lambda device: loss_triton)
     monkeypatch.setattr(loss_check, "_verdicts", {})
     scores = torch.randn(2, 9, device=DEVICE)
-    assert loss._implementation(scores) is loss_triton
+    assert differentiable_loss._implementation(scores) is loss_triton
     monkeypatch.setattr(loss_check, "_verdicts", {})
     monkeypatch.setattr(loss_triton, "loss_forward", half)
-    assert loss._implementation(scores) is loss_reference
+    assert differentiable_loss._implementation(scores) is loss_reference
     assert "the Triton kernel of the α-entmax loss fails its self-check" in caplog.text
 
 

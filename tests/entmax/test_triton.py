@@ -17,7 +17,7 @@ from no_gpu import compiled_apart
 
 pytest.importorskip("triton")
 
-from user_dir.entmax import entmax, op, reference, self_check
+from user_dir.entmax import entmax, reference, selection, self_check
 from user_dir.entmax import triton as kernels
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
@@ -423,7 +423,7 @@ def test_every_kernel_compiles(tmp_path, capability):
 def as_on_a_gpu(monkeypatch):
     """entmax takes these kernels, unchecked so far, unless they are wrong; rows of more than 40 are long."""
     monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
-    monkeypatch.setattr(op, "_native", lambda device: kernels)
+    monkeypatch.setattr(selection, "_native", lambda device: kernels)
     monkeypatch.setattr(self_check.entmax_check, "_verdicts", {})
     monkeypatch.setattr(kernels, "RESIDENT", 40)
     monkeypatch.setattr(kernels, "TILE", 64)

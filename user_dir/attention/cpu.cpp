@@ -114,8 +114,8 @@ struct Support {
 // What the backward needs of the forward. Null where nothing is saved, or not in this way.
 template <typename T>
 struct Saved {
-  Vec<T>* columns;                  // (B, H, tiles, S) of short sequences: weights
-  Vec<T>* solutions;                // (B, H, tiles, 3) of long ones: the greatest score, λ and rest of Solution,
+  Vec<T>* columns;                  // (B, H, tiles, S) of short sequences: weights; or instead
+  Vec<T>* solutions;                // (B, H, tiles, 3): the greatest score, λ and rest of Solution; and perhaps
   int32_t* counts;                  // (B, H, tiles, lanes): how many weights are not 0, or −1 in a dense tile
   std::vector<Support<T>> support;  // (B, H, chunks)
 };
@@ -215,8 +215,9 @@ class Attention {
           support_keys += counts[i];
         }
       } else {
-        const int64_t kept = counts == nullptr ? read_columns(saved.columns + tile_number(first) * sizes_.keys)
-                                               : restore(first, saved.solutions + tile_number(first) * 3);
+        const int64_t kept = saved.solutions == nullptr
+                                 ? read_columns(saved.columns + tile_number(first) * sizes_.keys)
+                                 : restore(first, saved.solutions + tile_number(first) * 3);
         grad_alpha += backward_dense<need_alpha>(kept, of_weights);
       }
       for (int64_t i = 0; i < rows_; ++i) grad_q.write(b_, h_, first + i, out_, i, scale());
@@ -341,13 +342,16 @@ class Attention {
       std::fill(columns, columns + sizes_.keys, Vec<T>{});
       for (int64_t j = 0; j < kept; ++j) columns[active_[j]] = p[j];
     }
-    if (saved.counts != nullptr) {
-      Vec<T>* solutions = saved.solutions + tile_number(first) * 3;
-      solutions[0] = top_;
-      solutions[1] = solution.lambda;
-      solutions[2] = solution.rest;
-      std::fill_n(saved.counts + tile_number(first) * lanes, lanes, is_dense);
-    }
+    save(first, solution, saved);
+    if (saved.counts != nullptr) std::fill_n(saved.counts + tile_number(first) * lanes, lanes, is_dense);
+  }
+
+  void save(int64_t first, const typename Lanes<T>::Solution& solution, Saved<T>& saved) const {
+    if (saved.solutions == nullptr) return;
+    Vec<T>* solutions = saved.solutions + tile_number(first) * 3;
+    solutions[0] = top_;
+    solutions[1] = solution.lambda;
+    solutions[2] = solution.rest;
   }
 
   // A row with a broken score has broken weights; one without keys has none.
@@ -485,7 +489,7 @@ class Attention {
   }
 
   void forward_sparse(int64_t first, Heads<T> out, T* weights, Saved<T>& saved, Support<T>* support) {
-    lanes_.solve(eps_, packed_);
+    save(first, lanes_.solve(eps_, packed_), saved);
     const T* p = reinterpret_cast<const T*>(lanes_.p.get());
     int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
     for (int64_t lane = 0; lane < lanes; ++lane) {

@@ -21,6 +21,7 @@ import triton
 from torch import Tensor
 
 from ..entmax.once import once_differentiable
+from ..entmax.operators import constant_in_graphs, is_eager, number_beside, transformed
 from . import fused_backward, fused_forward
 from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 
@@ -52,6 +53,7 @@ LARGEST_HEAD_DIM = {
 EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
+MOST_SEEDS = 2**31 - 1
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -93,7 +95,8 @@ def supports(
 def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dropout: float) -> bool:
     """Whether this is a decoding step: one query, without gradients."""
     tensors = [tensor for tensor in (query, key, value, alpha) if isinstance(tensor, Tensor)]
-    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    # inside of torch.func, what needs a gradient is not known
+    learning = torch.is_grad_enabled() and (transformed() or any(tensor.requires_grad for tensor in tensors))
     return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0 and not learning
 
 
@@ -114,15 +117,38 @@ def fused_attention(
     would synchronise with the device: an α below 1 gives NaN.
     """
     assert attn_mask is None
+    eager = is_eager(query, key, value, alpha if isinstance(alpha, Tensor) else None, key_padding_mask)
     if isinstance(alpha, Tensor):
         alpha = alpha.to(query.device).contiguous()
     else:
-        alpha = _constant(alpha, query.device)
+        alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
     if key_padding_mask is not None:
         key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
+    if not eager:
+        return _by_operators(query, key, value, alpha, key_padding_mask, causal, dropout, need_weights)
     if is_step(query, key, value, alpha, dropout):
-        return _step(query, key, value, alpha, key_padding_mask, need_weights)
+        return step(query, key, value, alpha, key_padding_mask, need_weights)
     return in_heads(_Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout)), None
+
+
+def _by_operators(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    alpha: Tensor,
+    padding: Optional[Tensor],
+    causal: bool,
+    dropout: float,
+    need_weights: bool,
+) -> tuple[Tensor, Optional[Tensor]]:
+    from . import fused_operators  # which need this module
+
+    if is_step(query, key, value, alpha, dropout):
+        output, weights = fused_operators.step(query, key, value, alpha, padding, need_weights)
+        return output, weights if need_weights else None
+    # a result of the graph: as a number, it would be the same in all calls of the graph
+    seed = torch.randint(MOST_SEEDS, ()) if dropout > 0 else None
+    return fused_operators.attention(query, key, value, alpha, padding, causal, dropout, seed)[0], None
 
 
 class _Attention(torch.autograd.Function):
@@ -142,10 +168,10 @@ class _Attention(torch.autograd.Function):
         """Output (T, B, H, D)."""
         query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
         # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
-        seed = int(torch.randint(2**31 - 1, ())) if dropout > 0 else 0
+        seed = int(torch.randint(MOST_SEEDS, ())) if dropout > 0 else 0
         output = empty_output(query)
         lam = query.new_empty(query.shape[:3], dtype=torch.float32)
-        ctx.call = _Call(query, key, alpha, causal, dropout, seed)
+        ctx.call = Call(query, key, alpha, causal, dropout, seed)
         ctx.call.forward(query, key, value, in_heads(output), lam, alpha, padding)
         ctx.save_for_backward(query, key, value, alpha, padding, lam)
         return output
@@ -157,13 +183,14 @@ class _Attention(torch.autograd.Function):
         query, key, value, alpha, padding, lam = ctx.saved_tensors
         grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
         need_alpha = ctx.needs_input_grad[3]
-        grad_alpha = ctx.call.backward(
+        parts = ctx.call.backward(
             query, key, value, dense_rows(in_heads(grad)), *grads, lam, alpha, padding, need_alpha
         )
+        grad_alpha = None if parts is None else gradient_of_alpha(parts, alpha)
         return (*grads, grad_alpha, None, None, None)
 
 
-class _Call:
+class Call:
     """The settings shared by the kernels of one call, forward and backward."""
 
     def __init__(
@@ -218,7 +245,7 @@ class _Call:
         padding: Optional[Tensor],
         need_alpha: bool,
     ) -> Optional[Tensor]:
-        """Write the gradients of query, key and value; returns the gradient of α, or None."""
+        """Write the gradients of query, key and value; returns parts (B, H, tiles) of that of α, or None."""
         unit, strides = _strides(query, key, value, grad, grad_query, grad_key, grad_value)
         last = (alpha, *_mask(padding), *self.scalars)
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
@@ -242,7 +269,7 @@ class _Call:
             arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
             grid = (heads, key_tiles)
             self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
-        return None if partial is None else gradient_of_alpha(partial, alpha)
+        return partial
 
     def _launch(
         self,
@@ -264,7 +291,7 @@ class _Call:
         _run(kernel, (*grid, 1), arguments, constants, options)
 
 
-def _step(
+def step(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -369,9 +396,14 @@ def _strides(*tensors: Tensor) -> tuple[int, list]:
     return unit, arguments
 
 
-@functools.cache
+@constant_in_graphs
 def _largest_head_dim(device: torch.device) -> int:
     """The largest head dimension for which a GPU has enough shared memory."""
+    return _found_head_dim(device)
+
+
+@functools.cache
+def _found_head_dim(device: torch.device) -> int:
     if device.type != "cuda":  # Triton's interpreter
         return max(LARGEST_HEAD_DIM.values())
     index = torch.cuda.current_device() if device.index is None else device.index

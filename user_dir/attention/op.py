@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..entmax import has_native
 from ..entmax.checks import check_number
+from ..entmax.operators import constant_in_graphs
 from . import cpu
 from .checks import check_dropout, check_shapes
 from .dense import dense_attention
@@ -120,7 +121,8 @@ def _attention(
         return _dense(*given)
     if backend == "fused":
         raise ValueError(f"fused attention does not take these arguments: {reason}")
-    _say_once(reason)
+    if not torch.compiler.is_compiling():
+        _say_once(reason)
     return _dense(*given)
 
 
@@ -155,6 +157,7 @@ def supports_fused(
     )
 
 
+@constant_in_graphs
 def no_fused_kernels(device: str) -> Optional[str]:
     """Why there are no fused kernels for a device type, ``cpu`` or ``cuda``; None if there are."""
     if device == "cpu":
@@ -164,6 +167,7 @@ def no_fused_kernels(device: str) -> Optional[str]:
     return f"fused kernels for {device} need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
 
 
+@constant_in_graphs
 def fused_kernels(device: str) -> ModuleType:
     """The module of the fused kernels for a device type."""
     return cpu if device == "cpu" else importlib.import_module(".fused", __package__)  # needs Triton

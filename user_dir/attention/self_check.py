@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..entmax import reference
-from ..entmax.op import Entmax
+from ..entmax.differentiable import Entmax
+from ..entmax.operators import constant_in_graphs
 from ..entmax.self_check import ALPHAS, Comparison, SelfCheck
 from .dense import attention_scores
 
@@ -26,8 +27,13 @@ def passes_check(query: Tensor) -> bool:
 
     See :meth:`.SelfCheck.passes`; False also while a CUDA graph is captured before the check was made.
     """
-    precision = torch.get_float32_matmul_precision() if query.dtype == torch.float32 else "highest"
-    return bool(attention_check.passes(query.device, query.dtype, query.size(-1), precision))
+    return _verdict(query.device, query.dtype, int(query.size(-1)))
+
+
+@constant_in_graphs
+def _verdict(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    precision = torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
+    return bool(attention_check.passes(device, dtype, head_dim, precision))
 
 
 def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision: str) -> Iterator[Comparison]:

@@ -1,6 +1,7 @@
 """α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
 from .loss import entmax_loss, entmax_loss_and_support
-from .op import attention_weights, entmax, has_native
+from .op import attention_weights, entmax
+from .selection import has_native
 
 __all__ = ["attention_weights", "entmax", "entmax_loss", "entmax_loss_and_support", "has_native"]

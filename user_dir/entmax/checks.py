@@ -37,3 +37,13 @@ def check_range(alpha: Tensor) -> None:
     if not bool(valid.all()):
         value = alpha[~valid].flatten()[0].item()
         raise ValueError(f"alpha must be at least 1 and finite, not {value:g}")
+
+
+def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
+    """Raise ValueError, on a CPU, if a target is neither from 0 to size − 1 nor ``ignore_index``."""
+    if target.device.type != "cpu":  # looking at them would synchronise with the device
+        return
+    wrong = ((target < 0) | (target >= size)) & (target != ignore_index)
+    if bool(wrong.any()):
+        value = target[wrong].flatten()[0].item()
+        raise ValueError(f"a target must be from 0 to {size - 1} or {ignore_index}, not {value}")

@@ -47,10 +47,10 @@ def entmax_forward(
         ValueError: an α is below 1, infinite or NaN.
     """
     if scores.numel() == 0:
-        check_range(alpha.detach())
+        check_range(alpha)
         return torch.zeros_like(scores)
     dtype = working_dtype(scores.dtype)
-    rows = as_rows(scores.detach().to(dtype), dim)
+    rows = as_rows(scores.to(dtype), dim)
     weights = torch.empty_like(rows)
     vector, repeat = _vector(alpha, scores, dim)
     padding, added, heads, queries = None, None, 1, 1
@@ -72,7 +72,7 @@ def entmax_forward(
         queries,
     )
     if found == _OUT_OF_RANGE:
-        check_range(alpha.detach())
+        check_range(alpha)
     weights = from_rows(weights, scores, dim)
     if found == _SOME_AT_ONE:  # bitwise equal to torch.softmax
         hidden = hide(scores, key_padding_mask, attn_mask, causal).to(dtype)
@@ -108,7 +108,7 @@ def entmax_backward(
 
 def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α and repeat of :func:`alpha_per_row`, α in float64 to keep its digits near 1."""
-    vector, repeat = alpha_per_row(alpha.detach(), scores, dim)
+    vector, repeat = alpha_per_row(alpha, scores, dim)
     return vector.to(torch.float64), repeat
 
 

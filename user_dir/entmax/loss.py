@@ -1,21 +1,15 @@
-"""The α-entmax loss: checks its arguments and selects an implementation."""
+"""The α-entmax loss: checks its arguments."""
 
 from __future__ import annotations
-
-import functools
-import importlib
-import os
-from types import ModuleType
-from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import loss_cpu, loss_reference
-from .op import entmax, has_native
+from .checks import check_targets
+from .differentiable_loss import loss_and_support
+from .operators import is_eager
 from .reference import working_dtype
-from .self_check import loss_check
 
 
 def entmax_loss(
@@ -75,7 +69,7 @@ def entmax_loss_and_support(
     if alpha == 1:
         losses, support = _cross_entropy(rows, targets, *settings[1:])
     else:
-        losses, support = _EntmaxLoss.apply(rows, targets, *settings, _implementation(scores))
+        losses, support = loss_and_support(rows, targets, *settings)
     return losses.view(shape), support.view(shape)
 
 
@@ -93,13 +87,8 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float,
             f"scores of shape {tuple(scores.shape)} need targets of shape {tuple(scores.shape[:-1])}, "
             f"not {tuple(target.shape)}"
         )
-    if target.device.type == "cpu":
-        wrong = ((target < 0) | (target >= scores.size(-1))) & (target != ignore_index)
-        if bool(wrong.any()):
-            value = target[wrong].flatten()[0].item()
-            raise ValueError(
-                f"a target must be from 0 to {scores.size(-1) - 1} or {ignore_index}, not {value}"
-            )
+    if is_eager(target):
+        check_targets(target, scores.size(-1), ignore_index)
 
 
 def _cross_entropy(
@@ -111,68 +100,3 @@ def _cross_entropy(
     )
     support = (rows.detach() > float("-inf")).sum(-1)
     return losses, support.masked_fill(target == ignore_index, 0)
-
-
-def _implementation(scores: Tensor) -> ModuleType:
-    device = scores.device.type
-    native = _native(device) if has_native(device) else None
-    if native is None:
-        return loss_reference
-    if native is loss_cpu or os.environ.get("ENTMAX_BACKEND") == "native":
-        return native
-    return (
-        loss_reference if loss_check.passes(scores.device, working_dtype(scores.dtype)) is False else native
-    )
-
-
-@functools.cache
-def _native(device: str) -> Optional[ModuleType]:
-    if device == "cpu":
-        return loss_cpu if loss_cpu.kernel() is not None else None
-    return importlib.import_module(".loss_triton", __package__)
-
-
-class _EntmaxLoss(torch.autograd.Function):
-    """Autograd function around an implementation: a module with the functions of ``loss_reference``."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        scores: Tensor,
-        target: Tensor,
-        alpha: float,
-        label_smoothing: float,
-        ignore_index: int,
-        implementation: ModuleType,
-    ) -> tuple[Tensor, Tensor]:
-        settings = (alpha, label_smoothing, ignore_index)
-        losses, support, solutions = implementation.loss_forward(_working(scores), target, *settings)
-        ctx.save_for_backward(scores, target, solutions)
-        ctx.settings, ctx.implementation = settings, implementation
-        ctx.mark_non_differentiable(support)
-        return losses, support
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional[Tensor], ...]:
-        scores, target, solutions = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            return _differentiable_gradient(scores, target, grad, *ctx.settings), *[None] * 5
-        grad_scores = ctx.implementation.loss_backward(
-            _working(scores), target, *ctx.settings, solutions, grad
-        )
-        return grad_scores.to(scores.dtype), *[None] * 5
-
-
-def _differentiable_gradient(
-    scores: Tensor, target: Tensor, grad: Tensor, alpha: float, label_smoothing: float, ignore_index: int
-) -> Tensor:
-    """p − (1 − s) e_y − s/n, times the incoming gradient, for second derivatives."""
-    rows, ignored = scores.to(working_dtype(scores.dtype)), (target == ignore_index)[:, None]
-    correct = target[:, None].masked_fill(ignored, 0)
-    wanted = torch.full_like(rows, label_smoothing / rows.size(1))
-    wanted = wanted.scatter_add(1, correct, torch.full_like(rows, 1 - label_smoothing))
-    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(ignored, 0.0).to(scores.dtype)
-
-
-def _working(scores: Tensor) -> Tensor:
-    return scores.detach().to(working_dtype(scores.dtype)).contiguous()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-import os
-from types import ModuleType
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 import torch
 from torch import Tensor
 
 from . import cpu, reference
 from .checks import check_dim, check_number, check_range, check_shape
+from .differentiable import Entmax, entmax_operator
 from .masks import hide
+from .operators import is_eager, number_beside
 from .reference import working_dtype
-from .self_check import entmax_check
+from .selection import implementation_for
 
 
 def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor:
@@ -90,13 +88,13 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
         check_number(alpha)
         if alpha == 1:
             return _softmax(hide(scores, *masks), dim)
-        alpha = torch.tensor(alpha, dtype=torch.float64, device=scores.device)
-    implementation = _implementation(scores.device.type)
-    if implementation not in (cpu, reference) and not _trusted(scores):
-        implementation = reference
+        alpha = number_beside(alpha, scores)
+    if not is_eager(scores, alpha, *masks[:2]):
+        return entmax_operator(hide(scores, *masks), alpha, dim)
+    implementation = implementation_for(scores)
     if implementation is not cpu:
         if implementation is reference:
-            check_range(alpha.detach())
+            check_range(alpha)
         return Entmax.apply(hide(scores, *masks), alpha, dim, implementation)
     if _kernel_cannot_read(scores, *masks):
         scores, masks = hide(scores, *masks), _NO_MASKS
@@ -112,74 +110,6 @@ def _kernel_cannot_read(
     return key_padding_mask is not None and key_padding_mask.shape != (scores.size(0), scores.size(-1))
 
 
-def _implementation(device: str) -> ModuleType:
-    """The module that computes on a device type. Raises ValueError if ENTMAX_BACKEND is not available."""
-    asked = os.environ.get("ENTMAX_BACKEND", "")
-    if asked not in ("", "native", "reference"):
-        raise ValueError(f"ENTMAX_BACKEND={asked} is not valid: use native or reference, or unset it")
-    native = None if asked == "reference" else _native(device)
-    if native is None and asked == "native":
-        raise ValueError(f"ENTMAX_BACKEND=native: no native α-entmax is available for {device}; unset it")
-    return native or reference
-
-
-def _trusted(scores: Tensor) -> bool:
-    """Whether the GPU kernel is requested by name, or agrees with the reference (``self_check``).
-
-    Also true while a CUDA graph is captured before the check was made, because the reference synchronises
-    with the device and cannot be captured.
-    """
-    if os.environ.get("ENTMAX_BACKEND") == "native":
-        return True
-    return entmax_check.passes(scores.device, scores.dtype) is not False
-
-
-def has_native(device: str) -> bool:
-    """Whether compiled code computes α-entmax on a device type, ``cpu`` or ``cuda``.
-
-    Raises:
-        ValueError: the environment variable ENTMAX_BACKEND has an unknown value, or is ``native`` where no
-            native implementation is available.
-    """
-    return _implementation(device) is not reference
-
-
-@functools.cache
-def _native(device: str) -> Optional[ModuleType]:
-    if device == "cpu" and cpu.kernel() is not None:
-        return cpu
-    if device == "cuda" and importlib.util.find_spec("triton") is not None:
-        return importlib.import_module(".triton", __package__)
-    return None
-
-
-class Entmax(torch.autograd.Function):
-    """Autograd function around an implementation; saves only the output and α.
-
-    An implementation is a module with the ``entmax_forward`` and ``entmax_backward`` of ``reference``; the
-    forward of ``cpu`` takes masks as well.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, alpha: Tensor, dim: int, implementation: ModuleType, *masks: Any
-    ) -> Tensor:
-        """Weights; see :func:`reference.entmax_forward`."""
-        weights = implementation.entmax_forward(scores, alpha, dim, *masks)
-        ctx.save_for_backward(weights, alpha)
-        ctx.dim, ctx.implementation, ctx.arguments = dim, implementation, 4 + len(masks)
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
-        """Gradients of scores and α; see :func:`reference.entmax_backward`."""
-        weights, alpha = ctx.saved_tensors
-        # torch itself differentiates the plain formula of the reference for second derivatives
-        implementation = reference if torch.is_grad_enabled() else ctx.implementation
-        grads = implementation.entmax_backward(weights, alpha, grad, ctx.dim, ctx.needs_input_grad[1])
-        return grads + (None,) * (ctx.arguments - 2)
-
-
 def _softmax(scores: Tensor, dim: int) -> Tensor:
     """torch.softmax, except that rows that are all −inf give zeros (and zero gradients)."""
     if scores.numel() == 0:
@@ -187,7 +117,7 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
     dtype = working_dtype(scores.dtype)
     weights = torch.softmax(scores, dim, dtype=dtype)
     # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN propagate.
-    if (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
+    if not is_eager(scores) or (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
     return weights.to(scores.dtype)

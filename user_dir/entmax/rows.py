@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import torch
+import math
+
 from torch import Tensor
 
 
 def as_rows(tensor: Tensor, dim: int) -> Tensor:
     """``tensor`` with ``dim`` moved last, contiguous, as (rows, n); copies only if needed."""
-    tensor = tensor.movedim(dim, -1) if tensor.dim() > 0 else tensor.reshape(1)
+    if tensor.dim() == 0:
+        tensor = tensor.reshape(1)
+    elif not _is_last(dim, tensor):
+        tensor = tensor.movedim(dim, -1)
     return tensor.contiguous().view(-1, tensor.size(-1))
 
 
 def from_rows(rows: Tensor, like: Tensor, dim: int) -> Tensor:
     """The inverse of :func:`as_rows`: a view of ``rows`` in the shape of ``like``."""
-    if like.dim() == 0:
-        return rows.view(())
+    if like.dim() == 0 or _is_last(dim, like):
+        return rows.view(like.shape)
     return rows.view(like.movedim(dim, -1).shape).movedim(-1, dim)
 
 
@@ -28,15 +32,19 @@ def alpha_per_row(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]
     """
     if alpha.numel() == 1:
         return alpha.reshape(1), 1  # a single entry is contiguous
-    alpha = alpha.view((1,) * (scores.dim() - alpha.dim()) + alpha.shape).movedim(dim, -1).squeeze(-1)
-    sizes = scores.movedim(dim, -1).shape[:-1]
-    varying = [i for i, size in enumerate(alpha.shape) if size > 1]
+    sizes = list(scores.shape)
+    padded = [1] * (len(sizes) - alpha.dim()) + list(alpha.shape)
+    del sizes[dim], padded[dim]  # where α has size 1
+    varying = [i for i, size in enumerate(padded) if size > 1]
     first, last = varying[0], varying[-1]
-    if alpha.shape[first : last + 1] != sizes[first : last + 1]:
-        alpha = alpha.expand(sizes)
+    if padded[first : last + 1] != sizes[first : last + 1]:
+        alpha = alpha.reshape(padded).expand(sizes)
         last = len(sizes) - 1
-    repeat = int(torch.Size(sizes[last + 1 :]).numel())
-    return alpha.reshape(-1).contiguous(), repeat
+    return alpha.reshape(-1).contiguous(), math.prod(sizes[last + 1 :])
+
+
+def _is_last(dim: int, tensor: Tensor) -> bool:
+    return dim == -1 or dim == tensor.dim() - 1
 
 
 def gradient_of_alpha(per_row: Tensor, alpha: Tensor, like: Tensor, dim: int) -> Tensor:
