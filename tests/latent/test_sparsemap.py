@@ -138,3 +138,30 @@ def test_other_bad_arguments_are_named():
         sparsemap(torch.zeros(1, 4), bits_oracle, unregularised=4)
     with pytest.raises(ValueError, match="has 14 parts"):
         sparsemap(torch.zeros(1, 4), LinearChain(3, 2))
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32, torch.float64))
+def test_no_weight_is_zero_or_rounding(dtype):
+    """Ties, and in float16 weights below the least number: no structure is called for nothing."""
+    chain = LinearChain(3, 2)
+    tied = torch.zeros(1, 8, dtype=dtype)
+    tied[0, :4] = 0.5
+    tiny = torch.full((1, 2), 0.5, dtype=torch.float64)
+    tiny[0, 0] += 3e-8  # in float16 nothing, else a weight of 3e-8 more
+    spread = (3 * torch.randn(20, 10)).to(dtype)
+    for scores, oracle in ((tied, bits_oracle), (tiny.to(dtype), bits_oracle), (spread, bits_oracle)):
+        support = sparsemap(scores, oracle)
+        assert (support.weights > 1e-10).all() and support.certified.all()
+        assert support.weights.dtype == support.choices.dtype == dtype
+        rounding = max(4 * torch.finfo(dtype).eps, 1e-12)
+        sums = torch.zeros(len(scores), dtype=torch.float64).index_add(
+            0, support.batch, support.weights.double()
+        )
+        torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=rounding)
+        assert (support.entropy() >= 0).all()
+        half = scores.size(1) // 2
+        expected = (1 + scores[:, :half].double() - scores[:, half:].double()).div(2).clamp(0, 1)
+        mean = support.expectation(support.choices)[:, :half].double()
+        torch.testing.assert_close(mean, expected, rtol=0, atol=2 * rounding)
+    twin = torch.zeros(1, chain.parts, dtype=dtype)
+    assert (sparsemap(twin, chain, chain.transitions).weights > 1e-10).all()

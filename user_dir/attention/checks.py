@@ -6,11 +6,16 @@ from typing import Optional
 
 from torch import Tensor
 
-from ..entmax.masks import check_mask
+from ..entmax.masks import check_causal, check_mask
 
 
 def check_shapes(
-    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Optional[Tensor],
+    attn_mask: Optional[Tensor],
+    causal: bool,
 ) -> None:
     """Raise ValueError, naming the shapes, unless they are those documented for :func:`.op.attention`.
 
@@ -25,6 +30,7 @@ def check_shapes(
             "keys and values must be (B, H, S, D) for queries (B, H, T, D), but these have "
             + _shapes(query, key, value)
         )
+    check_causal(causal, queries, keys)
     if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):
         raise ValueError(
             f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"

@@ -97,7 +97,8 @@ class _Attention(torch.autograd.Function):
         """Output (T, B, H, D), and weights (B, H, T, S) if needed; arguments as for :func:`forward`."""
         query, key, value = (dense_rows(tensor) for tensor in given[:3])
         *others, ctx.causal, ctx.dropout, ctx.seed, _ = given[3:]
-        results, saved = forward(query, key, value, *given[3:], save=True)
+        arguments = [query, key, value, *given[3:], True]
+        results, saved = forward(*arguments)
         ctx.save_for_backward(query, key, value, *others, *saved)
         ctx.set_materialize_grads(False)
         return results

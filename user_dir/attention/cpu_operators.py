@@ -26,9 +26,8 @@ _SEED = 8
 
 def _forward(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Output (B, H, T, D), weights, and the kernel's solutions, sentence by sentence."""
-    *arguments, save = given
-    query = arguments[0]
-    (output, weights), (_, solutions, *_) = cpu_kernel.forward(*arguments, save=save, fixed_sizes=True)
+    query, arguments = given[0], [*given, True]
+    (output, weights), (_, solutions, *_) = cpu_kernel.forward(*arguments)
     weights = _nothing(query) if weights is None else weights
     return in_heads(output), weights, _nothing(query) if solutions is None else solutions.flatten(1)
 
@@ -85,7 +84,8 @@ def _backward(*given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     query, key, value, *others, solutions, grad, grad_weights, need_alpha = given
     query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
     saved = (None, solutions.contiguous(), None, None, None)
-    grads, per_head = cpu_kernel.backward(query, key, value, *others, saved, grad, grad_weights, need_alpha)
+    arguments = [query, key, value, *others, saved, grad, grad_weights, need_alpha]
+    grads, per_head = cpu_kernel.backward(*arguments)
     return *grads, _nothing(query) if per_head is None else per_head
 
 

@@ -69,8 +69,8 @@ def _backward(
     query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
     grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
     call = _call(query, key, alpha, causal, dropout, seed)
-    given = (query, key, value, dense_rows(grad), *grads, lam.contiguous(), alpha, _rows(padding))
-    parts = call.backward(*given, need_alpha)
+    given: list = [query, key, value, dense_rows(grad), *grads, lam.contiguous(), alpha, _rows(padding)]
+    parts = call.backward(*[*given, need_alpha])
     return *grads, _nothing(query) if parts is None else parts.sum(2)
 
 
@@ -82,8 +82,8 @@ def _fake_backward(query: Tensor, key: Tensor, value: Tensor, *given: Any) -> tu
 
 
 def _step(*given: Any) -> tuple[Tensor, Tensor]:
-    *tensors, padding, need_weights = given
-    output, weights = fused.step(*tensors, _rows(padding), need_weights)
+    query, key, value, alpha, padding, need_weights = given
+    output, weights = fused.step(query, key, value, alpha, _rows(padding), need_weights)
     return output, _nothing(output) if weights is None else weights
 
 

@@ -7,7 +7,6 @@ The implementations are modules: ``dense`` takes all arguments; the fused kernel
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 from types import ModuleType
 from typing import Any, Optional, Tuple, Union
@@ -70,9 +69,13 @@ def attention(
         second derivative of the fused kernels is an error. A query whose keys are all masked gets zeros.
 
     Raises:
-        ValueError: shapes do not match (the message names them); α is below 1, infinite or NaN, except that
-            on a GPU an invalid α tensor gives NaN instead; ``dropout`` is not from 0 to 1; the backend is
-            unknown; or a requested backend does not support the arguments (the message says why).
+        ValueError: shapes do not match (the message names them), also if ``causal`` although T ≠ S; α is
+            below 1, infinite or NaN, except that on a GPU an invalid α tensor gives NaN instead; ``dropout``
+            is not from 0 to 1; the backend is unknown; or a requested backend does not support the arguments
+            (the message says why).
+
+    In torch.compile, torch.export and ``torch.func`` the same kernels run, as operators of ``torch.library``;
+    forward-mode differentiation is an error.
 
     In TorchScript it is always dense, α must be a tensor, and only the backend is checked.
 
@@ -105,7 +108,7 @@ def _attention(
 ) -> Tuple[Tensor, Optional[Tensor]]:
     if backend not in BACKENDS:
         raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
-    check_shapes(query, key, value, key_padding_mask, attn_mask)
+    check_shapes(query, key, value, key_padding_mask, attn_mask, causal)
     check_dropout(dropout)
     if not isinstance(alpha, Tensor):
         check_number(alpha)
@@ -167,10 +170,13 @@ def no_fused_kernels(device: str) -> Optional[str]:
     return f"fused kernels for {device} need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
 
 
-@constant_in_graphs
 def fused_kernels(device: str) -> ModuleType:
     """The module of the fused kernels for a device type."""
-    return cpu if device == "cpu" else importlib.import_module(".fused", __package__)  # needs Triton
+    if device == "cpu":
+        return cpu
+    from . import fused  # needs Triton
+
+    return fused
 
 
 def _faster_dense(query: Tensor, key: Tensor, alpha: float | Tensor) -> bool:

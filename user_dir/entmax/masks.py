@@ -33,6 +33,18 @@ def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
     return attn_mask.to(dtype).contiguous()
 
 
+def check_causal(causal: bool, queries: int, keys: int) -> None:
+    """Raise ValueError if a causal mask is asked for, but T ≠ S; TorchScript can compile it.
+
+    It could begin at the first key or end at the last one, and software differs in which.
+    """
+    if causal and queries != keys:
+        raise ValueError(
+            f"a causal mask needs as many queries as keys, not {queries} and {keys}; pass the attn_mask that "
+            "you mean"
+        )
+
+
 def hide(
     scores: Tensor,
     key_padding_mask: Optional[Tensor] = None,
@@ -45,10 +57,10 @@ def hide(
         scores: (B, H, T, S).
         key_padding_mask: (B, S), true where a key is padding.
         attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
-        causal: query t attends to keys 0 … t only.
+        causal: query t attends to keys 0 … t only (T = S).
 
     Raises:
-        ValueError: see :func:`check_mask`.
+        ValueError: see :func:`check_mask` and :func:`check_causal`.
     """
     if attn_mask is not None:
         check_mask(attn_mask)
@@ -57,6 +69,7 @@ def hide(
         else:
             scores = scores + attn_mask.to(scores.dtype)
     if causal:
+        check_causal(causal, scores.size(-2), scores.size(-1))
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
     if key_padding_mask is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import cpu, reference
 from .checks import check_dim, check_number, check_range, check_shape
 from .differentiable import Entmax, entmax_operator
-from .masks import hide
+from .masks import check_causal, hide
 from .operators import is_eager, number_beside
 from .reference import working_dtype
 from .selection import implementation_for
@@ -41,6 +41,9 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
     or ``reference``, plain torch. The default is the native one where it is available; on a GPU, if it also
     agrees with the reference on a few rows, which is checked once per process for each device and dtype.
 
+    torch.compile, torch.export, ``torch.func``, fake and meta tensors see an operator of ``torch.library``,
+    which selects its implementation when it runs. Forward-mode differentiation is an error.
+
     Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3; the gradient of α is
     Proposition 1 of Correia et al. 2019 (https://arxiv.org/abs/1909.00015).
     """
@@ -61,17 +64,18 @@ def attention_weights(
         alpha: as for :func:`entmax`.
         key_padding_mask: (B, S), true where a key is padding.
         attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
-        causal: query t attends to keys 0 … t only.
+        causal: query t attends to keys 0 … t only (T = S).
 
     Returns:
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
 
     Raises:
-        ValueError: as for :func:`entmax`; the scores do not have four dimensions; or the attn_mask is neither
-            boolean nor floating.
+        ValueError: as for :func:`entmax`; the scores do not have four dimensions; the attn_mask is neither
+            boolean nor floating; or ``causal`` although T ≠ S.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
+    check_causal(causal, scores.size(2), scores.size(3))
     return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
 
 

@@ -106,7 +106,8 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
         @staticmethod
         def forward(ctx: Any, *given: Any) -> Any:
             *arguments, keyset = given
-            results = below(keyset, *arguments)
+            with torch.set_grad_enabled(transformed()):  # a transform around this one differentiates, too
+                results = below(keyset, *arguments)
             setup_context(ctx, arguments, results)
             return results
 
@@ -118,7 +119,7 @@ def _autograd_kernel(operator: Any, setup_context: Callable, backward: Callable)
         learning = torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)
         if learning or forward_ad._current_level >= 0:  # which refuses to differentiate in forward mode
             with enable_single_level_autograd_function():
-                return Differentiable.apply(*arguments, keyset)
+                return Differentiable.apply(*arguments, keyset)  # type: ignore[attr-defined]
         return below(keyset, *arguments)
 
     return kernel

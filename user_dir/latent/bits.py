@@ -54,7 +54,7 @@ def _best_vectors(scores: Tensor, k: int) -> Tensor:
     cost, bit i is worse than i other single flips and no flip, so only the first k − 1 bits are ever flipped.
     """
     batch, size = scores.shape
-    price, order = scores.abs().sort(dim=1)
+    price, order = scores.abs().to(working_dtype(scores.dtype)).sort(dim=1)
     cost = price.new_zeros(batch, 1)
     flips = torch.zeros(batch, 1, size, dtype=torch.bool, device=scores.device)
     for i in range(min(size, k - 1)):
@@ -88,9 +88,9 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
     Source: Niculae et al. 2018 (https://arxiv.org/abs/1802.04223), equation 6, for this set of vertices.
     """
     check_scores(scores, finite=True)
-    free = (scores + 1) / 2
+    free = (scores.to(working_dtype(scores.dtype)) + 1) / 2
     if budget is None:
-        return free.clamp(0, 1)
+        return free.clamp(0, 1).to(scores.dtype)
     check_budget(budget, scores.size(1))
     with torch.no_grad():
         low = torch.zeros_like(free[:, :1])
@@ -107,7 +107,7 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
     # λ/2 solves Σ_inside (free − λ/2) + ones = budget; as a function of the scores it has their gradient.
     shift = (torch.where(inside, free, 0.0).sum(1, keepdim=True) - (budget - ones)) / number.clamp_min(1)
     shift = torch.where(number > 0, shift, torch.where(bound, high, 0.0))
-    return (free - shift).clamp(0, 1)
+    return (free - shift).clamp(0, 1).to(scores.dtype)
 
 
 def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "decomposition") -> Support:

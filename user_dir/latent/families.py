@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..entmax.reference import working_dtype
 from .checks import check_scores
 from .support import Support
 
@@ -18,7 +19,7 @@ class Categories:
     def __init__(self, scores: Tensor):
         check_scores(scores)
         self.scores = scores
-        self.log_probabilities = scores.log_softmax(1)
+        self.log_probabilities = _working(scores).log_softmax(1)
 
     def sample(self) -> Tensor:
         """(B,) indices."""
@@ -26,23 +27,24 @@ class Categories:
 
     def log_prob(self, choices: Tensor) -> Tensor:
         """(B,), the log-probability of one choice (B,) per example."""
-        return self.log_probabilities.gather(1, choices.unsqueeze(1)).squeeze(1)
+        return self.log_probabilities.gather(1, choices.unsqueeze(1)).squeeze(1).to(self.scores.dtype)
 
     def entropy(self) -> Tensor:
         """(B,), in nats."""
         # Not entr of the probabilities: its slope is infinite where one underflows to 0.
-        finite = self.log_probabilities.clamp(min=torch.finfo(self.scores.dtype).min)
-        return -(self.log_probabilities.exp() * finite).sum(1)
+        finite = self.log_probabilities.clamp(min=torch.finfo(self.log_probabilities.dtype).min)
+        return -(self.log_probabilities.exp() * finite).sum(1).to(self.scores.dtype)
 
     def everything(self) -> Support:
         """All n choices of every example, with their probabilities."""
         ids = torch.arange(self.scores.size(1), device=self.scores.device).expand_as(self.scores)
-        return Support.of(ids, self.log_probabilities.exp(), _all_true(self.scores))
+        return Support.of(ids, self.log_probabilities.exp().to(self.scores.dtype), _all_true(self.scores))
 
     def relaxed(self, temperature: float) -> Tensor:
         """Gumbel-softmax samples (B, n), near one-hot vectors (Jang et al. 2017, equation 2)."""
-        gumbel = -torch.empty_like(self.scores).exponential_().log()
-        return ((self.scores + gumbel) / temperature).softmax(1)
+        scores = _working(self.scores)
+        gumbel = -torch.empty_like(scores).exponential_().log()
+        return ((scores + gumbel) / temperature).softmax(1).to(self.scores.dtype)
 
     def hardened(self, relaxed: Tensor) -> Tensor:
         """The one-hot vectors (B, n) of the samples that :meth:`relaxed` gave."""
@@ -62,11 +64,12 @@ class Bits:
 
     def log_prob(self, choices: Tensor) -> Tensor:
         """(B,), the log-probability of one vector (B, D) per example."""
-        return -functional.softplus((1 - 2 * choices) * self.scores).sum(1)
+        return -functional.softplus((1 - 2 * choices) * _working(self.scores)).sum(1).to(self.scores.dtype)
 
     def entropy(self) -> Tensor:
         """(B,), in nats."""
-        return (functional.softplus(self.scores) - self.scores * self.scores.sigmoid()).sum(1)
+        scores = _working(self.scores)
+        return (functional.softplus(scores) - scores * scores.sigmoid()).sum(1).to(self.scores.dtype)
 
     def everything(self) -> Support:
         """All 2^D vectors of every example, with their probabilities; raises ValueError if D > 16."""
@@ -77,17 +80,26 @@ class Bits:
         vectors = (torch.arange(2**size, device=self.scores.device).unsqueeze(1) >> digits & 1).to(
             self.scores
         )
-        log_probabilities = -functional.softplus((1 - 2 * vectors) * self.scores.unsqueeze(1)).sum(2)
-        return Support.of(vectors.expand(batch, -1, -1), log_probabilities.exp(), _all_true(self.scores))
+        log_probabilities = -functional.softplus((1 - 2 * vectors) * _working(self.scores).unsqueeze(1)).sum(
+            2
+        )
+        weights = log_probabilities.exp().to(self.scores.dtype)
+        return Support.of(vectors.expand(batch, -1, -1), weights, _all_true(self.scores))
 
     def relaxed(self, temperature: float) -> Tensor:
         """Samples (B, D) between 0 and 1: the binary Gumbel-softmax (Maddison et al. 2017, appendix B)."""
-        uniform = torch.empty_like(self.scores).uniform_(1e-7, 1 - 1e-7)
-        return ((self.scores + uniform.logit()) / temperature).sigmoid()
+        scores = _working(self.scores)
+        uniform = torch.empty_like(scores).uniform_(1e-7, 1 - 1e-7)
+        return ((scores + uniform.logit()) / temperature).sigmoid().to(self.scores.dtype)
 
     def hardened(self, relaxed: Tensor) -> Tensor:
         """The samples that :meth:`relaxed` gave, rounded to 0 and 1."""
         return (relaxed > 0.5).to(relaxed.dtype)
+
+
+def _working(scores: Tensor) -> Tensor:
+    """The scores in the dtype to compute in: half precision in float32."""
+    return scores.to(working_dtype(scores.dtype))
 
 
 def _all_true(scores: Tensor) -> Tensor:

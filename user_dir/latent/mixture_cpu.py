@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..entmax import has_native
 from ..entmax.build import INTEGER, POINTER, load_kernel
 
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2
@@ -21,6 +22,12 @@ def kernel() -> dict | None:
         mixture_forward=(None, _PROBLEM + [POINTER] * 3),
         mixture_backward=(None, _PROBLEM + [POINTER] * 5),
     )
+
+
+def suits(logits: Tensor) -> bool:
+    """Whether the kernel is there for these logits."""
+    on_cpu = logits.device.type == "cpu" and logits.size(1) > 0
+    return on_cpu and has_native("cpu") and kernel() is not None
 
 
 def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, Tensor]:

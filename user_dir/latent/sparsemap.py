@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..entmax.reference import working_dtype
 from .checks import check_scores
 from .oracles import Oracle
 from .support import Support
 
 _TOLERANCE = 1e-9
+_ROUNDING = 1e-10  # of a weight: what an optimum found to this tolerance does not determine
 
 
 def sparsemap(
@@ -29,7 +31,7 @@ def sparsemap(
 
     Returns:
         A support whose choices are (N, P) of 0 and 1, in the dtype of the scores. Its weights are
-        differentiable in the scores, for the support found.
+        differentiable in the scores, for the support found; none is 0 or mere rounding.
 
     Raises:
         ValueError: a score is not finite, or the oracle's answer is no structure or not the best one.
@@ -46,12 +48,15 @@ def sparsemap(
     for example, row in enumerate(scores):
         active = _ActiveSet(row.detach().double().cpu(), oracle, parts - unregularised)
         certified.append(active.run(max_iterations))
-        found = active.structures.to(row)
+        active.drop_rounding(scores.dtype)
         # p = Q s + constant on the support, so the gradient is that of Q s.
-        moved = found @ row
-        curvature = active.curvature().to(row)
-        weights.append(active.weights.to(row) + curvature @ (moved - moved.detach()))
-        structures.append(found)
+        working = row.to(working_dtype(row.dtype))
+        found = active.structures.to(working)
+        moved = found @ working
+        curvature = active.curvature().to(working)
+        found_weights = active.weights.to(working) + curvature @ (moved - moved.detach())
+        weights.append(found_weights.to(row.dtype))
+        structures.append(found.to(row.dtype))
         batch.append(torch.full((len(found),), example, device=scores.device))
     return Support(
         torch.cat(structures) if structures else scores.new_zeros(0, parts),
@@ -91,6 +96,15 @@ class _ActiveSet:
             self._add(best)
         self._optimise_weights()
         return False
+
+    def drop_rounding(self, dtype: torch.dtype) -> None:
+        """Drop the structures with a weight that is rounding, as ties leave it, or rounds to 0 in a dtype."""
+        while True:
+            least, index = self.weights.min(0)
+            if least > _ROUNDING and least.to(dtype) > 0:
+                return
+            self._drop(int(index))
+            self._optimise_weights()
 
     def curvature(self) -> Tensor:
         """Q (|S|, |S|), the derivative of the weights by the structures' scores."""

@@ -1,0 +1,218 @@
+"""Attention as operators: torch.compile, torch.export, torch.func, fake tensors and checkpointing."""
+
+import copy
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.library import opcheck
+from torch.utils.checkpoint import checkpoint
+
+from user_dir.attention import attention, cpu, cpu_operators
+
+BATCH, HEADS, HEAD_DIM = 2, 3, 8
+ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def _kernel():
+    if cpu.kernel() is None:
+        pytest.skip("no C++ compiler")
+
+
+def tensors(queries=6, keys=6, batch=BATCH):
+    drawn = (torch.randn(length, batch, HEADS, HEAD_DIM) for length in (queries, keys, keys))
+    return [each.permute(1, 2, 0, 3) for each in drawn]
+
+
+def padding(keys=6, batch=BATCH):
+    mask = torch.zeros(batch, keys, dtype=torch.bool)
+    mask[0, -2:] = True
+    return mask
+
+
+def weighted(output):
+    return output.flatten().cumsum(0).square().mean()
+
+
+def by_autograd(function, *inputs):
+    inputs = [each.detach().requires_grad_() for each in inputs]
+    return torch.autograd.grad(weighted(function(*inputs)), inputs)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+# 170 keys: too many for the eager kernel to save weights, and some tiles are sparse.
+@pytest.mark.parametrize("keys", (6, 170))
+def test_are_what_torch_expects(keys):
+    inputs = [each.requires_grad_() for each in tensors(6, keys)]
+    given = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), torch.randn(6, keys), False, 0.3)
+    given += (torch.tensor(5), True)
+    opcheck(cpu_operators.attention, (*given, True))
+    opcheck(cpu_operators.attention, (*(x.detach() if torch.is_tensor(x) else x for x in given), False))
+    output, weights, solutions = cpu_operators.attention(*given, True)
+    given = [x.detach() if torch.is_tensor(x) else x for x in given[:-1]]
+    opcheck(cpu_operators._backward_operator, (*given, solutions, output.detach(), weights.detach(), True))
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_compiles_without_breaks(dynamic):
+    def masked(q, k, v, alpha, padding):
+        output, weights = attention(q, k, v, alpha, padding, causal=True, need_weights=True)
+        return output + weights.sum(-1, keepdim=True) * weights.amax(-1, keepdim=True)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(masked, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for length, batch in ((6, 2), (9, 3)):
+        given = *tensors(length, length, batch), ALPHA
+        hidden = padding(length, batch)
+        assert torch.equal(compiled(*given, hidden), masked(*given, hidden))
+        found, expected = (
+            by_autograd(lambda *x, f=f, m=hidden: f(*x, m), *given) for f in (compiled, masked)
+        )
+        close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ("fused", "dense"))
+def test_dropout_of_a_graph_is_drawn_anew(backend):
+    def dropped(q, k, v):
+        return attention(q, k, v, 1.5, dropout=0.5, backend=backend)[0]
+
+    torch._dynamo.reset()
+    compiled, given = torch.compile(dropped, fullgraph=True, backend="aot_eager"), tensors()
+    torch.manual_seed(3)
+    first, second = compiled(*given), compiled(*given)
+    torch.manual_seed(3)
+    assert torch.equal(first, dropped(*given)) and not torch.equal(first, second)
+
+
+class SelfAttention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = torch.nn.Linear(HEADS * HEAD_DIM, 3 * HEADS * HEAD_DIM)
+        self.alpha = torch.nn.Parameter(ALPHA.clone())
+
+    def forward(self, x, padding):
+        parts = self.project(x).view(*x.shape[:2], 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+        return attention(*parts, self.alpha, padding)[0]
+
+
+@pytest.mark.parametrize("gradients", (False, True))
+def test_exports_with_lengths_that_vary(gradients):
+    module, length = SelfAttention(), torch.export.Dim("length", min=5, max=500)
+    with torch.set_grad_enabled(gradients):
+        x, hidden = torch.randn(2, 7, HEADS * HEAD_DIM), padding(7)
+        shapes = ({1: length}, {1: length})
+        exported = torch.export.export(module, (x, hidden), dynamic_shapes=shapes).module()
+        x, hidden = torch.randn(2, 180, HEADS * HEAD_DIM), padding(180)
+        close(exported(x, hidden), module(x, hidden))
+
+
+def test_modules_are_copied_called_with_other_parameters_and_checkpointed():
+    module, x = SelfAttention(), torch.randn(2, 7, HEADS * HEAD_DIM)
+    expected = module(x, padding(7))
+    assert torch.equal(copy.deepcopy(module)(x, padding(7)), expected)
+    parameters = dict(module.named_parameters())
+    assert torch.equal(torch.func.functional_call(module, parameters, (x, padding(7))), expected)
+
+    def loss(parameters):
+        return weighted(torch.func.functional_call(module, parameters, (x, padding(7))))
+
+    grads = torch.autograd.grad(weighted(expected), parameters.values())
+    found = torch.func.grad(loss)({name: each.detach() for name, each in parameters.items()})
+    close(tuple(found.values()), grads)
+    again = checkpoint(module, x, padding(7), use_reentrant=False)
+    close(torch.autograd.grad(weighted(again), parameters.values()), grads)
+
+
+# 3 queries: dense
+@pytest.mark.parametrize("queries", (3, 6))
+def test_gradients_by_example(queries):
+    given, hidden = tensors(queries), padding()
+
+    def loss(q, k, v, alpha, hidden):
+        return weighted(attention(q[None], k[None], v[None], alpha, hidden[None])[0])
+
+    found = torch.vmap(torch.func.grad(loss, (0, 1, 2, 3)), (0, 0, 0, None, 0))(*given, ALPHA, hidden)
+    for i in range(BATCH):
+        one = [each[i : i + 1] for each in given]
+        expected = by_autograd(lambda *x, i=i: attention(*x, hidden[i : i + 1])[0], *one, ALPHA)
+        close([each[i] for each in found], [*(each[0] for each in expected[:3]), expected[3]])
+
+
+def test_vmap_over_alpha_and_masks():
+    given, alphas, masks = tensors(), torch.stack((ALPHA, ALPHA.flip(0))), torch.randn(2, 6, 6)
+
+    def masked(alpha, mask):
+        return attention(*given, alpha, attn_mask=mask)[0]
+
+    for i, output in enumerate(torch.vmap(masked)(alphas, masks)):
+        close(output, masked(alphas[i], masks[i]))
+    found = torch.vmap(torch.func.grad(lambda a, m: weighted(masked(a, m))))(alphas, masks)
+    for i, grad in enumerate(found):
+        close(grad, by_autograd(lambda a, i=i: masked(a, masks[i]), alphas[i])[0])
+
+
+def test_randomness_of_vmap():
+    q, k, v = (each[:1].expand(3, -1, -1, -1) for each in tensors())
+
+    def dropped(q, k, v):
+        return attention(q[None], k[None], v[None], 1.5, dropout=0.5)[0]
+
+    with pytest.raises(RuntimeError, match="random"):
+        torch.vmap(dropped)(q, k, v)
+    same, different = (torch.vmap(dropped, randomness=kind)(q, k, v) for kind in ("same", "different"))
+    assert torch.equal(same[0], same[1]) and not torch.equal(different[0], different[1])
+
+
+def test_jacobians():
+    q, k, v = (each[:1, :1] for each in tensors(4, 5))
+
+    def of_query(q):
+        return attention(q, k, v, 1.5)[0]
+
+    found = torch.func.jacrev(of_query)(q).reshape(32, 32)
+    q = q.clone().requires_grad_()
+    expected = [
+        torch.autograd.grad(each, q, retain_graph=True)[0].flatten() for each in of_query(q).flatten()
+    ]
+    close(found, torch.stack(expected))
+
+
+def test_second_derivatives_and_forward_mode_are_errors():
+    q = tensors()[0]
+
+    def loss(q, backend):
+        return weighted(attention(q, q, q, 1.5, backend=backend)[0])
+
+    def second(backend):
+        return torch.func.grad(lambda q: torch.func.grad(loss)(q, backend).square().sum())(q)
+
+    with pytest.raises(RuntimeError, match="twice"):
+        second("fused")
+    assert second("dense").abs().sum() > 0
+    for backend in ("fused", "dense"):
+        with pytest.raises(NotImplementedError):
+            torch.func.jvp(lambda q, b=backend: loss(q, b), (q,), (q,))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError):
+            loss(torch.autograd.forward_ad.make_dual(q, q), backend)
+
+
+def test_tensors_without_numbers():
+    with FakeTensorMode():
+        q, k, v = (each.requires_grad_() for each in tensors())
+        output, weights = attention(q, k, v, 1.5, padding(), dropout=0.1, need_weights=True)
+        assert output.shape == q.shape and weights.shape == (BATCH, HEADS, 6, 6)
+        assert torch.autograd.grad(output.sum(), q)[0].shape == q.shape
+    q, k, v = (each.to("meta") for each in tensors())
+    assert attention(q, k, v, 1.5, need_weights=True)[1].shape == (BATCH, HEADS, 6, 6)
+
+
+@pytest.mark.parametrize("backend", ("fused", "dense"))
+def test_a_causal_mask_needs_as_many_queries_as_keys(backend):
+    q, k, v = tensors(4, 6)
+    with pytest.raises(ValueError, match="4 and 6"):
+        attention(q, k, v, 1.5, causal=True, backend=backend)
+    assert attention(q, k, v, 1.5, backend=backend)[0].shape == q.shape
