@@ -10,7 +10,7 @@ from helpers import MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translati
 
 from user_dir.attention import cpu, op
 from user_dir.attention.normalizers.alpha_entmax import Entmax
-from user_dir.entmax import op as entmax_op
+from user_dir.entmax import selection
 from user_dir.errors import UserError
 from user_dir.models.flags import attention_backend
 
@@ -127,7 +127,7 @@ def test_the_decoder_passes_the_causal_mask(flags, monkeypatch):
 )
 def test_a_wrong_entmax_backend_ends_the_run(value, says, monkeypatch):
     monkeypatch.setenv("ENTMAX_BACKEND", value)
-    monkeypatch.setattr(entmax_op, "_native", lambda device: None)
+    monkeypatch.setattr(selection, "_native", lambda device: None)
     with pytest.raises(UserError, match=f"ENTMAX_BACKEND={value}.* {says}"):
         build()
 

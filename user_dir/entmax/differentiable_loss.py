@@ -22,11 +22,11 @@ from .self_check import loss_check
 
 
 def loss_and_support(
-    scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int
+    scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int, eager: bool
 ) -> tuple[Tensor, Tensor]:
     """Losses and sizes of the support of rows of scores; arguments as for ``loss_reference``, any dtype."""
     given = (scores, target, alpha, label_smoothing, ignore_index)
-    if is_eager(scores, target):
+    if eager:
         return _EntmaxLoss.apply(*given, _implementation(scores))
     return _operator(*given)[:2]
 
@@ -89,7 +89,7 @@ def _differentiable_gradient(
 
 
 def _working(scores: Tensor) -> Tensor:
-    return scores.detach().to(working_dtype(scores.dtype)).contiguous()
+    return scores.to(working_dtype(scores.dtype)).contiguous()
 
 
 # ---------------------------------------------------------------------------------------- the operators

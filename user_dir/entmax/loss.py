@@ -60,7 +60,10 @@ def entmax_loss_and_support(
     ignore_index: int = -100,
 ) -> tuple[Tensor, Tensor]:
     """As :func:`entmax_loss`, also with the number of entries with weight, (…): 0 for ignored targets."""
-    _check(scores, target, alpha, label_smoothing, ignore_index)
+    _check(scores, target, alpha, label_smoothing)
+    eager = is_eager(scores, target)
+    if eager:  # else the operator checks them
+        check_targets(target, scores.size(-1), ignore_index)
     shape, n = target.shape, scores.size(-1)
     if scores.numel() == 0:
         return scores.sum(-1).to(working_dtype(scores.dtype)), torch.zeros_like(target)
@@ -69,11 +72,11 @@ def entmax_loss_and_support(
     if alpha == 1:
         losses, support = _cross_entropy(rows, targets, *settings[1:])
     else:
-        losses, support = loss_and_support(rows, targets, *settings)
+        losses, support = loss_and_support(rows, targets, *settings, eager)
     return losses.view(shape), support.view(shape)
 
 
-def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, ignore_index: int) -> None:
+def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float) -> None:
     if not 1 <= alpha <= 2:
         raise ValueError(f"alpha of the entmax loss must be from 1 to 2, not {alpha}")
     if not 0 <= label_smoothing <= 1:
@@ -87,8 +90,6 @@ def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float,
             f"scores of shape {tuple(scores.shape)} need targets of shape {tuple(scores.shape[:-1])}, "
             f"not {tuple(target.shape)}"
         )
-    if is_eager(target):
-        check_targets(target, scores.size(-1), ignore_index)
 
 
 def _cross_entropy(

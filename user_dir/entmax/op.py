@@ -91,7 +91,7 @@ def _entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int, masks: tuple 
     else:
         check_number(alpha)
         if alpha == 1:
-            return _softmax(hide(scores, *masks), dim)
+            return _softmax(scores if masks is _NO_MASKS else hide(scores, *masks), dim)
         alpha = number_beside(alpha, scores)
     if not is_eager(scores, alpha, *masks[:2]):
         return entmax_operator(hide(scores, *masks), alpha, dim)
@@ -124,4 +124,4 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
     if not is_eager(scores) or (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
-    return weights.to(scores.dtype)
+    return weights if dtype == scores.dtype else weights.to(scores.dtype)
