@@ -185,13 +185,11 @@ def all_heads(model) -> list[Head]:
 
 def row_sums(model) -> dict[str, str]:
     """By attention type that the model has: what the weights of a query sum to, as in :data:`.ROW_SUMS`."""
-    found = {}
-    for attention_type, attentions in model.attentions().items():
-        if any(attention.gated_norm is not None for attention in attentions):  # ReLA
-            found[attention_type] = "any"
-        elif attentions:
-            found[attention_type] = "zero or one" if attentions[0].fixed_heads else "one"
-    return found
+    return {
+        attention_type: attentions[0].normalizer.row_sums
+        for attention_type, attentions in model.attentions().items()
+        if attentions
+    }
 
 
 def output_norms(model) -> dict[str, list[Tensor]]:

@@ -25,8 +25,11 @@ class Normalizer(nn.Module):
         alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
         fused: whether the fused kernels of attention compute it.
         searched: the attention types for which our beam search (:mod:`user_dir.decoding`) computes it;
-            models with others are translated by fairseq's. Neither this nor ``fused`` is inherited, because a
-            subclass may compute something else.
+            models with others are translated by fairseq's.
+        row_sums: what the weights of a query sum to: ``one``, ``zero or one``, or ``any`` number, as analyses
+            of heads check and note.
+
+    ``fused``, ``searched`` and ``row_sums`` are not inherited, because a subclass may compute something else.
     """
 
     # Without annotations, which TorchScript would read.
@@ -34,11 +37,12 @@ class Normalizer(nn.Module):
     alpha = 1.0  # type: Optional[float]
     fused = False
     searched = ()  # type: Tuple[str, ...]
+    row_sums = "any"
 
     def __init_subclass__(cls, **options: object) -> None:
         """Do not inherit what is said of another class."""
         super().__init_subclass__(**options)
-        for name in ("fused", "searched"):
+        for name in ("fused", "searched", "row_sums"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Normalizer, name))
 
