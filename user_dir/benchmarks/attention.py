@@ -106,9 +106,8 @@ def time_attention(
                 if measure == "training":
                     rows[contender]["peak_bytes"] = peak_memory(call, device)
             except Exception as error:  # other libraries may raise anything, and memory may run out
-                rows[contender]["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[
-                    :200
-                ]
+                said = " ".join(f"{type(error).__name__}: {error}".split())
+                rows[contender]["failures"][measure] = said[:200]
     jobs = {
         key: functools.partial(lambda call, repeats, number: seconds(call, device, repeats), *calls[key])
         for key in calls

@@ -61,9 +61,8 @@ def time_kernels(
         last measure of each contender has ``peak_bytes``, excluding its inputs.
     """
     generator = torch.Generator().manual_seed(seed)
-    scores = torch.randn(shape, generator=generator) * variance**0.5
-    grad = torch.randn(shape, generator=generator)
-    scores, grad = scores.to(device), grad.to(device)
+    scores = (torch.randn(shape, generator=generator) * variance**0.5).to(device)
+    grad = torch.randn(shape, generator=generator).to(device)
     calls = {
         (contender, measure): call
         for contender in contenders
