@@ -281,6 +281,16 @@ def loss(model, sample: dict[str, Tensor]) -> Tensor:
     )
 
 
+DENSE = "user_dir.attention.dense.dense_attention"  # to be replaced in tests of which backend is taken
+
+
+def computed(implementation, *given, **named):
+    """Attention by one implementation, of the arguments of ``user_dir.attention.attention``."""
+    from user_dir.attention import AttentionInputs
+
+    return implementation(AttentionInputs(*given, **named))
+
+
 def combinations(**choices) -> list[dict]:
     """Every combination of the values given for each name."""
     return [dict(zip(choices, values)) for values in itertools.product(*choices.values())]

@@ -71,3 +71,13 @@ def compiled_apart(file, capability, calls, cache):
         check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def take_triton_kernels(monkeypatch) -> None:
+    """Let ``auto`` and ``fused`` take the Triton kernels on any device, in Triton's interpreter on a CPU."""
+    from user_dir.attention import gpu, op
+
+    backend = gpu.TritonKernels()
+    backend.device = None
+    monkeypatch.setattr(gpu, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
+    monkeypatch.setattr(op, "TABLE", (backend, op.TABLE[-1]))

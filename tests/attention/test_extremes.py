@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import HALF_TYPES
+from helpers import HALF_TYPES, computed
 
 from user_dir.attention import Alpha, AlphaConfig, cpu
 from user_dir.attention.dense import dense_attention
@@ -36,7 +36,7 @@ def attend(request, monkeypatch):
 
     def attend(q, k, v, alpha, mask, grad):
         inputs = [x.to(device).clone().requires_grad_() for x in (q, k, v, alpha)]
-        output, _ = function(*inputs, mask.to(device))
+        output, _ = computed(function, *inputs, mask.to(device))
         grads = torch.autograd.grad(output, inputs, grad.to(device))
         return [tensor.cpu() for tensor in (output.detach(), *grads)]
 
@@ -52,7 +52,7 @@ def inputs(dtype, magnitude=1.0):
 
 def in_float64(q, k, v, alpha, mask, grad):
     exact = [x.double().requires_grad_() for x in (q, k, v, alpha)]
-    output, _ = dense_attention(*exact, mask)
+    output, _ = computed(dense_attention, *exact, mask)
     return [output.detach(), *torch.autograd.grad(output, exact, grad.double())]
 
 
@@ -138,7 +138,7 @@ def test_alpha_and_weights_are_float32_under_autocast(inside):
     assert alpha.dtype == torch.float32 and torch.equal(alpha, module.alpha())
     assert q.dtype == output.dtype == inside and module.alpha.a.grad.isfinite().all()
     q, k, v = (y.view(9, 2, 4, 4).permute(1, 2, 0, 3).double() for y in (q, k, v))
-    _, exact = dense_attention(q, k, v, alpha.double(), mask, need_weights=True)
+    _, exact = computed(dense_attention, q, k, v, alpha.double(), mask, need_weights=True)
     # scores are rounded to half precision, and weights again
     rounding = 4 * torch.finfo(inside).eps
     torch.testing.assert_close(weights.transpose(0, 1).double(), exact, rtol=rounding, atol=rounding)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import covering
+from helpers import DENSE, computed, covering
 
 from user_dir.attention import attention, cpu, cpu_kernel, op
 from user_dir.attention.dense import dense_attention
@@ -83,9 +83,9 @@ def test_outputs_weights_and_gradients(case, monkeypatch):
     for fused in (True, False):
         inputs = (split_q, split_k, split_v, alpha, *masks)
         if fused:
-            output, weights = cpu.fused_attention(*inputs, need_weights=True)
+            output, weights = computed(cpu.fused_attention, *inputs, need_weights=True)
         else:
-            output, weights = dense_attention(*inputs, need_weights=True)
+            output, weights = computed(dense_attention, *inputs, need_weights=True)
         both = torch.autograd.grad(
             (output, weights), (q, k, v, alpha), (grad, grad_weights), retain_graph=True
         )
@@ -101,7 +101,7 @@ def test_what_needs_no_gradient_gets_none():
     tensors = [projections(9, 8, torch.float64, heads=2)[1].detach() for _ in range(3)]
     for chosen in range(3):
         inputs = [tensor.clone().requires_grad_(i == chosen) for i, tensor in enumerate(tensors)]
-        outputs = [f(*inputs, 1.4)[0] for f in (cpu.fused_attention, dense_attention)]
+        outputs = [computed(f, *inputs, 1.4)[0] for f in (cpu.fused_attention, dense_attention)]
         grads = [torch.autograd.grad(output.square().sum(), inputs[chosen])[0] for output in outputs]
         torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
 
@@ -123,7 +123,7 @@ def test_gradcheck():
     alpha = torch.tensor([1.2, 1.7], dtype=torch.float64).view(2, 1, 1).requires_grad_()
     mask = torch.tensor([[False] * 4, [True, False, False, False]])
     assert torch.autograd.gradcheck(
-        lambda *x: cpu.fused_attention(*x, mask, need_weights=True), (q, k, v, alpha)
+        lambda *x: computed(cpu.fused_attention, *x, mask, need_weights=True), (q, k, v, alpha)
     )
 
 
@@ -137,7 +137,7 @@ def test_results_are_bitwise_independent_of_the_number_of_threads(length, dropou
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             torch.manual_seed(1)
-            output, _ = cpu.fused_attention(*(split for _, split in leaves), alpha, dropout=dropout)
+            output, _ = computed(cpu.fused_attention, *(split for _, split in leaves), alpha, dropout=dropout)
             grads = torch.autograd.grad(output.square().sum(), [leaf for leaf, _ in leaves] + [alpha])
             results.append((output, *grads))
     finally:
@@ -152,7 +152,7 @@ def test_saved_for_the_backward_grows_with_the_support(alpha, most):
     leaves = [projections(512, 16, torch.float32, batch=1, heads=1) for _ in range(3)]
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor), lambda tensor: tensor):
-        cpu.fused_attention(*(split for _, split in leaves), alpha)
+        computed(cpu.fused_attention, *(split for _, split in leaves), alpha)
     inputs = {split.data_ptr() for _, split in leaves}
     beyond = [tensor for tensor in saved if tensor is not None and tensor.data_ptr() not in inputs]
     assert 0 < sum(tensor.nbytes for tensor in beyond) < most * 4 * 512**2
@@ -171,7 +171,7 @@ def test_half_precision_is_computed_in_single(dtype, most_dense_keys, monkeypatc
         *inputs, grad = (tensor.to(stored) for tensor in tensors)
         leaves = [tensor.requires_grad_() for tensor in inputs]
         given = (*leaves, alpha, padding("left", 33), mask.to(stored))
-        output, weights = cpu.fused_attention(*given, need_weights=True)
+        output, weights = computed(cpu.fused_attention, *given, need_weights=True)
         grads = torch.autograd.grad((output, weights), (*leaves, alpha), (grad, grad_weights.to(stored)))
         assert {tensor.dtype for tensor in (output, weights, *grads[:3])} == {stored}
         results.append((output, weights, *grads))
@@ -189,7 +189,7 @@ def test_dropout(most_dense_keys, dtype, monkeypatch):
     alpha = torch.tensor(ALPHAS).clamp(1.0, 1.5).to(dtype).view(-1, 1, 1).requires_grad_()
     inputs = (q, k, value, alpha)
     torch.manual_seed(3)
-    output, weights = cpu.fused_attention(*inputs, dropout=0.3, need_weights=True)
+    output, weights = computed(cpu.fused_attention, *inputs, dropout=0.3, need_weights=True)
     support = weights > 0
     factor = torch.where(support, output / weights, torch.ones(()).to(dtype)).detach()
     dropped = factor == 0
@@ -202,21 +202,21 @@ def test_dropout(most_dense_keys, dtype, monkeypatch):
         assert abs(pairs[..., :40, :].double().mean() - 0.42) < 0.03, "not the same mask again"
 
     grad = torch.randn_like(output)
-    expected = dense_attention(*inputs, need_weights=True)[1] * factor @ value
+    expected = computed(dense_attention, *inputs, need_weights=True)[1] * factor @ value
     for actual, truth in zip(
         torch.autograd.grad(output, inputs, grad), torch.autograd.grad(expected, inputs, grad)
     ):
         assert (actual - truth).abs().max() <= TOLERANCE[dtype] * (1 + truth.abs().max())
 
     torch.manual_seed(3)
-    assert torch.equal(cpu.fused_attention(*inputs, dropout=0.3)[0], output)
-    assert not torch.equal(cpu.fused_attention(*inputs, dropout=0.3)[0], output)
-    assert not cpu.fused_attention(*inputs, dropout=1.0)[0].any()
+    assert torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
+    assert not torch.equal(computed(cpu.fused_attention, *inputs, dropout=0.3)[0], output)
+    assert not computed(cpu.fused_attention, *inputs, dropout=1.0)[0].any()
 
 
 def test_reads_and_writes_the_memory_layout_of_the_model():
     _, split = projections(12, 8, torch.float32)
-    output, _ = cpu.fused_attention(split, split, split, 1.5)
+    output, _ = computed(cpu.fused_attention, split, split, split, 1.5)
     assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
 
 
@@ -226,7 +226,7 @@ def taken(monkeypatch):
     calls = []
     fused, dense = cpu.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
-    monkeypatch.setattr(op, "dense_attention", lambda *args: calls.append("dense") or dense(*args))
+    monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
     return calls
 
 

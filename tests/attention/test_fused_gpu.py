@@ -5,14 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import HALF_TYPES, batch, build, combinations, each_once, loss
+from helpers import DENSE, HALF_TYPES, batch, build, combinations, computed, each_once, loss
 from no_gpu import compiled_apart
 
 pytest.importorskip("triton")
 
-from user_dir.attention import attention, cpu, op
+from no_gpu import take_triton_kernels
+
+from user_dir.attention import AttentionInputs, attention, cpu, op
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
+from user_dir.attention.gpu import MOST_KEYS_IN_FLOAT32, TritonKernels
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -63,13 +66,13 @@ def kept_weights(queries, keys, dropout, seed, heads=5, count=2):
     q = torch.zeros(count, heads, queries, max(16, keys), device=DEVICE)
     v = torch.eye(keys, q.size(3), device=DEVICE).expand(count, heads, keys, -1)
     torch.manual_seed(seed)
-    output, _ = kernels.fused_attention(q, torch.zeros_like(v), v, 1.0, dropout=dropout)
+    output, _ = computed(kernels.fused_attention, q, torch.zeros_like(v), v, 1.0, dropout=dropout)
     return output[..., :keys] > 0
 
 
 def in_float64(views, alpha, mask=None, causal=False, kept=None, dropout=0.0):
     """Output of dense attention with a given mask instead of dropout."""
-    output, weights = dense_attention(*views, alpha, mask, None, causal, need_weights=True)
+    output, weights = computed(dense_attention, *views, alpha, mask, None, causal, need_weights=True)
     return output if kept is None else (weights * kept / (1 - dropout)) @ views[2]
 
 
@@ -81,7 +84,7 @@ def check(queries, keys, head_dim, pad=None, causal=False, dropout=0.0, dtype=to
     grad = torch.randn(views[0].shape).to(DEVICE, dtype)
     kept = kept_weights(queries, keys, dropout, seed=5) if dropout else None
     torch.manual_seed(5)
-    output, weights = kernels.fused_attention(*views, alpha, mask, causal=causal, dropout=dropout)
+    output, weights = computed(kernels.fused_attention, *views, alpha, mask, causal=causal, dropout=dropout)
     assert weights is None and output.dtype == dtype and output.shape == views[0].shape
     grads = torch.autograd.grad(output, (*leaves, alpha), grad)
 
@@ -167,7 +170,7 @@ def test_alpha_above_two():
     leaves, views = projections(5, 20, 16, heads=1)
     grad = torch.randn(views[0].shape, device=DEVICE)
     alpha = torch.full((1, 1, 1), 3.0, device=DEVICE).requires_grad_()
-    output, _ = kernels.fused_attention(*views, alpha)
+    output, _ = computed(kernels.fused_attention, *views, alpha)
     expected = in_float64([view.detach().double() for view in views], alpha.detach().double())
     close("output", output, expected, 1e-4)
     assert all(g.isfinite().all() for g in torch.autograd.grad(output, (*leaves, alpha), grad))
@@ -184,7 +187,7 @@ def test_any_alpha_in_half_precision(width, long, request):
     leaves, (q, k, v) = projections(17, 30, 16, torch.float16, heads=10, count=1)
     with torch.no_grad():
         leaves[0] *= width
-    output, _ = kernels.fused_attention(q, k, v, alpha)
+    output, _ = computed(kernels.fused_attention, q, k, v, alpha)
     expected = in_float64([view.detach().double() for view in (q, k, v)], alpha)
     close("output", output, expected, 2e-3)
 
@@ -195,7 +198,7 @@ def test_finite_difference_in_alpha():
     views = [view.detach() for view in views]
 
     def value(alpha):
-        return (kernels.fused_attention(*views, alpha)[0].double() * grad).sum((0, 2, 3))
+        return (computed(kernels.fused_attention, *views, alpha)[0].double() * grad).sum((0, 2, 3))
 
     # if the support changes within the step, the finite difference is not the gradient
     alpha = torch.tensor([1.02, 1.1, 1.25, 1.4, 1.5], device=DEVICE).view(-1, 1, 1).requires_grad_()
@@ -209,7 +212,7 @@ def test_finite_difference_in_alpha():
 def test_alpha_one_is_torch_softmax():
     _, views = projections(12, 20, 16)
     mask = padding("left", 20)
-    output, _ = kernels.fused_attention(*views, 1.0, mask)
+    output, _ = computed(kernels.fused_attention, *views, 1.0, mask)
     exact = [view.detach().double() for view in views]
     expected = torch.nn.functional.scaled_dot_product_attention(*exact, ~mask[:, None, None, :])
     close("output", output, expected, 1e-6)
@@ -220,11 +223,11 @@ def test_one_alpha_for_all_heads():
     results, grads = [], []
     for alpha in (torch.full((1, 1, 1), 1.4), torch.full((3, 1, 1), 1.4), torch.tensor(1.4)):
         alpha = alpha.to(DEVICE).requires_grad_()
-        output, _ = kernels.fused_attention(*views, alpha)
+        output, _ = computed(kernels.fused_attention, *views, alpha)
         grads.append(torch.autograd.grad(output.square().sum(), alpha)[0])
         assert grads[-1].shape == alpha.shape
         results.append(output)
-    results.append(kernels.fused_attention(*views, torch.tensor(1.4).item())[0])
+    results.append(computed(kernels.fused_attention, *views, torch.tensor(1.4).item())[0])
     assert all(torch.equal(result, results[0]) for result in results[1:])
     torch.testing.assert_close(grads[0].sum(), grads[1].sum())
     torch.testing.assert_close(grads[2], grads[1].sum())
@@ -242,7 +245,7 @@ def test_an_invalid_query_propagates_within_its_row_only(long, dtype, request):
     q, k, v = (view.detach().clone() for view in views)
     q[1, 2, 17, 3] = float("nan")
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
-    output, _ = kernels.fused_attention(q, k, v, alpha)
+    output, _ = computed(kernels.fused_attention, q, k, v, alpha)
     assert output[1, 2, 17].isnan().all()
     output[1, 2, 17] = 0
     assert output.isfinite().all()
@@ -250,7 +253,7 @@ def test_an_invalid_query_propagates_within_its_row_only(long, dtype, request):
 
 def test_alpha_out_of_range():
     _, views = projections(2, 3, 16, heads=1)
-    output, _ = kernels.fused_attention(*views, torch.full((1, 1, 1), 0.9, device=DEVICE))
+    output, _ = computed(kernels.fused_attention, *views, torch.full((1, 1, 1), 0.9, device=DEVICE))
     assert output.isnan().all()
 
 
@@ -259,7 +262,7 @@ def test_padding_in_the_middle():
     mask = torch.zeros(2, 20, dtype=torch.bool, device=DEVICE)
     mask[0, 3::2] = True
     mask[1, 5] = True
-    output, _ = kernels.fused_attention(*views, 1.3, mask)
+    output, _ = computed(kernels.fused_attention, *views, 1.3, mask)
     close("output", output, in_float64([view.detach().double() for view in views], 1.3, mask), 1e-5)
 
 
@@ -267,26 +270,26 @@ def test_any_layout():
     together = torch.randn(9, 2, 3, 3, 16, device=DEVICE)  # (T, B, 3, H, D): queries, keys, values
     q, k, v = together.unbind(2)
     q, k, v = (x.permute(1, 2, 0, 3) for x in (q, k, v))
-    expected, _ = kernels.fused_attention(*(x.contiguous() for x in (q, k, v)), 1.4)
-    assert torch.equal(kernels.fused_attention(q, k, v, 1.4)[0], expected)
+    expected, _ = computed(kernels.fused_attention, *(x.contiguous() for x in (q, k, v)), 1.4)
+    assert torch.equal(computed(kernels.fused_attention, q, k, v, 1.4)[0], expected)
     backwards = [x.flip(3).transpose(2, 3).contiguous().transpose(2, 3) for x in (q, k)]
-    close("output", kernels.fused_attention(*backwards, v, 1.4)[0], expected.double(), 1e-5)
+    close("output", computed(kernels.fused_attention, *backwards, v, 1.4)[0], expected.double(), 1e-5)
     assert expected.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
     pairs = torch.tensor([[1.4, 9.0], [1.1, 0.5], [1.8, 3.0]], device=DEVICE)
     for alpha in (pairs[:, 0].view(3, 1, 1), pairs[0, :1].expand(3, 1, 1)):
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         results = []
         for given in (alpha, alpha.contiguous()):
-            output, _ = kernels.fused_attention(*leaves, given)
+            output, _ = computed(kernels.fused_attention, *leaves, given)
             results.append((output, *torch.autograd.grad(output.sum(), leaves)))
         assert all(map(torch.equal, *results))
 
 
 def test_the_output_can_be_modified_in_place_but_not_differentiated_twice():
     leaves, views = projections(5, 5, 16)
-    output, _ = kernels.fused_attention(*views, 1.4)
+    output, _ = computed(kernels.fused_attention, *views, 1.4)
     (expected,) = torch.autograd.grad((2 * output).square().sum(), leaves[0])
-    output, _ = kernels.fused_attention(*views, 1.4)
+    output, _ = computed(kernels.fused_attention, *views, 1.4)
     output *= 2
     (found,) = torch.autograd.grad(output.square().sum(), leaves[0], create_graph=True)
     close("gradient", found, expected.double(), 1e-6)
@@ -300,7 +303,7 @@ def test_results_are_bitwise_reproducible(small_tiles):
     results = []
     for _ in range(2):
         torch.manual_seed(3)
-        output, _ = kernels.fused_attention(*views, alpha, dropout=0.2)
+        output, _ = computed(kernels.fused_attention, *views, alpha, dropout=0.2)
         results.append((output, *torch.autograd.grad(output.square().sum(), (*leaves, alpha))))
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
@@ -368,9 +371,11 @@ def test_a_decoding_step(case):
     mask = padding("right", keys)
     with torch.no_grad():
         assert kernels.is_step(*views, alpha, 0.0)
-        output, weights = kernels.fused_attention(*views, alpha, mask, need_weights=True)
+        output, weights = computed(kernels.fused_attention, *views, alpha, mask, need_weights=True)
         exact = [view.double() for view in views]
-        expected, expected_weights = dense_attention(*exact, alpha.double(), mask, need_weights=True)
+        expected, expected_weights = computed(
+            dense_attention, *exact, alpha.double(), mask, need_weights=True
+        )
     assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
     close("output", output, expected, TOLERANCE[dtype])
     close("weights", weights, expected_weights, TOLERANCE[dtype])
@@ -386,11 +391,10 @@ def routed(monkeypatch):
     taken = []
     fused, dense = kernels.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
-    monkeypatch.setattr(op, "no_fused_kernels", lambda device: None)  # although ENTMAX_BACKEND=reference
-    monkeypatch.setattr(op, "passes_check", lambda query: True)
+    take_triton_kernels(monkeypatch)
+    monkeypatch.setattr("user_dir.attention.gpu.passes_check", lambda query: True)
     monkeypatch.setattr(kernels, "fused_attention", lambda *args: taken.append("fused") or fused(*args))
-    monkeypatch.setattr(op, "dense_attention", lambda *args: taken.append("dense") or dense(*args))
+    monkeypatch.setattr(DENSE, lambda *args: taken.append("dense") or dense(*args))
     op._say_once.cache_clear()
     return taken
 
@@ -445,9 +449,10 @@ def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():
         return SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, size=lambda dim: keys)
 
     def dense(keys, dtype):
-        return op._faster_dense(tensor(keys, dtype), tensor(keys, dtype), torch.ones(2, 1, 1))
+        each = tensor(keys, dtype)
+        return TritonKernels().is_slow(AttentionInputs(each, each, each, torch.ones(2, 1, 1)))
 
-    most = op.MOST_KEYS_IN_FLOAT32
+    most = MOST_KEYS_IN_FLOAT32
     assert dense(most + 1, torch.float32) and not dense(most, torch.float32)
     assert not dense(most + 1, torch.bfloat16) and not dense(most + 1, torch.float16)
 
@@ -533,7 +538,7 @@ def compile_calls(device, calls):
             .requires_grad_(learning)
             for n in (queries, keys, keys)
         )
-        output, _ = kernels.fused_attention(q, k, v, alpha, **options)
+        output, _ = computed(kernels.fused_attention, q, k, v, alpha, **options)
         if learning:
             output.sum().backward()
         compiled.append(list(device.loaded))

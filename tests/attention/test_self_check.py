@@ -10,9 +10,11 @@ import threading
 
 import pytest
 import torch
-from helpers import HALF_TYPES
+from helpers import DENSE, HALF_TYPES, computed
 
 pytest.importorskip("triton")
+
+from no_gpu import take_triton_kernels
 
 from user_dir.attention import attention, cpu, fused_backward, fused_forward, op, self_check
 from user_dir.attention import fused as kernels
@@ -27,7 +29,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def taken(monkeypatch):
     """Attention as on a GPU, unchecked so far, with tiles of 16; which implementations callers came to."""
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
+    take_triton_kernels(monkeypatch)
     monkeypatch.setattr(kernels, "RESIDENT", 16)
     for name in ("ONE_KERNEL", "TILE"):
         monkeypatch.setattr(kernels, name, {2: 16, 4: 16})
@@ -43,7 +45,7 @@ def taken(monkeypatch):
         return fused(*args, **options)
 
     monkeypatch.setattr(kernels, "fused_attention", counted)
-    monkeypatch.setattr(op, "dense_attention", lambda *args: taken.append("dense") or dense(*args))
+    monkeypatch.setattr(DENSE, lambda *args: taken.append("dense") or dense(*args))
     return taken
 
 
@@ -108,7 +110,7 @@ def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch,
         output, _ = attention(*given)
         grads = torch.autograd.grad(output.square().sum(), given)
     assert taken == ["dense"] * 2
-    expected = dense_attention(*given)[0]
+    expected = computed(dense_attention, *given)[0]
     assert torch.equal(output, expected)
     assert all(map(torch.equal, grads, torch.autograd.grad(expected.square().sum(), given)))
     [record] = caplog.records

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from helpers import dictionary
+from helpers import computed, dictionary
+from no_gpu import take_triton_kernels
 
-from user_dir.attention import fused as kernels
-from user_dir.attention import op
+from user_dir.attention.dense import dense_attention
 from user_dir.benchmarks import attention as benchmark
 from user_dir.benchmarks.attention import attention_table, verdict_table
 from user_dir.benchmarks.contenders import alphas
@@ -21,8 +21,8 @@ def small(monkeypatch):
     """Small heads, on the GPU kernels."""
     monkeypatch.setattr(benchmark, "HEADS", 2)
     monkeypatch.setattr(benchmark, "HEAD_DIM", 16)
-    monkeypatch.setattr(op, "fused_kernels", lambda device: kernels)
-    monkeypatch.setattr(op, "passes_check", lambda query: True)
+    take_triton_kernels(monkeypatch)
+    monkeypatch.setattr("user_dir.attention.gpu.passes_check", lambda query: True)
 
 
 def test_all_contenders_give_correct_results(small):
@@ -35,7 +35,7 @@ def test_all_contenders_give_correct_results(small):
             continue  # the former is not installed, the latter do not support float32
         alpha = alphas(contender.alpha, 2, DEVICE)
         output = contender.function(q, k, v, alpha)
-        truth = expected.setdefault(contender.alpha, benchmark.dense_attention(q, k, v, alpha)[0])
+        truth = expected.setdefault(contender.alpha, computed(dense_attention, q, k, v, alpha)[0])
         torch.testing.assert_close(output, truth, rtol=0, atol=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import computed
 
 from user_dir.attention.dense import dense_attention
 from user_dir.decoding.cpu import Cache, Rules, add_norm, attend, best
@@ -39,8 +40,13 @@ def test_attention_to_caches(dtype, single, heads, head_dim, alpha):
         part.unflatten(-1, (heads, head_dim)).transpose(1, 2).double() for part in read.chunk(2, dim=-1)
     )
     padding = torch.arange(cache.most) >= cache.counts[cache.sources.long()][:, None]
-    expected, _ = dense_attention(
-        query.double().view(11, heads, 1, head_dim), key, value, alphas.view(-1, 1, 1), padding
+    expected, _ = computed(
+        dense_attention,
+        query.double().view(11, heads, 1, head_dim),
+        key,
+        value,
+        alphas.view(-1, 1, 1),
+        padding,
     )
     found = attend(query, cache, alphas)
     torch.testing.assert_close(found.double(), expected.flatten(1), rtol=0, atol=TOLERANCE[dtype] * 3)

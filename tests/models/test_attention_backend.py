@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerDecoderBase
-from helpers import MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
+from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
 from user_dir.attention import cpu, op
 from user_dir.attention.normalizers.alpha_entmax import Entmax
@@ -31,7 +31,7 @@ def taken(monkeypatch):
     fused, dense = cpu.fused_attention, op.dense_attention
     monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
     monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
-    monkeypatch.setattr(op, "dense_attention", lambda *args: calls.append("dense") or dense(*args))
+    monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
     return calls
 
 
@@ -159,7 +159,10 @@ def test_weights_are_returned_when_alignment_is_trained():
 def test_only_returned_weights_are_computed(monkeypatch):
     asked = []
     attention = op.dense_attention
-    monkeypatch.setattr(op, "dense_attention", lambda *args: asked.append(args[-1]) or attention(*args))
+    monkeypatch.setattr(
+        DENSE,
+        lambda *args: asked.append(args[0].need_weights) or attention(*args),
+    )
     model = build("--attention-backend dense").eval()
     outputs(model)
     assert asked == [False] * 5 + [True]

@@ -2,14 +2,16 @@
 
 from ..attention_types import ATTENTION_TYPES
 from .alpha import Alpha, AlphaConfig
-from .op import BACKENDS, attention, no_fused_kernels, supports_fused
+from .inputs import AttentionInputs
+from .op import BACKENDS, attention, unavailable, unsupported
 
 __all__ = [
     "ATTENTION_TYPES",
     "BACKENDS",
     "Alpha",
     "AlphaConfig",
+    "AttentionInputs",
     "attention",
-    "no_fused_kernels",
-    "supports_fused",
+    "unavailable",
+    "unsupported",
 ]

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from torch import Tensor
 
+from ..entmax.checks import check_number
 from ..entmax.masks import check_causal, check_mask
+from .inputs import AttentionInputs
 
 
-def check_shapes(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    causal: bool,
-) -> None:
-    """Raise ValueError, naming the shapes, unless they are those documented for :func:`.op.attention`.
+def check_inputs(inputs: AttentionInputs) -> None:
+    """Raise ValueError, naming what is wrong, unless arguments are as documented for :func:`.op.attention`.
 
     A mask may have size 1 where it broadcasts. The attn_mask must be boolean or floating.
     """
+    query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, _ = inputs
     if not query.dim() == key.dim() == value.dim() == 4:
         raise ValueError(f"queries, keys and values must have 4 dimensions, not {_shapes(query, key, value)}")
     batch, heads, queries, head_dim = query.shape
@@ -39,12 +33,10 @@ def check_shapes(
         check_mask(attn_mask)
     if attn_mask is not None and not _broadcasts(attn_mask, (batch, heads, queries, keys)):
         raise ValueError(f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}")
-
-
-def check_dropout(dropout: float) -> None:
-    """Raise ValueError unless it is a probability."""
     if not 0 <= dropout <= 1:
         raise ValueError(f"dropout must be a probability from 0 to 1, not {dropout}")
+    if not isinstance(alpha, Tensor):
+        check_number(alpha)
 
 
 def _broadcasts(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:

@@ -13,11 +13,36 @@ from ..entmax.once import once_differentiable
 from ..entmax.operators import constant_in_graphs, is_eager, number_beside
 from ..entmax.reference import working_dtype
 from . import cpu_operators
+from .backends import Backend
 from .cpu_kernel import STORAGE, backward, forward, kernel
 from .heads import ONCE, dense_rows, gradient_of_alpha, in_heads, is_per_head
+from .inputs import AttentionInputs
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
 LEAST_QUERIES = 4
+
+
+class CpuKernel(Backend):
+    """Scores, weights and output in one pass; slower than dense attention for softmax and for few queries."""
+
+    name, device = "fused", "cpu"
+
+    def unavailable(self) -> Optional[str]:
+        """See the base class."""
+        return unavailable()
+
+    def unsupported(self, inputs: AttentionInputs) -> Optional[str]:
+        """See the base class."""
+        return supports(inputs)
+
+    def is_slow(self, inputs: AttentionInputs) -> bool:
+        """See the base class."""
+        alpha = inputs.alpha
+        return inputs.query.size(-2) < LEAST_QUERIES or (not isinstance(alpha, Tensor) and alpha == 1)
+
+    def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+        """See the base class."""
+        return fused_attention(inputs)
 
 
 @constant_in_graphs
@@ -28,18 +53,9 @@ def unavailable() -> Optional[str]:
     return "the fused kernel for the CPU needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
 
 
-def supports(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Optional[str]:
+def supports(inputs: AttentionInputs) -> Optional[str]:
     """None if the kernel supports the arguments of :func:`.op.attention`; else the reason why not."""
+    query, key, value, alpha, key_padding_mask, attn_mask, *_ = inputs
     if query.dtype not in STORAGE or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
         return f"on the CPU it supports queries, keys and values of the same floating dtype, not {given}"
@@ -58,18 +74,9 @@ def supports(
     return unavailable()
 
 
-def fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Optional[Tensor]]:
+def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
     """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them."""
+    query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = inputs
     if not isinstance(alpha, Tensor):
         alpha = number_beside(alpha, query)
     if attn_mask is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple, Union
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -11,29 +11,36 @@ from torch import Tensor
 from ..entmax import attention_weights
 from ..entmax.masks import hide
 from ..entmax.reference import entmax_forward, working_dtype
+from .backends import Backend
+from .inputs import AttentionInputs
 
 
-def dense_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: Union[float, Tensor],
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Tuple[Tensor, Optional[Tensor]]:
+class Dense(Backend):
+    """Takes all arguments, on any device."""
+
+    name = "dense"
+
+    def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+        """In the dtype of the tensors, as fused attention: without autocast."""
+        device = inputs.query.device.type
+        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if autocast and inputs.query.dtype == inputs.key.dtype == inputs.value.dtype:
+            with torch.autocast(device, enabled=False):
+                return dense_attention(inputs)
+        return dense_attention(inputs)
+
+
+def dense_attention(inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
     """Attention, with the arguments and results of :func:`.op.attention`."""
-    dtype = query.dtype
-    query, key, value = widened(query, key, value)
-    scores = attention_scores(query, key)
+    query, key, value = widened(inputs.query, inputs.key, inputs.value)
+    scores, alpha = attention_scores(query, key), inputs.alpha
+    masks = (inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
         assert isinstance(alpha, Tensor)
-        weights = entmax_forward(hide(scores, key_padding_mask, attn_mask, causal), alpha)
+        weights = entmax_forward(hide(scores, masks[0], masks[1], masks[2]), alpha)
     else:
-        weights = attention_weights(scores, alpha, key_padding_mask, attn_mask, causal)
-    return weighted_values(weights, value, dtype, dropout, need_weights)
+        weights = attention_weights(scores, alpha, masks[0], masks[1], masks[2])
+    return weighted_values(weights, value, inputs)
 
 
 def widened(query: Tensor, key: Tensor, value: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
@@ -45,11 +52,12 @@ def widened(query: Tensor, key: Tensor, value: Tensor) -> Tuple[Tensor, Tensor, 
 
 
 def weighted_values(
-    weights: Tensor, value: Tensor, dtype: torch.dtype, dropout: float, need_weights: bool
+    weights: Tensor, value: Tensor, inputs: AttentionInputs
 ) -> Tuple[Tensor, Optional[Tensor]]:
-    """The output (B, H, T, D) of weights (B, H, T, S), after dropout; and the weights, if needed."""
+    """Values (B, H, T, D) by weights (B, H, T, S), after dropout; and the weights, if needed."""
+    dropout, dtype = inputs.dropout, inputs.query.dtype
     output = torch.matmul(F.dropout(weights, dropout) if dropout > 0.0 else weights, value)
-    return output.to(dtype), weights.to(dtype) if need_weights else None
+    return output.to(dtype), weights.to(dtype) if inputs.need_weights else None
 
 
 def attention_scores(

@@ -24,6 +24,7 @@ from ..entmax.once import once_differentiable
 from ..entmax.operators import constant_in_graphs, is_eager, number_beside, transformed
 from . import fused_backward, fused_forward
 from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
+from .inputs import AttentionInputs
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -57,18 +58,9 @@ MOST_SEEDS = 2**31 - 1
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def supports(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Optional[str]:
+def supports(inputs: AttentionInputs) -> Optional[str]:
     """None if the kernels support the arguments of :func:`.op.attention`; else the reason why not."""
+    query, key, value, alpha, key_padding_mask, attn_mask, _, dropout, need_weights = inputs
     batch, heads, _, head_dim = query.shape
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
@@ -100,22 +92,13 @@ def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dr
     return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0 and not learning
 
 
-def fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> tuple[Tensor, Optional[Tensor]]:
+def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
     """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them.
 
     Computes in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which
     would synchronise with the device: an α below 1 gives NaN.
     """
+    query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = inputs
     assert attn_mask is None
     eager = is_eager(query, key, value, alpha if isinstance(alpha, Tensor) else None, key_padding_mask)
     if isinstance(alpha, Tensor):

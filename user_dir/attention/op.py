@@ -1,31 +1,25 @@
-"""The public function: checks its arguments and selects an implementation.
-
-The implementations are modules: ``dense`` takes all arguments; the fused kernels, ``cpu`` for a CPU and
-``fused`` for a GPU, have a function ``supports`` that says which arguments they take.
-"""
+"""The public function: checks its arguments and selects a backend."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from types import ModuleType
-from typing import Any, Optional, Tuple, Union
+from typing import Optional, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from ..entmax import has_native
-from ..entmax.checks import check_number
-from ..entmax.operators import constant_in_graphs
-from . import cpu
-from .checks import check_dropout, check_shapes
-from .dense import dense_attention
-from .self_check import passes_check
+from .backends import Backend
+from .checks import check_inputs
+from .cpu import CpuKernel
+from .dense import Dense, dense_attention
+from .gpu import TritonKernels
+from .inputs import AttentionInputs
 
-BACKENDS = ("auto", "fused", "dense")
-# For which the fused kernel for GPUs is faster than dense attention. On an H200 it takes 0.6 of its time at
-# 32 keys and 1.9 times as long at 128; in 16 bits it is faster at any length.
-MOST_KEYS_IN_FLOAT32 = 64
+TABLE: Tuple[Backend, ...] = (CpuKernel(), TritonKernels(), Dense())
+"""All backends. ``auto`` takes the first that is fast, supports the arguments and is trusted."""
+
+BACKENDS = ("auto", *dict.fromkeys(each.name for each in TABLE))
 
 logger = logging.getLogger(__name__)
 
@@ -82,110 +76,66 @@ def attention(
     Source: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), equation 1, with the α-entmax of Correia
     et al. 2019 (https://arxiv.org/abs/1909.00015) instead of softmax.
     """
+    given = AttentionInputs(
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
+    )
+    return attend(given, backend)
+
+
+def attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
+    """:func:`attention`, with its arguments as one."""
     if not torch.jit.is_scripting():
-        return _attention(
-            query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights, backend
-        )
+        return _attend(inputs, backend)
     if backend != "auto" and backend != "dense":
         raise ValueError("in TorchScript the attention backend must be auto or dense, not " + backend)
-    assert isinstance(alpha, Tensor)
-    return dense_attention(
-        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
-    )
+    return dense_attention(inputs)
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: Union[float, Tensor],
-    key_padding_mask: Optional[Tensor],
-    attn_mask: Optional[Tensor],
-    causal: bool,
-    dropout: float,
-    need_weights: bool,
-    backend: str,
-) -> Tuple[Tensor, Optional[Tensor]]:
+def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
     if backend not in BACKENDS:
         raise ValueError(f"unknown attention backend {backend!r}: choose from {', '.join(BACKENDS)}")
-    check_shapes(query, key, value, key_padding_mask, attn_mask, causal)
-    check_dropout(dropout)
-    if not isinstance(alpha, Tensor):
-        check_number(alpha)
-    given = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
-    if backend == "dense" or (backend == "auto" and _faster_dense(query, key, alpha)):
-        return _dense(*given)
-    reason = supports_fused(*given)
-    if reason is None:
-        kernels = fused_kernels(query.device.type)
-        # An explicitly requested backend is used without a check.
-        if backend == "fused" or kernels is cpu or passes_check(query):
-            return kernels.fused_attention(*given)
-        return _dense(*given)
-    if backend == "fused":
-        raise ValueError(f"fused attention does not take these arguments: {reason}")
-    if not torch.compiler.is_compiling():
-        _say_once(reason)
-    return _dense(*given)
+    check_inputs(inputs)
+    if backend != "auto":
+        found = backend_for(backend, inputs.query.device.type)
+        reason = found if isinstance(found, str) else found.unsupported(inputs)
+        if isinstance(found, str) or reason is not None:
+            raise ValueError(f"{backend} attention does not take these arguments: {reason}")
+        return found.compute(inputs)
+    device = inputs.query.device.type
+    for each in TABLE:
+        if each.device not in (device, None) or each.is_slow(inputs):
+            continue
+        reason = each.unsupported(inputs)
+        if reason is None and each.is_trusted(inputs):
+            return each.compute(inputs)
+        if reason is not None and not torch.compiler.is_compiling():
+            _say_once(each.name, reason)
+    raise AssertionError("dense attention takes all arguments")
 
 
-def _dense(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tuple[Tensor, Optional[Tensor]]:
-    """Dense attention in the dtype of the tensors, as fused attention: without autocast."""
-    device = query.device.type
-    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-    if autocast and query.dtype == key.dtype == value.dtype:
-        with torch.autocast(device, enabled=False):
-            return dense_attention(query, key, value, *others)
-    return dense_attention(query, key, value, *others)
+def backend_for(name: str, device: str) -> Union[Backend, str]:
+    """The backend of this name for a type of device; or why there is none."""
+    for each in TABLE:
+        if each.name == name and each.device in (device, None):
+            return each
+    devices = ", ".join(str(each.device) for each in TABLE if each.name == name)
+    return f"it is for {devices}, not for {device}"
 
 
-def supports_fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: float | Tensor,
-    key_padding_mask: Optional[Tensor] = None,
-    attn_mask: Optional[Tensor] = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-    need_weights: bool = False,
-) -> Optional[str]:
-    """None if fused attention supports the arguments of :func:`attention`; else the reason why not."""
-    device = query.device.type
-    missing = None if device == "cpu" else no_fused_kernels(device)  # cpu searches for a compiler last
-    if missing is not None:
-        return missing
-    return fused_kernels(device).supports(
-        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights
-    )
-
-
-@constant_in_graphs
-def no_fused_kernels(device: str) -> Optional[str]:
-    """Why there are no fused kernels for a device type, ``cpu`` or ``cuda``; None if there are."""
-    if device == "cpu":
-        return cpu.unavailable()
-    if device == "cuda" and torch.version.hip is None and has_native(device):
+def unavailable(name: str, device: str) -> Optional[str]:
+    """Why a backend cannot be used on a type of device, such as ``cpu``; None if it can."""
+    if name == "auto":
         return None
-    return f"fused kernels for {device} need an NVIDIA GPU, triton, and ENTMAX_BACKEND not to be reference"
+    found = backend_for(name, device)
+    return found if isinstance(found, str) else found.unavailable()
 
 
-def fused_kernels(device: str) -> ModuleType:
-    """The module of the fused kernels for a device type."""
-    if device == "cpu":
-        return cpu
-    from . import fused  # needs Triton
-
-    return fused
-
-
-def _faster_dense(query: Tensor, key: Tensor, alpha: float | Tensor) -> bool:
-    if query.device.type == "cuda":
-        return query.dtype == torch.float32 and key.size(-2) > MOST_KEYS_IN_FLOAT32
-    softmax = not isinstance(alpha, Tensor) and alpha == 1
-    return query.device.type == "cpu" and (softmax or query.size(-2) < cpu.LEAST_QUERIES)
+def unsupported(name: str, inputs: AttentionInputs) -> Optional[str]:
+    """Why a backend cannot compute the attention of these; None if it can."""
+    found = backend_for(name, inputs.query.device.type)
+    return found if isinstance(found, str) else found.unsupported(inputs)
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
-    logger.info("using dense attention instead of the fused kernel: %s", reason)
+def _say_once(name: str, reason: str) -> None:
+    logger.info("%s attention is not used: %s", name, reason)

@@ -13,6 +13,7 @@ from ..entmax.differentiable import Entmax
 from ..entmax.operators import constant_in_graphs
 from ..entmax.self_check import ALPHAS, Comparison, SelfCheck
 from .dense import attention_scores
+from .inputs import AttentionInputs
 
 # Weights and gradients of scores are rounded to the dtype before they are multiplied.
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -55,7 +56,9 @@ def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision:
         grad = _random(queries, head_dim, dtype, generator)
         q, k, v, alpha = leaves = [tensor.to(device).requires_grad_() for tensor in inputs]
         for _ in range(LAUNCHES):
-            output, _ = fused.fused_attention(q, k, v, alpha, padding.to(device), causal=causal)
+            output, _ = fused.fused_attention(
+                AttentionInputs(q, k, v, alpha, padding.to(device), causal=causal)
+            )
             grads = torch.autograd.grad(output, leaves, grad.to(device))
 
         q, k, v, alpha = leaves = [tensor.double().requires_grad_() for tensor in inputs]
@@ -71,7 +74,8 @@ def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision:
     with torch.no_grad():
         q, k, v, alpha = (tensor.to(device) for tensor in inputs)
         for _ in range(LAUNCHES):
-            output, weights = fused.fused_attention(q, k, v, alpha, padding.to(device), need_weights=True)
+            given = AttentionInputs(q, k, v, alpha, padding.to(device), need_weights=True)
+            output, weights = fused.fused_attention(given)
         q, k, v, alpha = (tensor.double() for tensor in inputs)
         expected, expected_weights = _exact(q, k, v, alpha, padding, False)
     assert weights is not None

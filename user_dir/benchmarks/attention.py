@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..attention import attention
-from ..attention.dense import dense_attention
 from ..tables import Column, markdown, mebibytes, table
 from .contenders import PER_HEAD, alphas
 from .measure import interleaved, peak_memory, quartiles, seconds, warm_up
@@ -49,9 +48,9 @@ CONTENDERS = (
     AttentionContender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
     AttentionContender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
     AttentionContender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
-    AttentionContender(DENSE, PER_HEAD, lambda q, k, v, alpha: dense_attention(q, k, v, alpha)[0]),
-    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: _fused(q, k, v, alpha)),
-    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: _fused(q, k, v, alpha)),
+    AttentionContender(DENSE, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "dense")),
+    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
+    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
 )
 
 
@@ -166,10 +165,10 @@ def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype
     draws = [torch.randn(4, HEADS, length, HEAD_DIM, generator=generator).to(device, dtype) for _ in range(4)]
     alpha = torch.linspace(1.0, 2.0, HEADS, device=device).view(-1, 1, 1).requires_grad_()
     queries = draws[0] * 1.5
-    ours = _fused(queries, draws[1], draws[2], alpha)
+    ours = _ours(queries, draws[1], draws[2], alpha, "fused")
     found = torch.autograd.grad(ours, alpha, draws[3])[0].double()
     exact = alpha.detach().double().requires_grad_()
-    expected = dense_attention(queries.double(), draws[1].double(), draws[2].double(), exact)[0]
+    expected = _ours(queries.double(), draws[1].double(), draws[2].double(), exact, "dense")
     truth = torch.autograd.grad(expected, exact, draws[3].double())[0]
     return float((found - truth).abs().max() / truth.abs().max())
 
@@ -260,8 +259,8 @@ def _bmm_and_softmax(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).type_as(scores), value)
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:
-    return attention(query, key, value, alpha, backend="fused")[0]
+def _ours(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, backend: str) -> Tensor:
+    return attention(query, key, value, alpha, backend=backend)[0]
 
 
 def _bisection(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:

@@ -83,7 +83,7 @@ class Bisection(Normalizer):
         scores = attention_scores(inputs.query, inputs.key, *masks)
         # In half precision it would also round α; fairseq's softmax computes in float32 as well.
         weights = entmax_bisect(scores.float(), inputs.alpha).type_as(scores)
-        return weighted_values(weights, inputs.value, scores.dtype, inputs.dropout, inputs.need_weights)
+        return weighted_values(weights, inputs.value, inputs)
 
 
 class Workshop:

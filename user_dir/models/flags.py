@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.utils import eval_str_list
 
-from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig, no_fused_kernels
+from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig, unavailable
 from ..entmax import has_native
 from ..errors import UserError
 from ..guards.hostile_checkpoints import is_literal
@@ -69,9 +69,9 @@ def attention_backend(args) -> str:
         has_native(device)  # validates ENTMAX_BACKEND
     except ValueError as error:
         raise UserError(str(error)) from None
-    missing = no_fused_kernels(device) if backend == "fused" else None
+    missing = unavailable(backend, device)
     if missing is not None:
-        raise UserError(f"--attention-backend fused: {missing}; use --attention-backend auto")
+        raise UserError(f"--attention-backend {backend}: {missing}; use --attention-backend auto")
     return backend
 
 

@@ -6,9 +6,8 @@ import torch
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..attention import Alpha, AlphaConfig, supports_fused
+from ..attention import Alpha, AlphaConfig, AttentionInputs, unsupported
 from ..attention.dense import attention_scores
-from ..attention.inputs import AttentionInputs
 from ..attention.length_scaling import visible_keys
 from ..attention.normalizers import NORMALIZERS
 from ..entmax.masks import check_mask
@@ -108,7 +107,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         """Set training mode. Ends the run if the backend is ``fused`` but no kernel supports training."""
         if mode and self.backend == "fused":
             x = self.out_proj.weight.new_empty(1, self.num_heads, 1, self.head_dim)
-            reason = supports_fused(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
+            inputs = AttentionInputs(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
+            reason = unsupported(self.backend, inputs)
             if reason is not None:
                 with ending_the_run():
                     raise UserError(f"--attention-backend fused: {reason}; use --attention-backend auto")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...attention_types import ATTENTION_TYPES
 from ..inputs import AttentionInputs
-from ..op import attention
+from ..op import attend
 from .base import Normalizer, register
 
 
@@ -17,18 +17,7 @@ class AlphaEntmax(Normalizer):
 
     def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
-        return attention(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            inputs.alpha,
-            inputs.key_padding_mask,
-            inputs.attn_mask,
-            inputs.causal,
-            inputs.dropout,
-            inputs.need_weights,
-            backend,
-        )
+        return attend(inputs, backend)
 
 
 @register

@@ -71,8 +71,7 @@ class Normalizer(nn.Module):
         """
         query, key, value = widened(inputs.query, inputs.key, inputs.value)
         scores = attention_scores(query, key, inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
-        weights = self.weights(scores)
-        return weighted_values(weights, value, inputs.query.dtype, inputs.dropout, inputs.need_weights)
+        return weighted_values(self.weights(scores), value, inputs)
 
     def weights(self, scores: Tensor) -> Tensor:
         """Weights of scores, (B, H, T, S), in the scores' dtype: exactly 0 for a score of −∞."""

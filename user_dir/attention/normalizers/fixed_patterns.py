@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..inputs import AttentionInputs
-from ..op import attention
+from ..op import attend
 from .alpha_entmax import Softmax
 from .base import Normalizer, register
 
@@ -90,7 +90,7 @@ class FixedPatterns(Normalizer):
     def forward(self, inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
         fixed, value, length = self.heads, inputs.value, inputs.key.size(2)
-        output, weights = attention(
+        others = AttentionInputs(
             inputs.query[:, fixed:],
             inputs.key[:, fixed:],
             value[:, fixed:],
@@ -100,8 +100,8 @@ class FixedPatterns(Normalizer):
             inputs.causal,
             inputs.dropout,
             inputs.need_weights,
-            backend,
         )
+        output, weights = attend(others, backend)
         patterns = fixed_patterns(inputs.key_padding_mask, length, fixed, value)
         patterns = patterns.expand(value.size(0), fixed, inputs.query.size(2), length)
         output = torch.cat([torch.matmul(patterns, value[:, :fixed]), output], dim=1)
