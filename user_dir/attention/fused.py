@@ -21,7 +21,7 @@ import triton
 from torch import Tensor
 
 from ..entmax.once import once_differentiable
-from ..entmax.operators import constant_in_graphs, is_eager, number_beside, transformed
+from ..entmax.operators import constant_in_graphs, transformed
 from . import fused_backward, fused_forward
 from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 from .inputs import AttentionInputs
@@ -93,45 +93,23 @@ def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dr
 
 
 def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them.
+    """Attention of plain tensors, with the arguments and results of :func:`.op.attention`.
 
-    Computes in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which
-    would synchronise with the device: an α below 1 gives NaN.
+    Takes what :func:`supports` allows; for others than plain tensors, see :mod:`.fused_operators`. Computes
+    in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which would
+    synchronise with the device: an α below 1 gives NaN.
     """
     query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = inputs
     assert attn_mask is None
-    eager = is_eager(query, key, value, alpha if isinstance(alpha, Tensor) else None, key_padding_mask)
     if isinstance(alpha, Tensor):
         alpha = alpha.to(query.device).contiguous()
     else:
-        alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
+        alpha = _constant(alpha, query.device)
     if key_padding_mask is not None:
         key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
-    if not eager:
-        return _by_operators(query, key, value, alpha, key_padding_mask, causal, dropout, need_weights)
     if is_step(query, key, value, alpha, dropout):
         return step(query, key, value, alpha, key_padding_mask, need_weights)
     return in_heads(_Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout)), None
-
-
-def _by_operators(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: Tensor,
-    padding: Optional[Tensor],
-    causal: bool,
-    dropout: float,
-    need_weights: bool,
-) -> tuple[Tensor, Optional[Tensor]]:
-    from . import fused_operators  # which need this module
-
-    if is_step(query, key, value, alpha, dropout):
-        output, weights = fused_operators.step(query, key, value, alpha, padding, need_weights)
-        return output, weights if need_weights else None
-    # a result of the graph: as a number, it would be the same in all calls of the graph
-    seed = torch.randint(MOST_SEEDS, ()) if dropout > 0 else None
-    return fused_operators.attention(query, key, value, alpha, padding, causal, dropout, seed)[0], None
 
 
 class _Attention(torch.autograd.Function):

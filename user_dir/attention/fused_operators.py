@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..entmax.merged_vmap import merged_vmap
-from ..entmax.operators import define_operator, once
+from ..entmax.operators import define_operator, is_eager, number_beside, once
 from . import fused
 from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads
+from .inputs import AttentionInputs
 
 _TENSORS = "Tensor query, Tensor key, Tensor value, Tensor alpha, Tensor? padding"
 _ARGUMENTS = f"{_TENSORS}, bool causal, float dropout, Tensor? seed"
@@ -130,3 +131,19 @@ step = define_operator(
     once("a decoding step has no gradient"),
     merged_vmap((0, 1, 2, 4)),
 )
+
+
+def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+    """:func:`.fused.fused_attention`, by the operators where tensors are not plain."""
+    query, key, value, alpha, padding, _, causal, dropout, need_weights = inputs
+    if is_eager(query, key, value, alpha if isinstance(alpha, Tensor) else None, padding):
+        return fused.fused_attention(inputs)
+    alpha = alpha if isinstance(alpha, Tensor) else number_beside(alpha, query)
+    alpha = alpha.to(query.device).contiguous()
+    padding = None if padding is None else dense_rows(padding.to(torch.bool))
+    if fused.is_step(query, key, value, alpha, dropout):
+        output, weights = step(query, key, value, alpha, padding, need_weights)
+        return output, weights if need_weights else None
+    # a result of the graph: as a number, it would be the same in all calls of the graph
+    seed = torch.randint(fused.MOST_SEEDS, ()) if dropout > 0 else None
+    return attention(query, key, value, alpha, padding, causal, dropout, seed)[0], None
