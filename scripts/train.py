@@ -31,7 +31,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
     parser.add_argument(
-        "config", type=file_path, metavar="CONFIG", help="config, such as configs/toy/alpha_entmax.yaml"
+        "config",
+        type=file_path,
+        nargs="?",  # whose absence argparse would report as that of the settings, too
+        metavar="CONFIG",
+        help="config, such as configs/toy/alpha_entmax.yaml",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the config")
     parser.add_argument("--tensorboard", metavar="DIR", help="folder for TensorBoard logs (default: none)")
@@ -40,7 +44,13 @@ def parse_args(argv=None) -> argparse.Namespace:
         action="store_true",
         help="print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints",
     )
-    return parser.parse_intermixed_args(argv)  # flags may stand between settings
+    args = parser.parse_intermixed_args(argv)  # flags may stand between settings
+    if args.config is None:
+        parser.error(
+            "no CONFIG: the YAML file with the data, the model and the training, such as "
+            "configs/toy/alpha_entmax.yaml"
+        )
+    return args
 
 
 def main(argv=None) -> None:

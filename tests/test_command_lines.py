@@ -293,3 +293,15 @@ def test_a_benchmark_needs_a_test_set(monkeypatch, tmp_path):
     given = SimpleNamespace(corpus="own", data=None, precision=None, size=None, path=None, quick=True)
     with pytest.raises(UserError, match=r"corpus\.yaml lists no test set.*choose another --corpus"):
         next(workshops(given, SimpleNamespace(type="cpu"), {}))
+
+
+def test_training_without_a_config_says_what_one_is():
+    done = forks().run(path_of("train"), "--verbose")
+    assert done.returncode == 2
+    assert "CONFIG" in done.stderr and "key=value" not in message_of_usage(done)
+    assert (ROOT / re.search(r"configs/\S+\.yaml", done.stderr)[0]).is_file()
+
+
+def message_of_usage(done: subprocess.CompletedProcess) -> str:
+    """The last line, after the usage."""
+    return done.stderr.splitlines()[-1]

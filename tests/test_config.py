@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 from pathlib import Path
 
@@ -358,3 +359,18 @@ def test_training_keeps_freed_memory(root, monkeypatch, own):
     assert started.pop("PYTHONIOENCODING").endswith(":backslashreplace")  # the log contains α
     assert started.pop("ADAPTIVELY_SPARSE_LOG") == "short"
     assert started == {**KEEP_MEMORY, **own}
+
+
+@pytest.mark.parametrize("arguments", [{"lenpn": 1}, {"lenpen": "1"}, {"beam": 1.5}, [1]], ids=str)
+def test_the_search_of_validation(root, tmp_path, arguments):
+    """Its settings are text, in which fairseq looks for the ones it knows."""
+    good, bad = json.dumps({"beam": 1, "lenpen": 0.6}), json.dumps(arguments)
+    check(root, f"task.eval_bleu_args='{good}'")
+    with pytest.raises(UserError, match=r"task\.eval_bleu_args") as refusal:
+        check(root, f"task.eval_bleu_args='{bad}'")
+    assert (next(iter(arguments)) if isinstance(arguments, dict) else "[1]") in str(refusal.value)
+    (tmp_path / "mine.yaml").write_text(
+        f"task:\n  _name: translation\n  data: {root}\n  eval_bleu_args: '{bad}'\n"
+    )
+    with pytest.raises(UserError, match=r"mine\.yaml, line 4"):
+        check(root, config=tmp_path / "mine.yaml")

@@ -21,6 +21,7 @@ from yaml import MappingNode, Node, ScalarNode, YAMLError
 from . import models  # noqa: F401  registers the architectures
 from .corpora.binarised import check_split
 from .errors import UserError
+from .guards.search_settings import check_bleu_args
 from .guards.workers import READ_BY_EACH, launched_workers
 from .io import check_output, read_yaml
 from .overrides import hydra_override, quoted
@@ -290,6 +291,8 @@ def _checked_section(path: Path, section: str, settings):
                 OmegaConf.merge(schema, {key: value})
             if types[key] is not None:
                 checked[key] = types[key](value)
+            if key == "eval_bleu_args":
+                check_bleu_args(value)
         except OmegaConfBaseException as error:
             reason = str(error).split("\n")[0]
             where = _place(path, section, key, value)

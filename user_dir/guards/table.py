@@ -61,12 +61,14 @@ colons-in-paths       REPAIRS   fairseq/utils.py
 numpy-long            REPAIRS   fairseq/data
 oversized-models      EXPLAINS  fairseq/models/__init__.py
 workers               REPAIRS   fairseq/distributed/utils.py, fairseq/checkpoint_utils.py
+orphans               REPAIRS   fairseq/distributed/utils.py
 exhausted-beams       REPAIRS   fairseq/sequence_generator.py, fairseq/search.py
 blank-sources         CHANGES   fairseq/sequence_generator.py
 unfinished-translations EXPLAINS fairseq/sequence_generator.py, fairseq/tasks/translation.py
 model-overrides       REPAIRS   fairseq/checkpoint_utils.py
 hydra-settings        REPAIRS   fairseq/models/transformer/transformer_config.py
 untyped-settings      EXPLAINS  fairseq/models
+search-settings       EXPLAINS  fairseq/sequence_generator.py, fairseq/tasks/translation.py
 finished-runs         CHANGES   fairseq_cli/train.py
 vocabularies          EXPLAINS  fairseq/trainer.py, fairseq/checkpoint_utils.py
 patience              CHANGES   fairseq_cli/train.py

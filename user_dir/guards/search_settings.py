@@ -1,0 +1,113 @@
+"""A search with ``--lenpen 500`` ends with a traceback, or finds translations that score NaN or nothing.
+
+In all versions fairseq takes any number for the settings of its search, and computes with it: the power of a
+length overflows, a temperature divides by almost nothing. What ``--eval-bleu-args`` sets is not checked at
+all, so that a misspelled name has no effect. Unnecessary once fairseq checks the settings of its search.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks.translation import TranslationTask
+
+from ..errors import UserError, ending_the_run
+from ..io import shown
+from ..setting_types import setting_types
+
+MAX_POWER = 1e32  # of a length: a score of -1e6, multiplied by it, is still a number of float32
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3  # logits, divided by the first, fit float16
+
+
+def install() -> None:
+    """Check the settings of every generator that is built, and of validation when a training begins."""
+    begin = SequenceGenerator.__init__
+    signature = inspect.signature(begin)
+
+    @functools.wraps(begin)
+    def __init__(self, *args, **kwargs):
+        given = signature.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        _check_numbers(given.arguments)
+        begin(self, *args, **kwargs)
+        _check_length_penalty(self.len_penalty, self.max_len)
+
+    SequenceGenerator.__init__ = __init__
+    build = TranslationTask.build_model
+
+    @functools.wraps(build)
+    def build_model(self, cfg, from_checkpoint=False):
+        if from_checkpoint or not self.cfg.eval_bleu:
+            return build(self, cfg, from_checkpoint)
+        with ending_the_run():
+            try:
+                check_bleu_args(self.cfg.eval_bleu_args)
+            except ValueError as error:
+                raise UserError(f"eval_bleu_args {error}") from None
+            return build(self, cfg, from_checkpoint)
+
+    TranslationTask.build_model = build_model
+
+
+def check_bleu_args(text: str | None) -> None:
+    """Check the settings of the search in validation, ``eval_bleu_args``.
+
+    Raises:
+        ValueError: they are not settings of fairseq's search; the message completes ``eval_bleu_args``.
+    """
+    try:
+        settings = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise ValueError(f'must be settings of the search in JSON, such as {{"beam": 1}}, not {shown(text)}')
+    types = setting_types("generation", None)
+    for name, value in settings.items():
+        if name not in types:
+            raise ValueError(f"has no setting {shown(name)}; it takes those of fairseq-generate")
+        if types[name] is not None:
+            try:
+                if types[name](value) != value or (isinstance(value, str) and types[name].words != "text"):
+                    raise ValueError(f"must be {types[name].words} without quotes, not {shown(value)}")
+            except ValueError as error:
+                raise ValueError(f"is wrong: {name} {error}") from None
+
+
+# The names that the user gives, by fairseq's names of the arguments, with what they may be.
+_RULES = {
+    "beam_size": ("beam", "a whole number from 1", lambda value: value >= 1 and value == int(value)),
+    "max_len_a": ("max_len_a", "a finite number", math.isfinite),
+    "max_len_b": ("max_len_b", "a finite number", math.isfinite),
+    "len_penalty": ("lenpen", "a finite number", math.isfinite),
+    "unk_penalty": ("unkpen", "a number above minus infinity", lambda value: value > -math.inf),
+    "temperature": (
+        "temperature",
+        f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}",
+        lambda value: MIN_TEMPERATURE <= value <= MAX_TEMPERATURE,
+    ),
+    "lm_weight": ("lm_weight", "a finite number", math.isfinite),
+}
+
+
+def _check_numbers(arguments: dict) -> None:
+    for argument, (name, words, fits) in _RULES.items():
+        value = arguments[argument]
+        try:
+            good = not isinstance(value, (str, bool)) and fits(value)
+        except (TypeError, ValueError, OverflowError):
+            good = False
+        if not good:
+            raise UserError(f"{name} of the search must be {words}, not {shown(value)}")
+
+
+def _check_length_penalty(penalty: float, longest: int) -> None:
+    limit = math.log(MAX_POWER) / math.log(max(longest, 2))
+    if abs(penalty) > limit:
+        raise UserError(
+            f"lenpen of the search is {shown(penalty)}: the power of a length overflows; with translations "
+            f"of up to {longest:,} pieces it may be from -{limit:.3g} to {limit:.3g} (1 is none)"
+        )
