@@ -21,6 +21,11 @@ def test_a_good_description(tmp_path):
     assert found.downloads == {}
 
 
+@pytest.mark.parametrize("code", ["es_419", "zh_Hant_TW", "de_1996", "pt_BR", "jpn_Jpan"])
+def test_codes_of_languages(tmp_path, code):
+    assert described(tmp_path, DESCRIPTION.replace("[de, en]", f"[{code}, en]")).languages == (code, "en")
+
+
 def test_all_descriptions_of_the_repository_are_valid():
     from user_dir.corpora import known_corpora, load_corpus
 
@@ -58,6 +63,9 @@ def test_all_raw_files_of_the_corpora_have_a_url():
         ("[de, en]", "[de, de]", "line 2: languages names 'de' twice"),
         ("[de, en]", f"[de, {'x' * 51}]", "line 2: languages is"),
         ("[de, en]", "[de, zh-tw]", "line 2: languages is"),
+        ("[de, en]", "[de, 419]", "line 2: languages is"),
+        ("[de, en]", "[de, '419']", "line 2: languages is"),
+        ("[de, en]", "[de, _en]", "line 2: languages is"),
         ("  valid:", "  validation:", "line 3: splits has train, validation"),
         ("big_test", "test1", "line 3: splits: 'test1' is reserved: test, test1"),
         ("big_test", "2016", "line 3: splits: the name 2016 is not a string"),

@@ -10,6 +10,7 @@ from user_dir.corpora import load_corpus
 from user_dir.corpora import prepare as module
 from user_dir.corpora.new_text import NewText
 from user_dir.corpora.prepare import prepare
+from user_dir.corpora.readers.left_out import BLANK, OUTSIDE
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
 
@@ -224,7 +225,10 @@ def test_pretraining_text(tmp_path):
     assert lines(folder / "valid.txt") == [sentences[99]]
     assert lines(folder / "train.txt") == sentences[:99] + sentences[100:]
     assert restored(lines(corpus.segmented / "train.pretraining")) == lines(folder / "train.txt")
-    assert "127 lines, 1 for validation" in summary(corpus)
+    told = summary(corpus)
+    assert "127 lines, 1 for validation" in told
+    outside = len(SRC) * 10 - 28
+    assert f"{100:>10,} dropped: {BLANK}" in told and f"{outside:>10,} dropped: {OUTSIDE}" in told
 
 
 @pytest.mark.parametrize(

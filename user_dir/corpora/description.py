@@ -21,7 +21,7 @@ RESERVED = {
     *("json", "log", "txt", "tok"),  # translations' scores, fairseq-generate's output, tokens
     *("bin", "idx", "out", "none"),  # binarised data; fairseq writes SOURCE-None for a single side
     *("part", "tmp"),  # incomplete files
-    *("gz", "xz", "tar", "tgz", "tbz", "txz", "zip"),  # read as compressed
+    *("gz", "bz2", "xz", "tar", "tgz", "tbz", "tbz2", "txz", "zip"),  # read as compressed
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
@@ -270,7 +270,7 @@ def _subsets(splits: dict[str, Any]) -> dict[str, str]:
 
 def _is_language(code: Any) -> bool:
     # An unquoted `no` is False in YAML; fairseq's file names are split at hyphens and dots.
-    whole = isinstance(code, str) and re.fullmatch("[A-Za-z_]+", code) is not None
+    whole = isinstance(code, str) and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", code) is not None
     return whole and len(code) <= LONGEST_LANGUAGE
 
 

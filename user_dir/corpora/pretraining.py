@@ -9,6 +9,7 @@ from pathlib import Path
 from . import parallel_text
 from .corpus import Corpus
 from .readers import read_lines
+from .readers.left_out import BLANK
 from .readers.triplets import joined, read_triplets, require_plain
 from .sources import Source, pretraining_sources
 
@@ -17,17 +18,18 @@ EVERY = 100
 SUBSETS = ("train", "valid")
 
 
-def write_text(corpus: Corpus, raw: Path | None, folder: Path) -> dict[str, int]:
-    """Write ``train.txt`` and ``valid.txt``; returns the number of lines of each.
+def write_text(corpus: Corpus, raw: Path | None, folder: Path) -> dict:
+    """Write ``train.txt`` and ``valid.txt``; returns the number of lines of each, and of lines ``dropped``.
 
     Raises:
         UserError: a line contains a reserved symbol, or there are less than :data:`EVERY` lines.
     """
     folder.mkdir()
     counts = dict.fromkeys(SUBSETS, 0)
+    dropped: Counter = Counter()
     paths = [folder / f"{subset}.txt" for subset in SUBSETS]
     with paths[0].open("w", encoding="utf-8") as most, paths[1].open("w", encoding="utf-8") as few:
-        for number, line in enumerate(_lines(corpus, raw), start=1):
+        for number, line in enumerate(_lines(corpus, raw, dropped), start=1):
             held_out = number % EVERY == 0
             (few if held_out else most).write(line + "\n")
             counts["valid" if held_out else "train"] += 1
@@ -37,14 +39,18 @@ def write_text(corpus: Corpus, raw: Path | None, folder: Path) -> dict[str, int]
             f"pretraining: the files have {counts['train']} lines that are not empty; at least {EVERY} are "
             "needed, because every such line is held out for validation",
         )
-    return counts
+    return {**counts, "dropped": dict(dropped)}
 
 
-def _lines(corpus: Corpus, raw: Path | None) -> Iterator[str]:
+def _lines(corpus: Corpus, raw: Path | None, dropped: Counter) -> Iterator[str]:
     """Sentences, or ``src [SEP] mt``, without empty lines."""
     for source in pretraining_sources(corpus.description):
         paths = {side: parallel_text.path_of(corpus, name, raw) for side, name in source.names.items()}
-        yield from filter(None, parallel_text.within_lines(corpus, source, _read(source, paths), Counter()))
+        for line in parallel_text.within_lines(corpus, source, _read(source, paths), dropped):
+            if line:
+                yield line
+            else:
+                dropped[BLANK] += 1
 
 
 def _read(source: Source, paths: dict[str, Path]) -> Iterator[str]:

@@ -72,7 +72,11 @@ def _pretraining(corpus: Corpus, counts: dict) -> list[str]:
     if "pretraining" not in counts:
         return []
     train, valid = (f"{counts['pretraining'][subset]:,}" for subset in ("train", "valid"))
-    return [f"  pretraining {_short(corpus.pretraining)}: {train} lines, {valid} for validation"]
+    dropped = counts["pretraining"].get("dropped", {})  # not in older stamps
+    return [
+        f"  pretraining {_short(corpus.pretraining)}: {train} lines, {valid} for validation",
+        *(f"  {'':<28}{number:>10,} dropped: {reason}" for reason, number in dropped.items()),
+    ]
 
 
 def _next_command(corpus: Corpus) -> str:

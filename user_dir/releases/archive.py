@@ -24,7 +24,7 @@ from ..io import durable, name_fault, parse_json, shown, written_beside
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
 NAMES = re.compile(
-    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|dict\.[A-Za-z_]{1,50}\.txt"
+    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
 FORMAT = 1

@@ -167,7 +167,9 @@ def test_encodings(tmp_path, encoding, declared):
         ("no xml", r"a\.tmx, line 1"),
         (HEADER + END, r"a\.tmx has no translation unit .* none"),
         (HEADER + unit_of(("fr", "a"), ("en", "b")) + END, r"a\.tmx has no .* among 1; .*'fr', 'en'"),
-        ("<a>" * 5000 + "</a>" * 5000, r"a\.tmx"),
+        (HEADER + "<tu>" * 300 + "</tu>" * 300 + END, r"a\.tmx has more than \d+ elements"),
+        (HEADER + UNIT.format("\n&#" + "1" * 200_000 + ";", "c") + END, r"a\.tmx, line 8"),
+        (HEADER + UNIT.format("\n&" + "a" * 200_000, "c") + END, r"a\.tmx, line 8"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_line(tmp_path, text, complaint):
@@ -194,6 +196,29 @@ def test_where_a_file_is_cut_into_blocks_does_not_matter(tmp_path, monkeypatch, 
     assert read(tmp_path / "a.tmx", data)[0] == expected
     monkeypatch.setattr("user_dir.corpora.readers.xml_text.BLOCK", block)
     assert read(tmp_path / "a.tmx", data)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "endless", [b"<tu>" * (1 << 18), b"<tu>&#" + b"1" * (1 << 20), b"<tu>&" + b"a" * (1 << 20)]
+)
+def test_endless_markup_ends_early(tmp_path, endless):
+    """Elements within each other, and references: the parser keeps the former, the latter wait for their end."""
+    import tracemalloc
+
+    path = tmp_path / "a.tmx"
+    path.write_bytes(HEADER.encode() + endless)
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"a\.tmx"):
+        list(read_pairs(path, path, ("ro", "en"), "tmx"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_more_languages_than_there_are_end_early(tmp_path):
+    variants = "".join(f'<tuv xml:lang="de-x-{i}"><seg>a</seg></tuv>' for i in range(5000))
+    with pytest.raises(UserError, match="'de-x-1000'"):
+        read(tmp_path / "a.tmx", f"{HEADER}<tu>{variants}</tu>{END}".encode())
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EMPTY = "a side was empty"
-METADATA = "a line was metadata"
+BLANK = "a line was blank"
 OUTSIDE = "not in the lines that corpus.yaml names"
 TRAILING = "a blank line was left over at the end of one file"
 SECOND_VARIANT = "a further text of a unit in the same language"

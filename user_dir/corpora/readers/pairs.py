@@ -61,7 +61,7 @@ def read_pairs(
             return _pairs_of_one(source, languages, translator, left_out)
         return _segment_pairs(source, target, languages, translator, left_out)
     if form == "ted_tags":
-        return _line_pairs(source, target, read_ted_tags(source, left_out), read_ted_tags(target), left_out)
+        return _line_pairs(source, target, read_ted_tags(source), read_ted_tags(target), left_out)
     _require_parallel(source, target)
     return _line_pairs(source, target, read_lines(source), read_lines(target), left_out)
 

@@ -40,6 +40,9 @@ def read_segments(path: Path) -> Iterator[tuple[str, str]]:
                 found = NUMBER.search(tag[2])
                 parts, opened, length = [], line_number, 0
                 name = found[1] if found else ""
+                if tag[2].endswith("/"):  # <seg/> is an empty segment
+                    yield name, ""
+                    parts = None
             elif parts is not None and tag[1]:
                 parts.append(line[position : tag.start()])
                 yield name, plain("\n".join(parts), place(opened))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from .left_out import METADATA as REASON
 from .lines import read_lines
 
 # As in fairseq's recipes for IWSLT: lines with metadata of the talks, which are not translations.
@@ -15,13 +13,8 @@ METADATA = ("<url>", "<talkid>", "<keywords>", "<speaker>", "<reviewer", "<trans
 KEPT = re.compile(r"</?(title|description)>")
 
 
-def read_ted_tags(path: Path, left_out: Counter | None = None) -> Iterator[str]:
-    """The text lines, and the text of ``<title>`` and ``<description>``, all stripped.
-
-    ``left_out`` is increased by the lines of metadata.
-    """
+def read_ted_tags(path: Path) -> Iterator[str]:
+    """The text lines, and the text of ``<title>`` and ``<description>``, all stripped."""
     for line in read_lines(path):
         if not any(tag in line for tag in METADATA):
             yield KEPT.sub("", line).strip()
-        elif left_out is not None:
-            left_out[REASON] += 1

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from ...errors import UserError
@@ -13,16 +14,14 @@ from ...io import shown
 from ...languages import same_language
 from .left_out import EMPTY, SECOND_VARIANT, SUBFLOW, no_language
 from .references import on_one_line
-from .xml_stream import Target, local, read_xml
+from .xml_stream import MAX_SHOWN, Target, local, read_xml
 
-LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 NATIVE = {"bpt", "ept", "it", "ph", "ut"}  # formatting codes, not text
 # Codes that stand for white space or a break between words.
 _SPACE = re.compile(
     r"\s*</?(br|p|div|li|tr|td|th|h[1-6]|hr)\b|\s*\\[nrt]|[ \t]*[\n\r\t\xa0]|&(nbsp|#160);", re.I
 )
 _BREAKS = {"lb", "pb"}
-MAX_SHOWN = 20  # languages in an error
 MAX_VARIANTS = 100  # texts of a unit in the two languages that are kept in memory
 
 
@@ -46,7 +45,7 @@ def read_tmx(path: Path, languages: tuple[str, str], left_out: Counter) -> Itera
         pairs += 1
         yield pair
     if not pairs:
-        found = ", ".join(map(shown, target.tags)) or "none"
+        found = ", ".join(map(shown, islice(target.languages, MAX_SHOWN))) or "none"
         raise UserError(
             f"{path} has no translation unit with text in {languages[0]} and {languages[1]} among "
             f"{target.units:,}; its languages are {found}"
@@ -58,7 +57,6 @@ class _Units(Target):
         super().__init__(path)
         self._languages, self._left_out = languages, left_out
         self.units = 0
-        self.tags: dict[str, None] = {}  # the languages that the file has, some of them
         self._texts: list[tuple[str, str]] = []  # of a unit: language, text
         self._tag = ""
         self._code: list[str] | None = None  # the text before a formatting code, while in one
@@ -66,14 +64,12 @@ class _Units(Target):
         self._type = ""
 
     def start(self, tag: str, attributes) -> None:
-        self.active = True
+        super().start(tag, attributes)
         name = local(tag)
         if name == "tu":
             self._texts = []
         elif name == "tuv":
-            self._tag = attributes.get(LANG) or attributes.get("lang") or ""
-            if len(self.tags) < MAX_SHOWN:
-                self.tags[self._tag] = None
+            self._tag = self.language_of(attributes)
         elif name == "seg":
             if any(_same(self._tag, language) for language in self._languages):
                 self.begin_text()
@@ -87,7 +83,7 @@ class _Units(Target):
                 self._left_out[SUBFLOW] += 1
 
     def end(self, tag: str) -> None:
-        self.active = True
+        super().end(tag)
         name = local(tag)
         if name == "tu":
             self._unit()

@@ -14,13 +14,12 @@ from ...io import shown
 from ...languages import same_language
 from .left_out import NO_REFERENCE, NO_SOURCE, OTHER_REFERENCE, SYSTEM, TEST_SUITE
 from .references import on_one_line
-from .xml_stream import Target, local, read_xml
+from .xml_stream import MAX_SHOWN, Target, local, read_xml
 from .xml_text import Mending, decoded
 
 ROOTS = {"dataset", "collection"}
 MAX_DOCUMENT = 32 << 20
 """Characters of a document with its references."""
-MAX_SHOWN = 20  # languages or translators in an error
 
 
 @dataclass
@@ -131,14 +130,14 @@ class _Documents(Target):
         self._size = 0
 
     def start(self, tag: str, attributes) -> None:
-        self.active = True
+        super().start(tag, attributes)
         name = local(tag)
         if name == "doc":
             self._flush()
             self._suite = "testsuite" in attributes
         elif name in ("src", "ref", "hyp"):
             who = attributes.get("translator") or attributes.get("system") or ""
-            self._side = Side(name, attributes.get("lang") or "", who)
+            self._side = Side(name, self.language_of(attributes), who)
             if name != "hyp":
                 self._sides.append(self._side)
                 if len(self.seen) < MAX_SHOWN:
@@ -149,7 +148,7 @@ class _Documents(Target):
             self.begin_text()
 
     def end(self, tag: str) -> None:
-        self.active = True
+        super().end(tag)
         name = local(tag)
         if name == "seg" and self._parts is not None:
             self._add(on_one_line(self.end_text()))

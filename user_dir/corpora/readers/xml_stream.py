@@ -10,10 +10,17 @@ from lxml import etree
 
 from ...bounded import MAX_LINE, unpacking
 from ...errors import UserError
+from ...io import shown
 from .xml_text import Mending, decoded
 
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 MAX_MARKUP = 4 << 20
 """Characters without an element or text, as in a tag with an endless attribute."""
+MAX_DEPTH = 256
+"""Elements within each other; the parser keeps all that are open, and has no limit of its own."""
+MAX_LANGUAGES = 1000
+"""Languages of a file: langcodes keeps all that it has seen."""
+MAX_SHOWN = 20  # languages in an error
 
 
 class Target:
@@ -23,14 +30,29 @@ class Target:
         path: the file.
         found: what is to be yielded next.
         active: whether something was read since this was last set to false.
+        languages: the codes that the file has.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.found: list = []
         self.active = False
+        self.languages: dict[str, None] = {}
         self._parts: list[str] | None = None  # of the text that is read
         self._length = 0
+        self._depth = 0
+
+    def start(self, tag: str, attributes) -> None:
+        """The start of an element."""
+        self.active = True
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise UserError(f"{self.path} has more than {MAX_DEPTH} elements within each other; is it XML?")
+
+    def end(self, tag: str) -> None:
+        """The end of an element."""
+        self.active = True
+        self._depth -= 1
 
     def data(self, text: str) -> None:
         """Text, or a part of it."""
@@ -40,6 +62,14 @@ class Target:
             self._length += len(text)
             if self._length > MAX_LINE:
                 raise UserError(f"{self.path} has a segment of more than {MAX_LINE:,} characters")
+
+    def language_of(self, attributes) -> str:
+        """The language of an element; empty if it names none."""
+        found = attributes.get(LANG) or attributes.get("lang") or ""
+        self.languages[found] = None
+        if len(self.languages) > MAX_LANGUAGES:
+            raise UserError(f"{self.path} has more than {MAX_LANGUAGES:,} languages, such as {shown(found)}")
+        return found
 
     def begin_text(self) -> None:
         """Read the text that follows."""

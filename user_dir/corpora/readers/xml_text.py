@@ -18,7 +18,7 @@ from ...errors import UserError
 from ...io import shown
 from .references import REFERENCE, joined_surrogates, named, number_of
 
-MAX_DOCTYPE = 1 << 16  # characters
+MAX_DOCTYPE = MAX_REFERENCE = 1 << 16  # characters
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _MARKS = (  # byte order marks, and the first character without one
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -140,6 +140,9 @@ class Mending:
                 self._inside, end = None, end + len(closing)
             at = end
         self._waiting = text[end:]
+        if self._inside is None and len(self._waiting) > MAX_REFERENCE:
+            self._opened = self._line
+            raise self._error(f"a reference has more than {MAX_REFERENCE:,} characters")
         joined = self._half + "".join(mended)
         self._half = joined[-1:] if not last and "\ud800" <= joined[-1:] < "\udc00" else ""
         return joined_surrogates(joined.removesuffix(self._half))
