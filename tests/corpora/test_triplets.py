@@ -12,6 +12,7 @@ from user_dir.corpora.new_text import NewText
 from user_dir.corpora.prepare import prepare
 from user_dir.corpora.readers.left_out import BLANK, OUTSIDE
 from user_dir.corpora.summary import summary
+from user_dir.corpora.triplets import source_line
 from user_dir.errors import UserError
 
 
@@ -41,6 +42,17 @@ def described(tmp_path, *more: str, size: int = 90):
 
 def restored(rows: list[str]) -> list[str]:
     return ["".join(row.split(" ")).replace("▁", " ").strip() for row in rows]
+
+
+@pytest.mark.parametrize("text", ["", "\t", "  \t ", " "])
+def test_a_line_without_text_on_either_side_is_blank(text):
+    assert source_line(text, 1, "") == ""
+
+
+@pytest.mark.parametrize("text", ["a\t", "\tb", "a\t ", "a", "a\tb\tc"])
+def test_a_line_with_one_side_is_refused_with_its_number(text):
+    with pytest.raises(UserError, match=r"in\.txt, line 7"):
+        source_line(text, 7, "in.txt")
 
 
 def test_a_source_line_is_src_and_mt(tmp_path):

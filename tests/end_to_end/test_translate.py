@@ -15,6 +15,8 @@ from commands import checked, fairseq, refused, script, train
 from forks import ROOT, environment
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.corpora import load_corpus
+from user_dir.translation.ceiling import prepared_ceilings
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +96,20 @@ def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(command, small
     done = fairseq("generate", *scores["command"].split()[1:])
     printed = re.findall(r"^[STHDP]-\d+\t.*$", done.stdout, flags=re.M)
     assert (tmp_path / "generate-test.txt").read_text().split("\n")[:-1] == printed
+
+
+def test_evaluate_repeats_a_ceiling_below_99(command, small, tmp_path):
+    shutil.copytree(small, tmp_path / "mine")
+    corpus = load_corpus("mine", tmp_path)
+    prepared_ceilings(corpus)
+    record = json.loads((corpus.folder / "ceilings.json").read_text())
+    for bleu, told in ((41.25, True), (99.5, False)):
+        record["ceilings"] = [{**each, "bleu": bleu} for each in record["ceilings"]]
+        (corpus.folder / "ceilings.json").write_text(json.dumps(record))
+        output = tmp_path / f"scores-{bleu}"
+        out = script("evaluate", *command, "--corpus", "mine", "--data", tmp_path, "--output", output)
+        assert (f"{bleu:.2f}" in out) == told
+        assert json.loads((output / "exam.json").read_text()).get("ceiling") == (bleu if told else None)
 
 
 def test_from_arguments_and_stdin_with_empty_lines(command, source, evaluated):

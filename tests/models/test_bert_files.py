@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pickle
 import shutil
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -185,6 +186,24 @@ def hostile(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"a": Code()}))
 
 
+def compressed(folder: Path) -> None:
+    """A small ``pytorch_model.bin`` that would unpack to 64 MB."""
+    (folder / "model.safetensors").unlink()
+    torch.save({"a": "x" * 64_000_000}, folder / "large.bin")
+    with (
+        zipfile.ZipFile(folder / "large.bin") as large,
+        zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for name in large.namelist():
+            small.writestr(name, large.read(name))
+    (folder / "large.bin").unlink()
+
+
+def long_header(folder: Path) -> None:
+    header = json.dumps({"__metadata__": {"a": "x" * (17 << 20)}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+
 def as_shards(folder: Path) -> dict:
     """Replace the safetensors by two shards and an index; returns its map of weights."""
     from safetensors.torch import load_file, save_file
@@ -256,6 +275,8 @@ def lacking(folder: Path, key: str) -> None:
         (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors cannot be read"),
         (hostile, "pytorch_model.bin cannot be read as weights"),
+        (compressed, "pytorch_model.bin .*compressed"),
+        (long_header, "model.safetensors has a header of 17,82"),
         (
             lambda f: without(f, "encoder.layer.1.output.dense.bias"),
             "lacks the weights for layers.1.fc2.bias",

@@ -16,6 +16,7 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import _code_to_dtype
 
+from ..bounded import MAX_WHOLE
 from ..errors import UserError, one_line
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -46,6 +47,8 @@ def require_file(path: Path, what: str = "") -> None:
 def reading_dictionary(path: Path) -> Iterator[None]:
     """Turn any exception from reading a missing or corrupt dictionary into a ``UserError``."""
     require_file(path, "dictionary")
+    if path.stat().st_size > MAX_WHOLE:
+        raise UserError(f"{path} has more than {MAX_WHOLE:,} bytes, too many for a dictionary; {REMEDY}")
     try:
         yield
     except UserError:

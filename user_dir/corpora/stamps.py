@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..io import name_fault, parse_json, within
+from ..io import MAX_JSON, name_fault, parse_json, read_text, within
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Build:
 def read_stamp(stamp: Path) -> dict[str, Any]:
     """``{"inputs", "outputs", "report"}`` of a stamp; empty if missing, invalid or of files elsewhere."""
     try:
-        record = parse_json(stamp.read_text(encoding="utf-8"))
+        record = parse_json(read_text(stamp, "the stamp", most=MAX_JSON))
     except (OSError, ValueError):
         return {}
     parts = ("inputs", "outputs", "report")

@@ -30,7 +30,7 @@ MODELS: dict[type, tuple[type, type]] = {
 _LINEAR = "in_features out_features weight bias"
 _EMBEDDING = "num_embeddings embedding_dim padding_idx max_norm norm_type scale_grad_by_freq sparse weight"
 _SIDE = "cfg dictionary padding_idx embed_scale quant_noise num_layers layernorm_embedding dropout_module "
-_SIDE += "embed_tokens embed_positions layers layer_norm version "
+_SIDE += "embed_tokens embed_positions layers layer_norm version normalize "
 _ENCODER = _SIDE + "encoder_layerdrop return_fc max_source_positions "
 _DECODER = (
     _SIDE + "onnx_trace adaptive_softmax _incremental_state_id _beam_size _future_mask decoder_layerdrop "

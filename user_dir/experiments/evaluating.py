@@ -16,6 +16,7 @@ from ..analysis.heads import alpha_and_density, by_attention, by_layer
 from ..analysis.results import write_importance, write_statistics
 from ..analysis.split import open_split
 from ..benchmarks.machine import record
+from ..bounded import bounded_lines
 from ..config import PLUGIN
 from ..errors import UserError
 from ..io import write_json
@@ -223,10 +224,13 @@ def search_figures(job: Job) -> dict:
 def json_lines(log: Path) -> list[dict]:
     """The JSON objects in fairseq's log, each at the end of a line."""
     lines = []
-    for line in log.read_text(encoding="utf-8", errors="replace").split("\n"):
-        found = re.search(r'\{"(?:epoch|valid_)[^{}]*\}$', line.rstrip())
-        if found:
-            lines.append(json.loads(found.group()))
+    with log.open("rb") as file:
+        for line in bounded_lines(file, log):
+            found = re.search(
+                r'\{"(?:epoch|valid_)[^{}]*\}$', line.decode("utf-8", errors="replace").rstrip()
+            )
+            if found:
+                lines.append(json.loads(found.group()))
     return lines
 
 

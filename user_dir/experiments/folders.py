@@ -189,7 +189,7 @@ def _state(job: Job) -> str:
             if different:
                 return f"changed: {different}"
             if job.failure.is_file():
-                return "failed: " + job.failure.read_text(encoding="utf-8").strip()
+                return "failed: " + read_text(job.failure, "the failure").strip()
             return "interrupted" if (job.folder / ASKED).is_file() else "to do"
     except Busy:
         return "running"

@@ -19,6 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from ..io import MAX_YAML, read_text
+
 DEFAULTS = {
     "checkpoint": {
         "best_checkpoint_metric": "loss",
@@ -96,7 +98,7 @@ def _read_config(path: Path) -> dict:
 
 @functools.cache
 def _read(path: Path) -> dict:
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, "the settings", most=MAX_YAML)
     if "@package" in text or re.search(r"\$\{(?![\w.]+\})", text):  # anything but ${section.key}
         raise _NotPlain
     values = OmegaConf.to_container(OmegaConf.create(text))

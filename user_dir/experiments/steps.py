@@ -13,7 +13,7 @@ from typing import Any
 
 from ..corpora import load_corpus
 from ..errors import UserError
-from ..io import locked, name_fault, parse_json, read_yaml, shown, write_json
+from ..io import locked, name_fault, parse_json, read_text, read_yaml, shown, write_json
 
 KINDS = {
     "prepare": ("raw",),  # a corpus, from the raw files in a folder
@@ -92,7 +92,7 @@ def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -
     target = root / config["checkpoint"]["save_dir"]
     done = target / DONE
     if done.is_file():
-        if parse_json(done.read_text(encoding="utf-8")) != config:
+        if parse_json(read_text(done, "the settings")) != config:
             raise UserError(f"{target} was trained with other settings; remove it to train again")
         return
     command, environment = training_command(root / step.object, [], root)

@@ -168,7 +168,7 @@ def _read(path: Path, leave_out: Collection[str]) -> dict:
                 f"{path} is a folder, not a checkpoint" if path.is_dir() else f"no checkpoint {path}"
             )
         size = path.stat().st_size
-        zipped = _is_archive(path)
+        zipped = is_archive(path)
         # Mapped, so that tensors cannot claim more than the file has; plain_state copies them.
         state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
     except UserError:
@@ -221,7 +221,7 @@ _SYSTEM_ERROR = re.compile(
 )
 
 
-def _is_archive(path: Path) -> bool:
+def is_archive(path: Path) -> bool:
     """Whether torch reads the file as a zip archive.
 
     Raises:

@@ -6,8 +6,10 @@ import errno
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from ..bounded import bounded_lines
 from ..errors import UserError
 from ..io import parse_json, write_text
 
@@ -72,9 +74,14 @@ class AlphaLog:
         os.replace(self.path, kept)
         return kept
 
+    def _kept_lines(self) -> Iterator[str]:
+        with self.path.open("rb") as file:
+            for line in bounded_lines(file, self.path):
+                yield line.decode("utf-8", errors="replace")
+
     def _lines_until(self, update: int) -> list[tuple[int, str, dict]]:
         lines = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        for line in self._kept_lines():
             try:
                 alphas = parse_json(line)
                 line_update = int(alphas.pop("update"))

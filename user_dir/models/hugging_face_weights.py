@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, one_line
+from ..guards.hostile_checkpoints import is_archive
 from ..io import name_fault, shown, unchanged
 from ..schema import ANYTHING, TEXT, read_object
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+MAX_HEADER = 16 << 20
+"""Bytes of the names and shapes of a safetensors file, which are read at once; a BERT's have 0.1 MB."""
 _INDEX = {"weight_map": {"*": TEXT}, "*": ANYTHING}
 
 
@@ -53,9 +56,13 @@ def _read(path: Path) -> dict[str, Tensor]:
             if path.suffix == ".safetensors":
                 from safetensors.torch import load_file
 
+                _require_short_header(path)
                 weights = load_file(path)
             else:
+                is_archive(path)  # refuses one that would unpack to more than its size
                 weights = torch.load(path, map_location="cpu", weights_only=True)
+        except UserError:
+            raise
         except ImportError:
             raise UserError(f"{path} requires: pip install safetensors") from None
         except Exception as error:  # a corrupt file can raise any exception
@@ -64,6 +71,13 @@ def _read(path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path} does not hold a model's weights")
         # Copied, because safetensors maps the file into memory.
         return {str(name): value.clone() for name, value in weights.items()}
+
+
+def _require_short_header(path: Path) -> None:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if MAX_HEADER < length <= path.stat().st_size:
+        raise UserError(f"{path} has a header of {length:,} bytes; at most {MAX_HEADER:,} are read")
 
 
 def check_weights(folder: Path, weights: dict[str, Tensor]) -> None:

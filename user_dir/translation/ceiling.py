@@ -13,7 +13,7 @@ from pathlib import Path
 from ..corpora import Corpus
 from ..corpora.binarised import binarised_lines
 from ..errors import UserError
-from ..io import parse_json, shown, write_json
+from ..io import MAX_JSON, parse_json, read_text, shown, write_json
 from .scored_split import ScoredSplit
 from .text import join_pieces
 
@@ -112,7 +112,7 @@ def _state(corpus: Corpus) -> str:
 def _read(corpus: Corpus) -> list[Ceiling] | None:
     """The kept ceilings; None if there are none, if the state was another, or if the file is damaged."""
     try:
-        record = parse_json(_path(corpus).read_text(encoding="utf-8"))
+        record = parse_json(read_text(_path(corpus), "the ceilings", most=MAX_JSON))
         if record["made_from"] != _state(corpus):
             return None
         return [Ceiling(**_checked(each)) for each in record["ceilings"]]

@@ -28,7 +28,10 @@ def read(tmp_path, text: str) -> list[tuple[str, str]]:
         ('\ufeff<seg id="1">a\u2028b\x85c</seg>\n\n', [("1", "a\u2028b\x85c")]),
         ('<hl><seg id="1">5 < 6</seg></hl>', [("1", "5 < 6")]),
         ("<url>http://x?a=1&seg=2</url>\n", []),
-        ('<seg id="1"/>\n<seg id=2 /><seg id="3">c</seg><seg/>', [("1", ""), ("2", ""), ("3", "c"), ("", "")]),
+        (
+            '<seg id="1"/>\n<seg id=2 /><seg id="3">c</seg><seg/>',
+            [("1", ""), ("2", ""), ("3", "c"), ("", "")],
+        ),
         ('<seg id="1">a&#10;b&NewLine;c&#13;d&#x1E;e</seg>', [("1", "a b c d e")]),
         ('<seg id="1">R&amp;D<![CDATA[R&D &amp; <x>]]>.</seg>', [("1", "R&DR&D &amp; <x>.")]),
         ('<seg id="1">&#xD83D;&#xDE00; &#150;</seg>', [("1", "😀 –")]),

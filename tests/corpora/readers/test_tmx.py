@@ -202,7 +202,7 @@ def test_where_a_file_is_cut_into_blocks_does_not_matter(tmp_path, monkeypatch, 
     "endless", [b"<tu>" * (1 << 18), b"<tu>&#" + b"1" * (1 << 20), b"<tu>&" + b"a" * (1 << 20)]
 )
 def test_endless_markup_ends_early(tmp_path, endless):
-    """Elements within each other, and references: the parser keeps the former, the latter wait for their end."""
+    """The parser keeps elements within each other; references wait for their end."""
     import tracemalloc
 
     path = tmp_path / "a.tmx"
