@@ -57,6 +57,7 @@ broken-data           EXPLAINS  fairseq/data/indexed_dataset.py, fairseq/data/di
 beam-search           CHANGES   fairseq/sequence_generator.py
 embedding-files       EXPLAINS  fairseq/utils.py
 no-translation-models EXPLAINS  fairseq/tasks/translation.py
+multilingual-tasks    REPAIRS   fairseq/tasks/translation_multi_simple_epoch.py
 colons-in-paths       REPAIRS   fairseq/utils.py
 numpy-long            REPAIRS   fairseq/data
 oversized-models      EXPLAINS  fairseq/models/__init__.py
