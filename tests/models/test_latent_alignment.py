@@ -175,6 +175,7 @@ BAD = {
     "--latent-alignment --fixed-alpha 1": "with an alpha above 1",
     "--latent-alignment --attention-normalizer rela": "with an alpha above 1",
     "--latent-alignment --output-alpha 1.5": "omit --output-alpha",
+    "--latent-alignment --quant-noise-scalar 0.1": "omit --quant-noise-scalar",
 }
 
 

@@ -19,6 +19,7 @@ from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, ending_the_run
 from ..io import copy_file
 from .hostile_checkpoints import OPTIMIZER, Unreadable
+from .untyped_settings import WrongOverride
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ def install() -> None:
     def load(path: str, *args, **kwargs) -> dict:
         try:
             return read(path, *args, **kwargs)
+        except WrongOverride:
+            raise
         except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
             with ending_the_run("" if isinstance(error, Unreadable) else remedy(Path(path))):
                 raise

@@ -23,6 +23,10 @@ from ..setting_types import NUMBER, TRUTH, WHOLE_NUMBER, setting_types
 OURS = "adaptively_sparse"
 
 
+class WrongOverride(UserError):
+    """What the caller would change in a checkpoint's settings is wrong; the checkpoint is not."""
+
+
 def install() -> None:
     """Convert settings to their types, or refuse them, when a training begins and a checkpoint is read."""
     add = initialize.add_defaults
@@ -68,7 +72,7 @@ def _convert(section: str, settings) -> None:
 
 
 def _converted(model, overrides: dict) -> dict:
-    """Those of the overrides that are flags and numbers of the model; raises UserError."""
+    """Those of the overrides that are flags and numbers of the model; raises WrongOverride."""
     values = vars(model) if isinstance(model, Namespace) else (model or {})
     types = setting_types("model", values.get("_name") or values.get("arch")) or {}
     converted = {}
@@ -77,5 +81,5 @@ def _converted(model, overrides: dict) -> dict:
             try:
                 converted[key] = types[key](value)
             except ValueError as error:
-                raise UserError(f"the override {key} of the model {error}") from None
+                raise WrongOverride(f"the override {key} of the model {error}") from None
     return converted

@@ -75,6 +75,11 @@ def latent_alignment(args) -> LatentSettings | None:
         raise UserError("--latent-alignment sums probabilities of a softmax; omit --output-alpha")
     if getattr(args, "no_cross_attention", False):
         raise UserError("--latent-alignment replaces the top context attention; omit --no-cross-attention")
+    if getattr(args, "quant_noise_scalar", None):
+        raise UserError(
+            "--latent-alignment multiplies with the vocabulary's vectors themselves, which are then not "
+            "quantized; omit --quant-noise-scalar"
+        )
     constant = alpha_configs(args)["decoder_context"].constant if alpha is None else alpha
     if constant == 1 and not soft:
         raise UserError(
