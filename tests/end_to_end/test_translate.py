@@ -107,7 +107,7 @@ def test_evaluate_repeats_a_ceiling_below_99(command, small, tmp_path):
         record["ceilings"] = [{**each, "bleu": bleu} for each in record["ceilings"]]
         (corpus.folder / "ceilings.json").write_text(json.dumps(record))
         output = tmp_path / f"scores-{bleu}"
-        out = script("evaluate", *command, "--corpus", "mine", "--data", tmp_path, "--output", output)
+        out = script("evaluate", *command, "--corpus", "mine", "--data", tmp_path, "--output", output).stdout
         assert (f"{bleu:.2f}" in out) == told
         assert json.loads((output / "exam.json").read_text()).get("ceiling") == (bleu if told else None)
 
