@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import _checkout  # noqa: F401  finds the package
 
 from user_dir.command_line import run_command
 from user_dir.errors import UserError

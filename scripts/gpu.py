@@ -13,11 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from _split import new_parser
+import _checkout  # noqa: F401  finds the package
 
 from user_dir.command_line import at_most, file_path, run_command, seed
+from user_dir.commands.options import new_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "

@@ -18,9 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import _checkout  # noqa: F401  finds the package
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from user_dir.command_line import at_most, path_of, plain_name, run_command, seed
 

@@ -17,11 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from _split import new_parser
+import _checkout  # noqa: F401  finds the package
 
 from user_dir.command_line import file_path, run_command
+from user_dir.commands.options import new_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -326,9 +326,13 @@ def cells_of(text: str) -> list[list[str]]:
 
 
 def script_module(name: str):
-    """Import ``scripts/NAME.py`` as a new module."""
-    path = Path(__file__).resolve().parent.parent / "scripts" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
+    """Import the command ``NAME``, or ``scripts/NAME.py``, as a new module."""
+    root = Path(__file__).resolve().parent.parent
+    path = root / "user_dir" / "commands" / f"{name}.py"
+    if not path.is_file():
+        path = root / "scripts" / f"{name}.py"
+    package = "user_dir.commands." if path.parent.name == "commands" else ""
+    spec = importlib.util.spec_from_file_location(package + name, path)
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))  # as of a script that is run
     try:

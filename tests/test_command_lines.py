@@ -6,10 +6,10 @@ The scripts are those of the folder, so that a new one is tested as well.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -285,8 +285,7 @@ def test_a_length_penalty_is_a_finite_number(name):
 
 
 def test_a_benchmark_needs_a_test_set(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    workshops = runpy.run_path(str(path_of("benchmark")))["workshops"]
+    workshops = importlib.import_module("user_dir.commands.benchmark").workshops
     own = SimpleNamespace(name="own", folder=tmp_path, test_sets={})
     own.require_prepared = lambda: own
     monkeypatch.setattr(corpora, "load_corpus", lambda *_: own)

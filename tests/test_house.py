@@ -70,7 +70,8 @@ def private_imports(path: Path) -> list[str]:
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.level > 1
         for alias in node.names
-        if alias.name.startswith("_") or any(part.startswith("_") for part in (node.module or "").split("."))
+        for name in (alias.name, *(node.module or "").split("."))
+        if name.startswith("_") and not name.endswith("__")
     ]
 
 

@@ -98,7 +98,9 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def known_flags(script: str) -> set[str]:
     """The flags in the source of a script and of what the scripts share."""
-    paths = [ROOT / "scripts" / script, *(ROOT / "scripts").glob("_*.py")]
+    folder = ROOT / "user_dir" / "commands"
+    paths = [ROOT / "scripts" / script, folder / script, *folder.glob("*options.py")]
+    paths = [path for path in paths if path.is_file()]
     return {flag for path in paths for flag in re.findall(r'"(--[a-z-]+)"', path.read_text(encoding="utf-8"))}
 
 

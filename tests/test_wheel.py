@@ -100,6 +100,18 @@ def test_the_module_prints_the_user_dir(python, tmp_path):
     assert run(sys.executable, "-m", "user_dir", cwd=ROOT).strip() == str(ROOT / "user_dir")
 
 
+def test_the_command_says_what_it_needs(python, tmp_path):
+    command = python.with_name("adaptively-sparse")
+    assert "\n  translate " in run(command, "--help", cwd=tmp_path)
+    done = subprocess.run([command, "guards"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "tabulate" in done.stderr and "pip install" in done.stderr
+    words = [command, "evaluate", "--path", "x.pt", "--corpus", "y"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "pip install" in done.stderr, (
+        done.stderr
+    )
+
+
 def test_there_is_one_version(wheel):
     metadata = zipfile.ZipFile(wheel).read(f"adaptively_sparse-{__version__}.dist-info/METADATA").decode()
     assert f"\nVersion: {__version__}\n" in metadata

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import MappingNode, Node, ScalarNode, YAMLError
 
 from . import models  # noqa: F401  registers the architectures
+from .checkout import command_words
 from .corpora.binarised import check_split
 from .errors import UserError
 from .guards.search_settings import check_bleu_args
@@ -361,7 +362,7 @@ def _check_data(path: Path, data: str, root: Path) -> None:
         if not folder or not os.path.isdir(root / folder):  # also where the name is too long
             raise UserError(
                 f"{path}: no binarised data in {root / folder}; "
-                "prepare the corpus first: python scripts/prepare.py --help"
+                f"prepare the corpus first: {' '.join(command_words('prepare', 'prepare'))} --help"
             )
 
 

@@ -1,7 +1,7 @@
 """The stages of preparation: output, skipping and refusals. fairseq does not run here."""
 
 import hashlib
-import importlib.util
+import importlib
 import json
 import logging
 import multiprocessing
@@ -353,9 +353,7 @@ def test_bad_settings(data, raw, named, complaint):
 
 def test_a_percent_sign_in_the_name_of_a_corpus(monkeypatch, capsys):
     """argparse would interpret a percent sign in a help text."""
-    found = importlib.util.spec_from_file_location("prepare_script", ROOT / "scripts" / "prepare.py")
-    script = importlib.util.module_from_spec(found)
-    found.loader.exec_module(script)
+    script = importlib.import_module("user_dir.commands.prepare")
     monkeypatch.setattr(corpora, "known_corpora", lambda: ["50%", "100%s", "%(prog)s"])
     monkeypatch.setattr(sys, "argv", ["prepare.py", "--help"])
     with pytest.raises(SystemExit) as caught:

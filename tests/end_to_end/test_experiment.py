@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-import runpy
 import shutil
 import signal
 from contextlib import suppress
@@ -201,9 +201,8 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     assert figures["missing"] == ["foreign-seed1"] and figures["runs"][0]["run"] == "alpha"
     assert f"{figures['runs'][0]['validation']['loss']:.3f}" in table.read_text()
 
-    monkeypatch.syspath_prepend(ROOT / "scripts")  # in this process, which has imported fairseq
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    main = importlib.import_module("user_dir.commands.experiment").main
     capsys.readouterr()
     main([str(path), *places, "--list", "--only", "alpha-*"])
     listed = capsys.readouterr().out
@@ -221,7 +220,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     )
 
     exam = path.parent / "records" / "tiny" / "alpha-seed1" / "evaluation" / "exam.json"
-    main = runpy.run_path(str(ROOT / "scripts" / "compare.py"))["main"]
+    main = importlib.import_module("user_dir.commands.compare").main
     main(["--system", "a", str(exam), "--system", "b", str(exam), "--output", str(table)])
     compared = capsys.readouterr().out
     assert "| b | " in " ".join(compared.split()) and "1.000" in compared

@@ -205,13 +205,13 @@ def test_align_by_the_script(data, corpus, six_heads, tmp_path):
 
 def test_mistakes_end_with_an_error_message(data, six_heads, tmp_path, capsys, monkeypatch):
     """In this process, to save start-up time; errors of separate commands are tested last."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     none = tmp_path / "none"
 
     def refuse(name, *flags, words):
         where = ["--path", six_heads, "--corpus", "toy", "--data", data]
         with pytest.raises(SystemExit) as caught:
-            importlib.import_module(name).main([str(word) for word in (*where, *flags)])
+            command = importlib.import_module(f"user_dir.commands.{name}")
+            command.main([str(word) for word in (*where, *flags)])
         said = caught.value.code if isinstance(caught.value.code, str) else capsys.readouterr().err
         assert "error: " in said
         for word in words:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import ROOT, TINY, TRAINING
+from commands import TINY, TRAINING
 from helpers import each_once
 
 from user_dir.checkpoints import load_checkpoint
@@ -73,9 +73,7 @@ def fairseq(name: str):
 
 def script(name: str):
     def command(*words):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(str(ROOT / "scripts"))
-            importlib.import_module(name).main([str(word) for word in words])
+        importlib.import_module(f"user_dir.commands.{name}").main([str(word) for word in words])
 
     return command
 

@@ -1,7 +1,7 @@
 """Experiments as YAML files: those of the repository, and possible errors."""
 
+import importlib
 import json
-import runpy
 from pathlib import Path
 
 import pytest
@@ -166,10 +166,9 @@ def test_workers_that_cannot_share_batches_are_refused_before_anything_is_made(t
     def made(*_):
         raise AssertionError("it begins")
 
-    monkeypatch.syspath_prepend(ROOT / "scripts")
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr(steps, "make_steps", made)
-    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    main = importlib.import_module("user_dir.commands.experiment").main
     config = "configs/toy/alpha_entmax.yaml"
     text = f"""
 before: [{{prepare: toy}}]

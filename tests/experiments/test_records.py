@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import re
-import runpy
 import threading
 from pathlib import Path
 
@@ -101,9 +101,8 @@ def listed(tmp_path, monkeypatch, capsys):
             if name.startswith(f"{record.name}/"):  # as earlier versions recorded it
                 (record.parent / name).parent.mkdir(parents=True, exist_ok=True)
                 (record.parent / name).write_bytes(content)
-    monkeypatch.syspath_prepend(ROOT / "scripts")
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    main = runpy.run_path(str(ROOT / "scripts" / "experiment.py"))["main"]
+    main = importlib.import_module("user_dir.commands.experiment").main
 
     def call() -> str:
         plan = ROOT / "experiments" / "comparison.yaml"

@@ -2,8 +2,8 @@
 
 import bz2
 import gzip
+import importlib
 import json
-import runpy
 from pathlib import Path
 
 import pytest
@@ -166,8 +166,7 @@ def test_comparison_of_long_sentences(tmp_path, capsys, monkeypatch):
     source = write(tmp_path / "test.de", "a b c", "d", "e f")
     reference = write(tmp_path / "test.en", "one two three four five", "one", "six seven eight nine ten")
     good = write(tmp_path / "good.en", "one two three four five", "wrong", "six seven eight nine ten")
-    monkeypatch.syspath_prepend(COMPARE.parent)
-    main = runpy.run_path(str(COMPARE))["main"]
+    main = importlib.import_module("user_dir.commands.compare").main
     command = ["--system", "a", str(good), "--system", "b", str(reference), "--ref", str(reference)]
     command += ["--metrics", "BLEU", "--samples", "10"]
     scores = []

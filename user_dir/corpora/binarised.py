@@ -23,7 +23,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 OTHERS = (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")  # fairseq's other formats, which are not checked
 HEADER = "<QBQ"  # version, type of the tokens, number of sentences
 PIECE = 1 << 20  # sentences, or tokens, read at a time
-REMEDY = "prepare the corpus again (scripts/prepare.py with --force, or fairseq-preprocess)"
+REMEDY = "prepare the corpus again (prepare with --force, or fairseq-preprocess)"
 
 
 def require_file(path: Path, what: str = "") -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..checkout import DATA, command_words
 from ..errors import UserError
 from ..io import name_fault, shown
 from . import normalising
 from .description import Description, read_description
-
-_CHECKOUT = Path(__file__).resolve().parents[2]
-ROOT = _CHECKOUT if (_CHECKOUT / "pyproject.toml").is_file() else Path()
-"""The repository, to which paths in configs are relative; for an installed package, the working directory."""
-DATA = ROOT / "data"
-"""The repository's data folder; for an installed package, ``data`` in the working directory."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,7 @@ class Corpus:
         if not (self.bin / "stamp.json").is_file():
             raise UserError(
                 f"the corpus {self.name} is not prepared in {self.folder}; "
-                f"run: python scripts/prepare.py {self.name}"
+                f"run: {' '.join(command_words('prepare', 'prepare'))} {self.name}"
             )
         return self
 

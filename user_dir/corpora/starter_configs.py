@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from ..checkout import ROOT
 from ..errors import UserError
 from ..io import write_text
 from ..languages import language
 from .binarised import sentence_lengths
-from .corpus import ROOT, Corpus
+from .corpus import Corpus
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from .corpus import DATA, ROOT, Corpus
+from ..checkout import DATA, ROOT, command_words
+from .corpus import Corpus
 from .stamps import read_stamp
 
 MAX_UNKNOWN = 0.01
@@ -85,14 +86,14 @@ def _next_command(corpus: Corpus) -> str:
     named = {folder: _data(folder) for folder in folders if (folder / "alpha_entmax.yaml").is_file()}
     fitting = [folder for folder, data in named.items() if data.parts[-2:] == (corpus.name, "bin")]
     if not fitting:
-        words = [_short(ROOT / "scripts/prepare.py"), corpus.name, "--config"]
+        words = [*command_words("prepare", "prepare"), corpus.name, "--config"]
         if corpus.folder.parent != DATA:
             words += ["--data", _short(corpus.folder.parent)]
     else:
-        words = [_short(ROOT / "scripts/train.py"), _short(fitting[0] / "alpha_entmax.yaml")]
+        words = [*command_words("train", "train"), _short(fitting[0] / "alpha_entmax.yaml")]
         if ROOT / named[fitting[0]] != corpus.bin:
             words.append(f"task.data='{corpus.bin}'")
-    return shlex.join(["python", *words])
+    return shlex.join(words)
 
 
 def _data(folder: Path) -> Path:

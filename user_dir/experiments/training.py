@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from itertools import chain, count
 from pathlib import Path
 
+from ..checkout import ROOT
 from ..checkpoints import (
     average_checkpoints,
     epoch_checkpoints,
@@ -29,7 +30,6 @@ from .folders import Job, read_json
 
 logger = logging.getLogger(__name__)
 
-ROOT = Path(__file__).resolve().parents[2]
 SECONDS_TO_END = 40.0  # torchrun gives its workers 30 after SIGTERM
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..checkout import ROOT
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
 from ..corpora.binarised import reading_dictionary
-from ..corpora.corpus import ROOT
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same

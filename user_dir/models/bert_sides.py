@@ -39,7 +39,7 @@ class BertEncoder(AdaptivelySparseEncoder):
         self.separator = separator_of(dictionary)
         if self.separator is None:
             raise UserError(
-                f"the dictionary has no {SEPARATORS[1]}; prepare the triplets with scripts/prepare.py, or "
+                f"the dictionary has no {SEPARATORS[1]}; prepare the triplets as a corpus, or "
                 "add the symbol to the dictionary"
             )
         positions = max(cfg.max_source_positions, cfg.max_target_positions)

@@ -14,10 +14,10 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
+from ..checkout import ROOT
 from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
-from ..corpora.corpus import ROOT
 from ..decoding import unsupported_model
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, require_same

@@ -11,12 +11,12 @@ from pathlib import Path
 from sacrebleu.dataset import DATASETS
 
 from ..bounded import MAX_WHOLE
+from ..checkout import ROOT
 from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
 from ..metrics import bleu_settings, require_known_tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
 MAX_SENTENCES = 1_000_000  # lines of a test set
 SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
 KEYS = ("test_set", "direction", "references", "bleu_signature")

@@ -7,8 +7,8 @@ import logging
 import os
 from pathlib import Path
 
-from user_dir.command_line import file_path, path_of, plain_name, positive, up_to
-from user_dir.guards.table import WITHOUT, checked
+from ..command_line import file_path, path_of, plain_name, positive, up_to
+from ..guards.table import WITHOUT, checked
 
 
 def new_parser(description: str) -> argparse.ArgumentParser:
@@ -20,7 +20,7 @@ def new_parser(description: str) -> argparse.ArgumentParser:
         "--without-guard",
         action=_LeaveOut,
         metavar="NAME",
-        help="leave out one of the changes to fairseq that scripts/guards.py lists; can be repeated",
+        help="leave out one of the changes to fairseq that the command guards lists; can be repeated",
     )
     return parser
 
@@ -132,14 +132,14 @@ def add_subset_option(parser: argparse.ArgumentParser) -> None:
 
 def inputs_of(args: argparse.Namespace) -> list[Path]:
     """The checkpoint and the corpus that the arguments name, which no output may replace."""
-    from user_dir.corpora import load_corpus
+    from ..corpora import load_corpus
 
     return [args.path, *load_corpus(args.corpus, args.data).kept]
 
 
 def open_split(args: argparse.Namespace):
     """Open the split that the arguments name, with fairseq's messages off."""
-    from user_dir.analysis import split
+    from ..analysis import split
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     sizes = {"sentences": args.sentences, "max_tokens": args.max_tokens}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from user_dir.command_line import file_path
-from user_dir.packed_folders import expanded
+from ..command_line import file_path
+from ..packed_folders import expanded
 
 
 def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) -> None:

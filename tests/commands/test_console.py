@@ -1,0 +1,69 @@
+"""``adaptively-sparse``: its subcommands are the modules of ``user_dir/commands``, and the scripts."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from user_dir import __version__
+from user_dir.checkout import ROOT, command_words
+from user_dir.commands import COMMANDS, console
+
+FOLDER = ROOT / "user_dir" / "commands"
+
+
+def run(monkeypatch, capsys, *words) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["adaptively-sparse", *words])
+    with pytest.raises(SystemExit) as end:
+        console()
+    shown = capsys.readouterr()
+    said = shown.err + (end.value.code if isinstance(end.value.code, str) else "")
+    return (1 if isinstance(end.value.code, str) else end.value.code or 0), shown.out, said
+
+
+def test_every_command_is_a_module_and_a_script():
+    modules = {path.stem for path in FOLDER.glob("*.py") if "\ndef main(" in path.read_text(encoding="utf-8")}
+    assert set(COMMANDS.values()) == modules
+    for module in modules:
+        assert f'run("{module}")' in (ROOT / "scripts" / f"{module}.py").read_text(encoding="utf-8")
+
+
+def test_help_lists_all_and_the_version_is_shown(monkeypatch, capsys):
+    status, shown, _ = run(monkeypatch, capsys, "--help")
+    assert status == 0
+    assert [name for name in COMMANDS if f"\n  {name} " not in shown] == []
+    assert run(monkeypatch, capsys, "--version")[:2] == (0, f"{__version__}\n")
+
+
+def test_a_subcommand_reads_its_own_words(monkeypatch, capsys):
+    status, shown, _ = run(monkeypatch, capsys, "average", "--help")
+    assert status == 0
+    assert shown.startswith("usage: adaptively-sparse average ")
+    status, _, said = run(monkeypatch, capsys, "average", "--path")
+    assert status == 2
+    assert "adaptively-sparse average: error: " in said
+
+
+@pytest.mark.parametrize("words", [(), ("evalute",), ("",)])
+def test_mistakes(monkeypatch, capsys, words):
+    status, _, said = run(monkeypatch, capsys, *words)
+    assert status == 2
+    assert "error: " in said.strip().split("\n")[-1]
+
+
+def test_a_missing_requirement_is_named(monkeypatch, capsys):
+    def main():
+        raise ModuleNotFoundError("No module named 'fairseq.tasks'", name="fairseq.tasks")
+
+    monkeypatch.setattr(importlib.import_module("user_dir.commands.evaluate"), "main", main)
+    status, _, said = run(monkeypatch, capsys, "evaluate")
+    assert status == 1
+    assert "fairseq" in said and "pip install" in said
+
+
+def test_what_users_are_told_to_type(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert command_words("average", "average_checkpoints") == ["python", "scripts/average_checkpoints.py"]
+    monkeypatch.chdir(tmp_path)
+    assert Path(command_words("prepare", "prepare")[1]) == ROOT / "scripts" / "prepare.py"

@@ -1,0 +1,80 @@
+"""Extract word alignments from context attention, and score them against gold alignments.
+
+Aligns each target word of a data split with the source word that it attends to most: for each head, for the
+mean over the heads of each layer, and for the mean over all heads. Words are separated by spaces. Writes a
+Pharaoh file for each (one line per sentence; i-j are source and target word, counting from 0), and a JSON
+file with all results.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..command_line import file_path, path_of
+from .options import inputs_of, open_split, split_parser
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = split_parser(__doc__)
+    parser.add_argument(
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)",
+    )
+    parser.add_argument(
+        "--query",
+        choices=("output", "input"),
+        default="output",
+        help="align a target word at the step that predicts it (output) or at the next, which reads it "
+        "(input) (default: output)",
+    )
+    parser.add_argument(
+        "--bpe",
+        metavar="SCHEME",
+        help="sentencepiece, subword_nmt or none (default: detected from the dictionary)",
+    )
+    parser.add_argument(
+        "--gold",
+        type=file_path,
+        metavar="FILE",
+        help="gold alignments, one line per sentence: i-j sure, i?j possible",
+    )
+    parser.add_argument("--gold-from-1", action="store_true", help="the gold file counts words from 1")
+    parser.add_argument(
+        "--gold-reversed", action="store_true", help="the gold file has the target word first"
+    )
+    args = parser.parse_args(argv)
+    args.output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
+    return args
+
+
+def main(argv=None) -> None:
+    """Read the command line, align, print and write."""
+    args = parse_args(argv)
+
+    from ..io import check_output
+
+    given = [*inputs_of(args), *([args.gold] if args.gold else [])]
+    for written in ("alignment.json", *(file.name for file in args.output.glob("*.pharaoh"))):
+        check_output(args.output / written, given)
+    split = open_split(args)
+
+    from ..analysis.alignment import Gold
+    from ..analysis.results import write_alignment
+    from ..analysis.summaries import alignment_summary
+
+    gold = None
+    if args.gold:
+        gold = Gold(
+            args.gold,
+            sentences=args.sentences,
+            one_based=args.gold_from_1,
+            reversed_sides=args.gold_reversed,
+        )
+    report = write_alignment(split, args.output, gold, args.query, args.bpe)
+    print(alignment_summary(report["candidates"]))
+    if gold is not None and report["best_head"]:
+        print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
+    print(f"alignments of {report['sentences']} sentences: {args.output}")

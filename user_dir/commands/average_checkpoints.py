@@ -1,0 +1,69 @@
+"""Average the parameters of several checkpoints of one training run.
+
+    python scripts/average_checkpoints.py --path checkpoints/toy/alpha_entmax --last-epochs 5
+
+writes checkpoints/toy/alpha_entmax/average.pt.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ..command_line import file_path, path_of, positive
+from .options import new_parser
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--path",
+        nargs="+",
+        type=path_of,
+        required=True,
+        metavar="CHECKPOINT",
+        help="checkpoints to average; with --last-epochs the folder that holds them",
+    )
+    parser.add_argument(
+        "--last-epochs",
+        type=positive,
+        metavar="N",
+        help="average the N latest epoch checkpoints (checkpointN.pt) of the folder",
+    )
+    parser.add_argument(
+        "--ema",
+        action="store_true",
+        help="average the moving averages that training with --store-ema keeps",
+    )
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE",
+        help="averaged checkpoint (default: average.pt in the folder of the checkpoints)",
+    )
+    args = parser.parse_args(argv)
+    folder = args.path[0]
+    if args.last_epochs is None:
+        if folder.is_dir():
+            parser.error(f"{folder} is a folder: give --last-epochs N, or checkpoints")
+        folder = folder.parent
+    elif len(args.path) > 1:
+        parser.error("--last-epochs takes one folder")
+    args.output = args.output or folder / "average.pt"
+    return args
+
+
+def main(argv=None) -> None:
+    """Average and write."""
+    args = parse_args(argv)
+
+    from ..checkpoints import average_checkpoints, last_epoch_checkpoints, save_checkpoint
+    from ..io import check_output
+
+    paths = args.path
+    if args.last_epochs is not None:
+        paths = last_epoch_checkpoints(paths[0], args.last_epochs)
+    check_output(args.output, paths)
+    save_checkpoint(average_checkpoints(paths, args.ema), args.output)
+    kind = "the moving averages of " if args.ema else ""
+    print(f"{args.output}: the mean of {kind}{', '.join(map(str, paths))}")

@@ -1,0 +1,325 @@
+"""Measure speed, memory and accuracy side by side with the peers; prints tables, and writes them as JSON.
+
+    attention    our attention against PyTorch's scaled_dot_product_attention, by length, on the CPU
+    kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
+    loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
+    end-to-end   training and translation: ours against fairseq's own transformer
+    profile      where the time of a training update of α-entmax goes, and that of translation
+
+Contenders take turns in every round, in random order; numbers are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+from ..checkout import ROOT
+from ..command_line import at_most, file_path, plain_name, seed
+from .options import add_cpu_option, add_data_option, new_parser
+
+INTERRUPTED = "interrupted; what was measured before is in the output file"
+
+
+BEAMS = (5, 1)  # of translation
+# Larger numbers are mistakes.
+ROUNDS, UPDATES, SENTENCES, TOKENS, LENGTH = 10_000, 100_000, 1_000_000, 10_000_000, 65_536
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """BxHxTxS as four numbers."""
+    sizes = text.split("x")
+    if len(sizes) != 4 or not all(
+        size.isdecimal() and 0 < len(size) < 10 and int(size) > 0 for size in sizes
+    ):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form BxHxTxS, for instance 32x8x128x128")
+    return tuple(map(int, sizes))
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    common = argparse.ArgumentParser(add_help=False)
+    add = common.add_argument
+    add_cpu_option(common)
+    add("--threads", type=at_most(os.cpu_count() or 1), metavar="N", help="CPU threads (default: all cores)")
+    add("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
+    add(
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="measurements (default: benchmarks/KIND.json in the repository)",
+    )
+    add("--quick", action="store_true", help="measure as little as possible, for a first look")
+
+    parser = new_parser(__doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    whole = kinds.add_parser(
+        "attention", parents=[common], help="our attention against PyTorch's, on the CPU"
+    )
+    whole.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
+    whole.add_argument(
+        "--lengths",
+        type=at_most(LENGTH),
+        nargs="+",
+        metavar="N",
+        help="queries and keys (default: 32 128 512 1024 2048 4096)",
+    )
+    whole.add_argument("--figure", type=file_path, metavar="FILE", help="also draw it: .svg, .pdf or .png")
+    whole.set_defaults(cpu=True)
+    kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
+    kernels.add_argument(
+        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)"
+    )
+    kernels.add_argument(
+        "--shapes",
+        type=shape,
+        nargs="+",
+        metavar="BxHxTxS",
+        help="shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)",
+    )
+
+    losses = kinds.add_parser("loss", parents=[common], help="losses of an output layer")
+    losses.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
+    losses.add_argument(
+        "--symbols",
+        type=at_most(1_000_000),
+        nargs="+",
+        metavar="N",
+        help="sizes of the vocabulary (default: 8000 32000)",
+    )
+
+    models = argparse.ArgumentParser(add_help=False)
+    add = models.add_argument
+    add(
+        "--corpus",
+        type=plain_name,
+        default="multi30k",
+        metavar="NAME",
+        help="prepared corpus (default: multi30k)",
+    )
+    add_data_option(models)
+    add("--size", nargs="+", choices=("tiny", "iwslt"), help="sizes of the models (default: both)")
+    add(
+        "--precision",
+        nargs="+",
+        choices=("fp32", "fp16", "bf16"),
+        help="precisions (default: fp32 on a CPU, all on a GPU)",
+    )
+    add(
+        "--path",
+        type=file_path,
+        metavar="CHECKPOINT",
+        help="start from the parameters of this checkpoint of our model or fairseq's transformer",
+    )
+    add(
+        "--max-tokens",
+        type=at_most(TOKENS),
+        default=2048,
+        metavar="N",
+        help="tokens per training batch (default: 2048)",
+    )
+    add(
+        "--updates",
+        type=at_most(UPDATES),
+        metavar="N",
+        help="training updates per round (default: by device and size)",
+    )
+    end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
+    end_to_end.add_argument(
+        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 7)"
+    )
+    end_to_end.add_argument(
+        "--sentences",
+        type=at_most(SENTENCES),
+        metavar="N",
+        help="sentences to translate per round (default: by device and size)",
+    )
+    kinds.add_parser("profile", parents=[common, models], help="a training update, and translation")
+    args = parser.parse_args(argv)
+    args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
+    if getattr(args, "figure", None) and args.figure.suffix not in (".svg", ".pdf", ".png"):
+        parser.error(f"--figure {args.figure} must end in .svg, .pdf or .png")
+    if args.output.suffix != ".json":
+        parser.error(f"--output {args.output} must end in .json")
+    return args
+
+
+def main(argv=None) -> None:
+    """Measure; after each part, write what is known and print it."""
+    args = parse_args(argv)
+    # The profiler would tell that it starts, stops, and does not know what was there before it.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+    import torch
+
+    from ..benchmarks.machine import heading, record
+    from ..io import check_output
+
+    check_output(args.output)
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    report = record(args.kind, device, args.seed)
+    print(heading(report) + "\n")
+    warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
+    parts = (attention, kernels, loss, end_to_end, profile)
+    {part.__name__.replace("_", "-"): part for part in parts}[args.kind](args, device, report)
+    print(args.output)
+
+
+def finish_part(args: argparse.Namespace, report: dict, tables: str) -> None:
+    """Write all measurements so far, then print the tables of the last part."""
+    from ..benchmarks.machine import write_measurements
+
+    write_measurements(args.output, report)
+    print(tables + "\n", flush=True)
+
+
+def attention(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of our attention beside PyTorch's."""
+    import torch
+
+    from ..benchmarks.against_sdpa import SENTENCES, aims, compare, sdpa_table
+    from ..benchmarks.attention import verdict_table
+
+    lengths = args.lengths or ([32, 512] if args.quick else list(SENTENCES))
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, rows=[])
+    print(
+        "8 heads of 64 dimensions, float32; training: forward and backward, with the gradient of α learned\n"
+    )
+    for length in lengths:
+        sentences = SENTENCES.get(length, max(1, 2048 // length))
+        report["rows"] += compare(length, sentences, rounds, args.seed, torch.float32)
+    report["aims"] = aims(report["rows"])
+    finish_part(args, report, sdpa_table(report["rows"]) + "\n\n" + verdict_table(report["aims"]))
+    if args.figure:
+        from ..analysis.plots import save
+        from ..benchmarks.figure import time_by_length
+
+        save(time_by_length(report["rows"]), args.figure)
+        print(args.figure)
+
+
+def kernels(args: argparse.Namespace, device, report: dict) -> None:
+    """Time, memory and accuracy of the normalizers."""
+    from ..benchmarks.accuracy import accuracy, accuracy_tables
+    from ..benchmarks.contenders import contenders
+    from ..benchmarks.kernels import SHAPES, VARIANCES, kernel_tables, require_memory, time_kernels
+
+    shapes = args.shapes or (SHAPES[:1] if args.quick else SHAPES)
+    rounds = args.rounds or (3 if args.quick else 11)
+    for size in shapes:
+        require_memory(size, device)
+    found, left_out = contenders(device)
+    report.update(rounds=rounds, left_out=left_out, timings=[], accuracy=[])
+    for name, reason in left_out.items():
+        print(f"left out: {name}: {reason}\n")
+    print("×softmax, ×peer: time as a multiple of softmax's, and of what it replaces: entmax_bisect with 50")
+    print("steps, entmax15, sparsemax; per head: α from 1.05 to 1.95 over the heads\n")
+    for variance in VARIANCES:
+        report["accuracy"] += accuracy(found, variance, args.seed, device)
+    finish_part(args, report, accuracy_tables(report["accuracy"]))
+    for size in shapes:
+        for variance in VARIANCES:
+            rows = time_kernels(found, size, variance, rounds, args.seed, device)
+            report["timings"] += rows
+            finish_part(args, report, kernel_tables(rows))
+
+
+def loss(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of losses of an output layer."""
+    from ..benchmarks.loss import SYMBOLS, VARIANCES, loss_contenders, loss_tables, time_losses
+
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, timings=[])
+    print("forward and backward, without reduction; ×: time as a multiple of the other's\n")
+    for symbols in args.symbols or (SYMBOLS[:1] if args.quick else SYMBOLS):
+        for variance in VARIANCES:
+            rows = time_losses(loss_contenders(), symbols, variance, rounds, args.seed, device)
+            report["timings"] += rows
+            finish_part(args, report, loss_tables(rows))
+
+
+def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
+    """Speed and memory of training, speed of translation."""
+    from ..benchmarks.end_to_end import WORK, build, time_training, time_translation
+    from ..benchmarks.speed import speed_table
+
+    rounds = args.rounds or (2 if args.quick else 7)
+    report.update(rounds=rounds, max_tokens=args.max_tokens, training=[], translation=[])
+    for workshop, where in workshops(args, device, report):
+        updates, sentences = (1, 20) if args.quick else WORK[device.type, workshop.size]
+        updates, sentences = args.updates or updates, args.sentences or sentences
+        runners = build(workshop)
+        rows = time_training(runners, updates, rounds, args.seed)
+        report["training"] += [{**where, "updates": updates, **row} for row in rows]
+        title = f"training, {where['size']}, {where['precision']}, {updates} updates a round"
+        finish_part(args, report, title + "\n\n" + speed_table(rows, "tokens_per_second"))
+        for beam in BEAMS:
+            rows = time_translation(runners, where["subset"], sentences, beam, rounds, args.seed)
+            report["translation"] += [{**where, "sentences": sentences, "beam": beam, **row} for row in rows]
+            title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam {beam}"
+            finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
+
+
+def profile(args: argparse.Namespace, device, report: dict) -> None:
+    """Where the time of an update goes and, on a CPU, that of translation."""
+    from ..benchmarks.end_to_end import WORK
+    from ..benchmarks.profile import operations_table, profile_tables, profile_translation
+    from ..benchmarks.profile import profile as profile_updates
+    from ..benchmarks.systems import ALPHA_ENTMAX, STOCK
+
+    report.update(profiles=[], translation=[])
+    for workshop, where in workshops(args, device, report):
+        updates = args.updates or (1 if args.quick else 5)
+        found = profile_updates(workshop, updates)
+        report["profiles"].append({**where, "updates": updates, **found})
+        title = f"{where['size']}, {where['precision']}, {updates} updates"
+        finish_part(args, report, title + "\n\n" + profile_tables(found))
+        sentences = 20 if args.quick else WORK[device.type, workshop.size][1]
+        for system in (STOCK, ALPHA_ENTMAX) if device.type == "cpu" else ():
+            found = profile_translation(workshop, system, where["subset"], sentences)
+            report["translation"].append({**where, "system": system.name, "sentences": sentences, **found})
+            title = f"translation, {system.name}, {where['size']}, {sentences} sentences, beam 5"
+            title += f": {1000 * found['seconds']:.0f} ms (with profiler)"
+            finish_part(args, report, title + "\n\n" + operations_table(found))
+
+
+def workshops(args: argparse.Namespace, device, report: dict):
+    """One after the other, what builds the systems of each size and precision, and what they are."""
+    import user_dir.models  # noqa: F401  registers the model
+
+    from ..benchmarks.systems import PRECISIONS, Workshop
+    from ..corpora import load_corpus
+    from ..errors import UserError
+
+    corpus = load_corpus(args.corpus, args.data).require_prepared()
+    precisions = args.precision or (PRECISIONS if device.type == "cuda" else PRECISIONS[:1])
+    if device.type == "cpu" and tuple(precisions) != ("fp32",):
+        raise UserError(f"--precision {' '.join(precisions)} needs a GPU; on a CPU there is fp32")
+    sizes = args.size or (["tiny"] if args.quick or args.path else ["tiny", "iwslt"])
+    if args.path and len(sizes) > 1:
+        raise UserError(f"--path goes with one --size, not {len(sizes)}")
+    if not corpus.test_sets:
+        raise UserError(
+            f"{corpus.folder / 'corpus.yaml'} lists no test set, and the sentences to translate are of one; "
+            "choose another --corpus, or add a test set and prepare it again"
+        )
+    test_set, subset = next(iter(corpus.test_sets.items()))
+    report.update(
+        corpus=corpus.name,
+        test_set=test_set,
+        checkpoint=str(args.path) if args.path else None,
+        backend=os.environ.get("ENTMAX_BACKEND", "automatic"),
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        for size in sizes:
+            for precision in precisions:
+                settings = (args.max_tokens, args.seed, device, Path(scratch), args.path)
+                where = {"size": size, "precision": precision, "subset": subset}
+                yield Workshop(corpus, size, precision, *settings), where

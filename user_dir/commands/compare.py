@@ -1,0 +1,147 @@
+r"""Compare systems on one test set by BLEU, chrF or TER, each against the first.
+
+    python scripts/compare.py --margin 0.5 --system softmax RUNS/softmax-seed*/evaluation/test.json \
+        --system α-entmax RUNS/alpha_entmax-seed*/evaluation/test.json
+
+A system's files are its seeds, in order: evaluations that evaluate.py wrote, or translations in plain text,
+then with --ref. Prints mean and standard deviation over the seeds, and for each difference from the first
+system a 95 % interval and a p-value over seeds and sentences together. With --margin, a difference whose
+interval lies inside the margin is called level, and one that is not shown either way is called open. The last
+column is sacrebleu's paired test, which asks only whether these models would differ on other sentences. All p
+are adjusted for the number of comparisons by Holm's method. --min-words 13 --source data/CORPUS/text/test.de
+compares on long sentences alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+
+from ..command_line import file_path, positive
+from .options import new_parser
+from .system_options import add_output_option, add_system_argument
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    add = parser.add_argument
+    add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
+    add(
+        "--ref",
+        nargs="+",
+        type=file_path,
+        metavar="FILE",
+        help="references (default: those of the evaluations)",
+    )
+    add(
+        "--margin",
+        type=_margin,
+        metavar="POINTS",
+        help="difference too small to matter, chosen before the scores are seen: say which systems are level",
+    )
+    add(
+        "--metrics",
+        nargs="+",
+        choices=("BLEU", "chrF", "TER"),
+        default=["BLEU", "chrF"],
+        metavar="NAME",
+        help="BLEU, chrF, or TER, of which less is better (default: BLEU chrF)",
+    )
+    add(
+        "--test",
+        choices=("bs", "ar"),
+        default="bs",
+        help="bootstrap or approximate randomisation (default: bs)",
+    )
+    add(
+        "--samples",
+        type=positive,
+        metavar="N",
+        help="resamples or trials (default: 1000 for bs, 10000 for ar)",
+    )
+    add("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
+    add(
+        "--tokenize",
+        metavar="NAME",
+        help="sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)",
+    )
+    words = parser.add_argument_group("sentences by length")
+    words.add_argument(
+        "--min-words", type=positive, metavar="N", help="only sentences whose source has at least N words"
+    )
+    words.add_argument(
+        "--max-words", type=positive, metavar="N", help="only sentences whose source has at most N words"
+    )
+    words.add_argument(
+        "--source", type=file_path, metavar="FILE", help="their sources, whose words are separated by spaces"
+    )
+    add_output_option(parser)
+    args = parser.parse_args(argv)
+    least, most = args.min_words, args.max_words
+    if (least or most) and not args.source:
+        parser.error("--min-words and --max-words need --source FILE, the source sentences of the test set")
+    if args.source and not (least or most):
+        parser.error("--source FILE has no use without --min-words or --max-words")
+    if least and most and least > most:
+        parser.error(f"--min-words {least} is more than --max-words {most}")
+    return args
+
+
+def _margin(text: str) -> float:
+    """A number of points above 0."""
+    try:
+        margin = float(text)
+    except ValueError:
+        margin = math.nan
+    if not 0 < margin < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points above 0")
+    return margin
+
+
+def main(argv=None) -> None:
+    """Read, test, print, write."""
+    args = parse_args(argv)
+
+    import sacrebleu
+
+    from ..io import check_output
+    from ..metrics import make_bleu, make_ter
+    from ..tables import table_files, write_tables
+    from ..translation.paired import compare, comparison_tables
+    from ..translation.systems import read_systems, with_source_words, words_phrase
+
+    logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
+    given = [file for _, files in args.system for file in files] + (args.ref or [])
+    given += [args.source] if args.source else []
+    for path in table_files(args.output):
+        check_output(path, given)
+    systems, test_set = read_systems(args.system, args.ref)
+    for path in table_files(args.output):  # evaluations name more files: translations and references
+        check_output(path, test_set.files)
+    length = (args.min_words, args.max_words) if args.source else None
+    if length:
+        systems, test_set = with_source_words(systems, test_set, args.source, *length)
+    lower_case = args.lowercase or test_set.lowercase
+    makers = {
+        "BLEU": lambda: make_bleu(
+            test_set.language, args.tokenize or test_set.tokenize, lower_case, test_set.references[0]
+        ),
+        "chrF": lambda: sacrebleu.metrics.CHRF(lowercase=lower_case),
+        "TER": lambda: make_ter(test_set.language, lower_case, test_set.references[0]),
+    }
+    metrics = {name: makers[name]() for name in args.metrics}
+    samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
+    report = compare(
+        systems,
+        test_set.references,
+        metrics,
+        args.test,
+        samples,
+        args.margin,
+        words_phrase(*length) if length else None,
+    )
+    tables = comparison_tables(report)
+    write_tables(args.output, tables, report)
+    print(tables)

@@ -1,0 +1,55 @@
+"""Write α of every head over training as JSON, CSV and a figure; print the final values by layer and head.
+
+Reads an α log (written by training with --alpha-log), a folder of checkpoints (checkpoint*.pt), or a single
+checkpoint, for which the figure is a histogram of α.
+"""
+
+from __future__ import annotations
+
+from ..command_line import file_path, path_of
+from .figure_options import add_format_option
+from .options import new_parser
+
+
+def main(argv=None) -> None:
+    """Read the command line, read the α's, print and write."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--path",
+        type=path_of,
+        required=True,
+        metavar="PATH",
+        help="α log, folder of checkpoints, or checkpoint",
+    )
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="output; CSV and figure are written beside it (default: NAME.alphas.json beside the file, "
+        "alphas.json in the folder)",
+    )
+    add_format_option(parser)
+    args = parser.parse_args(argv)
+    beside = args.path / "alphas.json" if args.path.is_dir() else args.path.with_suffix(".alphas.json")
+    output = args.output or beside
+    if output.suffix != ".json":
+        parser.error(f"--output {output} must end in .json; CSV and figure are written beside it")
+
+    from ..analysis import plots
+    from ..analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
+    from ..io import check_output, write_text
+
+    table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{args.format}")
+    read = [] if args.path.is_dir() else [args.path]  # of a folder, its checkpoints, which end in .pt
+    for each in (output, table, drawing):
+        check_output(each, read)
+    trajectories = read_trajectories(args.path)
+    if len(trajectories.updates) > 1:
+        figure = plots.alpha_trajectories(trajectories)
+    else:
+        figure = plots.alpha_histograms({args.path.name: trajectories.final()})
+    write_text(output, to_json(trajectories, str(args.path)))
+    write_text(table, to_csv(trajectories))
+    plots.save(figure, drawing)
+    print(alpha_table(trajectories))
+    print(f"{len(trajectories.updates)} updates: {output}, {table.name} and {drawing.name}")

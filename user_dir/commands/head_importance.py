@@ -1,0 +1,78 @@
+"""Measure how important each head is, and whether sparse heads are more important.
+
+Masks each head in turn and measures the loss over a data split (teacher forcing, nats per token). Then prunes
+heads in order of importance, of density, of α, and at random, and plots the loss. Prints the rank correlation
+of importance with sparsity; writes JSON and a figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..command_line import file_path, positive
+from .options import inputs_of, open_split, split_parser
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = split_parser(__doc__)
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="results (default: CHECKPOINT.SUBSET.importance.json beside the checkpoint)",
+    )
+    parser.add_argument(
+        "--figure",
+        type=file_path,
+        metavar="FILE",
+        help="figure: .svg, .pdf or .png (default: the output with .svg)",
+    )
+    parser.add_argument(
+        "--points", type=positive, default=12, metavar="N", help="points per curve (default: 12)"
+    )
+    parser.add_argument(
+        "--random-orders", type=positive, default=5, metavar="N", help="random orders (default: 5)"
+    )
+    parser.add_argument(
+        "--bleu", action="store_true", help="also measure BLEU with each head masked in turn (slow)"
+    )
+    parser.add_argument(
+        "--beam", type=positive, default=5, metavar="N", help="beam size for --bleu (default: 5)"
+    )
+    args = parser.parse_args(argv)
+    if args.output and args.output.suffix != ".json":
+        parser.error(f"--output {args.output} must end in .json")
+    return args
+
+
+def main(argv=None) -> None:
+    """Read the command line, compute and write, print."""
+    args = parse_args(argv)
+
+    from ..analysis.sources import result_file
+    from ..io import check_outputs
+
+    def outputs(subset: str) -> list[Path]:
+        """The results and their figure; a split may have two names."""
+        output = args.output or result_file(args.path, subset, "importance.json")
+        return [output, args.figure or output.with_suffix(".svg")]
+
+    check_outputs(outputs(args.subset), inputs_of(args))
+    split = open_split(args)
+    output, figure = outputs(split.name)
+
+    from ..analysis.results import write_importance
+    from ..analysis.summaries import importance_summary
+
+    report = write_importance(
+        split,
+        output,
+        figure,
+        points=args.points,
+        random_orders=args.random_orders,
+        bleu_beam=args.beam if args.bleu else None,
+    )
+    print(importance_summary(report))
+    print(f"head importance over {report['sentences']} sentences: {output} and {figure}")

@@ -1,0 +1,128 @@
+"""Measure what the heads of a model learned: statistics of every head over a split, with teacher forcing.
+
+Prints α, density and roles; writes all statistics as JSON, and those of heads as CSV beside it. The JSON
+defines each statistic under "measures"; so does docs/analysis.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..command_line import file_path, plain_name, positive
+from .options import inputs_of, open_split, split_parser
+
+BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = split_parser(__doc__)
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE.json",
+        help="statistics; the CSV is written beside it (default: CHECKPOINT.SUBSET.heads.json beside the "
+        "checkpoint)",
+    )
+    parser.add_argument(
+        "--language",
+        type=plain_name,
+        metavar="NAME",
+        help="of a language model: the language of the corpus to analyse it on (default: the second)",
+    )
+    parser.add_argument(
+        "--bpe",
+        metavar="SCHEME",
+        help="how subwords form words: sentencepiece (▁), subword_nmt (@@) or none (default: detected from "
+        "the dictionary)",
+    )
+    parser.add_argument(
+        "--interrogatives",
+        action="append",
+        default=[],
+        metavar="[LANGUAGE=]FILE",
+        help="interrogative words, one per line, instead of the built-in list; LANGUAGE defaults to the "
+        "source language; may be repeated",
+    )
+    parser.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="ROLE=VALUE",
+        help="minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated",
+    )
+    parser.add_argument(
+        "--dump-attention",
+        nargs="?",
+        type=file_path,
+        const=BESIDE,
+        metavar="FILE.npz",
+        help="also write attention maps (default: CHECKPOINT.SUBSET.attention.npz beside "
+        "the checkpoint, where report.py looks for them)",
+    )
+    parser.add_argument(
+        "--dump-sentences",
+        type=positive,
+        default=50,
+        metavar="N",
+        help="write the maps of the first N sentences (default: 50)",
+    )
+    args = parser.parse_args(argv)
+    if args.output and args.output.suffix != ".json":
+        parser.error(f"--output {args.output} must end in .json; the CSV is written beside it")
+    if args.dump_attention not in (None, BESIDE) and args.dump_attention.suffix != ".npz":
+        parser.error(f"--dump-attention {args.dump_attention} must end in .npz")
+    return args
+
+
+def read_word_lists(given: list[str], source: str, target: str) -> dict[str, frozenset[str]]:
+    """The lists of ``--interrogatives`` by language."""
+    from ..analysis.words import read_interrogatives
+    from ..errors import UserError
+
+    lists = {}
+    for each in given:
+        language, equals, path = each.rpartition("=")
+        language = language if equals else source
+        if language not in (source, target):
+            raise UserError(f"--interrogatives {each}: the model's languages are {source} and {target}")
+        lists[language] = read_interrogatives(path)
+    return lists
+
+
+def main(argv=None) -> None:
+    """Read the command line, compute and write, print."""
+    args = parse_args(argv)
+
+    from ..analysis.sources import result_file
+    from ..io import check_outputs
+
+    def outputs(subset: str) -> list[Path]:
+        """The statistics, their CSV and the maps; a split may have two names."""
+        statistics = args.output or result_file(args.path, subset, "heads.json")
+        maps = args.dump_attention
+        if maps == BESIDE:
+            maps = result_file(args.path, subset, "attention.npz")
+        return [statistics, statistics.with_suffix(".csv"), *([maps] if maps else [])]
+
+    lists = [Path(each.rpartition("=")[2]) for each in args.interrogatives]
+    check_outputs(outputs(args.subset), [*inputs_of(args), *lists])
+    split = open_split(args)
+    output, _, *maps = outputs(split.name)
+
+    from ..analysis.results import write_statistics
+    from ..analysis.summaries import statistics_summary
+
+    lists = read_word_lists(args.interrogatives, *split.direction)
+    maps = maps[0] if maps else None
+    report = write_statistics(
+        split,
+        output,
+        scheme=args.bpe,
+        interrogatives=lists,
+        thresholds=args.threshold,
+        maps=maps,
+        map_sentences=args.dump_sentences,
+    )
+    print(statistics_summary(report, output, maps, args.dump_sentences, lists))

@@ -1,0 +1,93 @@
+"""Draw heat maps of attention: chosen sentences and heads of one model, or of several side by side.
+
+Reads the attention maps that head_stats.py --dump-attention writes. Weights of exactly zero are left empty;
+titles show α of the head. Example: one head of each of two models, on sentence 7:
+
+    plot_attention.py a.npz b.npz --sentence 7 --head encoder_self:0:2,encoder_self:1:3 --output maps.pdf
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from ..command_line import file_path, whole_number
+from .figure_options import add_name_option, add_width_argument
+from .options import new_parser
+
+
+def heads(text: str) -> list[tuple[str, int, int]]:
+    """``TYPE:LAYER:HEAD``, or several of them, separated by commas."""
+    found = [re.fullmatch(r"(\w+):(\d+):(\d+)", part) for part in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text} is not TYPE:LAYER:HEAD, as encoder_self:0:2 is")
+    return [(match.group(1), int(match.group(2)), int(match.group(3))) for match in found]
+
+
+def main(argv=None) -> None:
+    """Read the command line, draw, write."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "maps", type=file_path, nargs="+", metavar="MAPS.npz", help="attention maps of each model"
+    )
+    parser.add_argument(
+        "--sentence",
+        type=whole_number,
+        action="append",
+        metavar="N",
+        help="number of the sentence, counting from 0; may be repeated (default: 0)",
+    )
+    parser.add_argument(
+        "--head",
+        type=heads,
+        action="append",
+        required=True,
+        metavar="TYPE:LAYER:HEAD",
+        help="head to draw: one for all models, or one per model, separated by commas; layers and heads "
+        "count from 0; may be repeated",
+    )
+    add_name_option(parser)
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE",
+        help="figure: .svg, .pdf or .png (default: MAPS.svg beside the first file)",
+    )
+    add_width_argument(parser)
+    args = parser.parse_args(argv)
+    args.output = args.output or args.maps[0].with_suffix(".svg")
+    for chosen in args.head:
+        if len(chosen) not in (1, len(args.maps)):
+            parser.error(
+                f"--head names {len(chosen)} heads for {len(args.maps)} models; give one, or one each"
+            )
+
+    from ..analysis.maps import Maps
+    from ..analysis.plots import save
+    from ..analysis.plots_maps import head_maps
+    from ..analysis.sources import check_same_sentences, model_names
+    from ..attention_types import TITLES
+    from ..io import check_output
+
+    check_output(args.output, args.maps)
+    names = model_names(args.maps, args.name)
+    models = [Maps(path) for path in args.maps]
+    check_same_sentences(models, args.sentence or [0])
+    panels = []
+    for number in args.sentence or [0]:
+        sentences = [maps[number] for maps in models]
+        for chosen in args.head:
+            for index, sentence in enumerate(sentences):
+                attention_type, layer, head = chosen[index % len(chosen)]
+                weights = sentence.head(attention_type, layer, head)
+                title = f"{TITLES[attention_type]}\nlayer {layer}, head {head}"
+                if attention_type in models[index].alphas:
+                    title += f", α = {models[index].alphas[attention_type][layer, head]:.2f}"
+                if len(models) > 1:
+                    title = f"{names[index]}\n{title}"
+                panels.append(
+                    (title, weights, sentence.queries(attention_type), sentence.keys(attention_type))
+                )
+    columns = len(models) if len(models) > 1 else min(len(args.head), 4)
+    save(head_maps(panels, columns, args.width), args.output)
+    print(f"{len(panels)} maps: {args.output}")

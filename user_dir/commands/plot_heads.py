@@ -1,0 +1,63 @@
+"""Draw figures for papers: what the heads of one or several models learned.
+
+Reads the statistics that head_stats.py writes, and draws histograms of α and of density, sorted densities by
+layer, and the diversity of heads. Given an α log for each model, it also draws α over training.
+"""
+
+from __future__ import annotations
+
+from ..command_line import file_path, path_of
+from .figure_options import add_format_option, add_name_option, add_width_argument
+from .options import new_parser
+
+
+def main(argv=None) -> None:
+    """Read the command line, draw, write."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "statistics", type=file_path, nargs="+", metavar="MODEL.heads.json", help="statistics of each model"
+    )
+    add_name_option(parser)
+    parser.add_argument(
+        "--alpha-log",
+        type=file_path,
+        action="append",
+        metavar="FILE",
+        help="α log of each model, in the same order",
+    )
+    parser.add_argument(
+        "--output",
+        type=path_of,
+        metavar="DIR",
+        help="folder for the figures (default: figures beside the first file)",
+    )
+    add_format_option(parser)
+    add_width_argument(parser)
+    args = parser.parse_args(argv)
+    args.output = args.output or args.statistics[0].parent / "figures"
+    if args.alpha_log and len(args.alpha_log) != len(args.statistics):
+        parser.error(
+            f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"
+        )
+
+    from ..analysis import plots
+    from ..analysis.sources import ModelAnalysis, check_same_model, model_names
+    from ..analysis.statistics_file import read_statistics
+    from ..analysis.trajectories import read_trajectories
+    from ..analysis.whole_analysis import figures
+    from ..io import check_outputs
+
+    names = model_names(args.statistics, args.name)
+    logs = [read_trajectories(log) for log in args.alpha_log or []] or [None] * len(names)
+    models = [
+        ModelAnalysis(name, read_statistics(path), log)
+        for name, path, log in zip(names, args.statistics, logs)
+    ]
+    for model in models:
+        check_same_model(model)
+    drawn = figures(models, args.width)
+    paths = [args.output / f"{stem}.{args.format}" for stem in drawn]
+    check_outputs(paths, [*args.statistics, *(args.alpha_log or [])])
+    for path, figure in zip(paths, drawn.values()):
+        plots.save(figure, path)
+    print("\n".join(map(str, paths)))

@@ -1,0 +1,63 @@
+"""Prepare a corpus: raw files → text → sentencepiece pieces → fairseq's binarised data, under data/CORPUS."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from ..command_line import path_of, plain_name
+
+INTERRUPTED = "interrupted; the same command continues from here"
+
+
+def main(argv=None) -> None:
+    """Parse the command line, prepare, print what came out."""
+    from ..corpora.corpus import DATA, known_corpora, load_corpus
+
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="Finished stages are skipped; to resume after an interruption, repeat the command.",
+    )
+    add = parser.add_argument
+    names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
+    add("corpus", type=plain_name, metavar="CORPUS", help=f"one of: {names}")
+    add(
+        "--raw",
+        type=path_of,
+        metavar="DIR",
+        help="folder with the raw files, plain or .gz (default: download them)",
+    )
+    add(
+        "--vocab-size",
+        type=int,
+        metavar="N",
+        help="size of the joint vocabulary (default: that of the last run, or of corpus.yaml)",
+    )
+    add(
+        "--data",
+        type=path_of,
+        default=DATA,
+        metavar="DIR",
+        help="folder of the corpora (default: the repository's data)",
+    )
+    add("--workers", type=int, metavar="N", help="processes and threads (default: one per core)")
+    add(
+        "--config",
+        action="store_true",
+        help="also write training configs for a corpus of your own into configs/CORPUS",
+    )
+    add("--force", action="store_true", help="repeat every stage except downloads")
+    arguments = parser.parse_args(argv)
+
+    from ..corpora.prepare import prepare
+    from ..corpora.starter_configs import write_configs
+    from ..corpora.summary import summary
+    from ..translation.ceiling import prepared_ceilings
+
+    # fairseq, imported by the plugin, has set up logging in its own way.
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    corpus = load_corpus(arguments.corpus, arguments.data)
+    prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
+    if arguments.config:
+        print(f"training configs: {write_configs(corpus).parent}")
+    print(summary(corpus, map(str, prepared_ceilings(corpus))))

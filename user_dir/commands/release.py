@@ -1,0 +1,73 @@
+"""Build the release archive of a trained model, from which translate.py translates without a prepared corpus.
+
+The archive contains the model, its vocabulary and dictionaries, the wheel of this package, checksums, and a
+model card with the settings of the training and the scores that evaluate.py wrote.
+
+  release.py --path checkpoints/toy/alpha_entmax/average.pt --output toy.tar
+  translate.py --path toy.tar "Wer sieht den kleinen Hund?"
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from ..command_line import file_path, path_of, plain_name
+from .options import add_data_option, new_parser
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "--path", type=file_path, required=True, metavar="CHECKPOINT", help="checkpoint to release"
+    )
+    parser.add_argument("--corpus", type=plain_name, help="default: the one that the checkpoint names")
+    add_data_option(parser)
+    parser.add_argument(
+        "--evaluation",
+        type=path_of,
+        metavar="DIR",
+        help="folder of evaluate.py's scores (default: evaluation/CHECKPOINT beside it, else evaluation)",
+    )
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE.tar",
+        help="archive (default: CHECKPOINT.release.tar beside the checkpoint)",
+    )
+    args = parser.parse_args(argv)
+    args.output = args.output or args.path.with_name(f"{args.path.stem}.release.tar")
+    if args.output.suffix != ".tar":
+        parser.error(f"--output {args.output} must end in .tar")
+    return args
+
+
+def main(argv=None) -> None:
+    """Build, and print what the archive contains."""
+    args = parse_args(argv)
+
+    import user_dir.models  # noqa: F401  registers the model
+
+    from ..checkpoints import load_checkpoint
+    from ..errors import UserError
+    from ..io import check_output
+    from ..releases.release import write_release
+    from ..releases.scores import scores_folder
+    from ..translation.loading import corpus_of
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    check_output(args.output, [args.path])
+    if args.evaluation and not args.evaluation.is_dir():
+        raise UserError(f"--evaluation {args.evaluation}: there is no such folder")
+    corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
+    evaluation = args.evaluation or scores_folder(args.path)
+    check_output(args.output, [*corpus.kept, *(evaluation.glob("*") if evaluation.is_dir() else ())])
+    release = write_release(args.path, corpus, evaluation, args.output)
+    for name, (size, _) in release.manifest.files.items():
+        print(f"{size:>12,}  {name}")
+    if release.scored:
+        print(f"scores of {', '.join(release.scored)}")
+    else:
+        print(f"no scores: there are none in {evaluation}; evaluate.py writes them")
+    print(f"{args.output}  SHA-256 {release.sha256}")

@@ -1,0 +1,205 @@
+"""Write the head report: an HTML page about what the heads of one model, or of several, learned.
+
+The page is a single file that needs no network. It shows α over training, histograms of α and of density,
+density and diversity by layer, the roles of heads, and the attention of every head on single sentences.
+
+Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
+For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz,
+which head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
+the first two are computed for every checkpoint for which they are missing or older than it. For instance:
+
+  report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
+            --corpus multi30k --output report.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import logging
+from pathlib import Path
+
+from ..command_line import file_path, plain_name, positive
+from .options import add_cpu_option, add_data_option, add_subset_option, new_parser
+
+
+class BeginModel(argparse.Action):
+    """An option that starts a model."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Append a model with this option alone."""
+        namespace.models = [*(namespace.models or []), argparse.Namespace(**{self.dest: values})]
+
+
+class OfModel(argparse.Action):
+    """An option of the model started last."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        """Set it there."""
+        if not namespace.models:
+            parser.error(f"{option_string} belongs to a model: give it after --path or --statistics")
+        setattr(namespace.models[-1], self.dest, values)
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    begin, of = {"action": BeginModel, "type": file_path}, {"action": OfModel, "type": file_path}
+    parser.add_argument(
+        "--path",
+        **begin,
+        metavar="CHECKPOINT",
+        help="checkpoint of a model; the options after it belong to it",
+    )
+    parser.add_argument(
+        "--statistics",
+        **begin,
+        metavar="NAME.heads.json",
+        help="statistics of a model, instead of its checkpoint",
+    )
+    parser.add_argument("--alpha-log", **of, metavar="FILE", help="α log of the model (default: see above)")
+    parser.add_argument(
+        "--maps", **of, metavar="FILE.npz", help="attention maps of the model (default: see above)"
+    )
+    parser.add_argument(
+        "--name", action=OfModel, metavar="NAME", help="name of the model (default: its folder and file)"
+    )
+    parser.add_argument(
+        "--corpus", type=plain_name, metavar="NAME", help="prepared corpus on which to compute missing files"
+    )
+    add_subset_option(parser)
+    add_data_option(parser)
+    add_cpu_option(parser)
+    parser.add_argument(
+        "--sentences",
+        type=positive,
+        default=50,
+        metavar="N",
+        help="show the first N sentences (default: 50)",
+    )
+    parser.add_argument(
+        "--output",
+        type=file_path,
+        metavar="FILE.html",
+        help="report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)",
+    )
+    parser.set_defaults(models=None)
+    args = parser.parse_args(argv)
+    if not args.models:
+        parser.error("give at least one model, by --path CHECKPOINT or --statistics FILE")
+    if args.output is None and len(args.models) > 1:
+        parser.error("several models side by side: give --output FILE.html")
+    if args.output is not None and args.output.suffix != ".html":
+        parser.error(f"--output {args.output} must end in .html")
+    return args
+
+
+def name_files(model: argparse.Namespace, subset: str) -> None:
+    """Fill in the files of a model that were not given; ``source`` is the option that started it."""
+    from ..analysis.sources import result_file
+    from ..io import packed_or_plain
+    from ..packed_folders import there
+
+    given = vars(model)
+    model.path, statistics = given.get("path"), given.get("statistics")
+    model.source = model.path or statistics
+    statistics = statistics or result_file(model.path, subset, "heads.json")
+    stem = statistics.name.removesuffix(".bz2").removesuffix(".json").removesuffix(".heads")
+    model.statistics = statistics
+    model.report = statistics.with_name(f"{stem}.report.html")
+    log = packed_or_plain(statistics.with_name("alpha.jsonl"))
+    model.maps_given = "maps" in given
+    model.maps = given.get("maps", statistics.with_name(f"{stem}.attention.npz"))
+    model.alpha_log = given.get("alpha_log", log if there(log) else None)
+
+
+def files_of(model: argparse.Namespace) -> list[Path]:
+    """The files of a model that the report reads."""
+    files = (model.path, model.statistics, model.statistics.with_suffix(".csv"), model.maps, model.alpha_log)
+    return [each for each in files if each is not None]
+
+
+def require_statistics(model: argparse.Namespace, subset: str) -> None:
+    """Raise a UserError that says what to do unless the statistics of a model exist."""
+    from ..errors import UserError
+    from ..packed_folders import there
+
+    if there(model.statistics):
+        return
+    if model.path is None:
+        raise UserError(f"there are no statistics {model.statistics}")
+    remedy = "give --corpus to compute them"
+    others = sorted(model.path.parent.glob(f"{glob.escape(model.path.stem)}*.heads.json*"))
+    if others:
+        remedy += f", or take others by --statistics: {', '.join(map(str, others))}"
+    raise UserError(f"there are no statistics of {model.path} on {subset}: {model.statistics}; {remedy}")
+
+
+def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
+    """Compute a model's statistics and maps unless they exist already."""
+    from ..analysis.results import statistics_are_current, write_statistics
+    from ..analysis.split import open_split
+    from ..analysis.summaries import statistics_summary
+    from ..io import check_outputs
+
+    maps = None if model.maps_given else model.maps
+    written = [model.statistics, model.statistics.with_suffix(".csv"), *([maps] if maps else [])]
+    given = (model.path, model.alpha_log, model.maps if model.maps_given else None)
+    check_outputs(written, filter(None, given), "--path")
+    if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
+        return
+    split = open_split(model.path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+    report = write_statistics(split, model.statistics, maps=maps, map_sentences=args.sentences)
+    print(statistics_summary(report, model.statistics, maps, args.sentences))
+
+
+def main(argv=None) -> None:
+    """Read the command line, compute what is missing, write the page."""
+    args = parse_args(argv)
+
+    from ..analysis.maps import Maps
+    from ..analysis.report import write_report
+    from ..analysis.sources import (
+        ModelAnalysis,
+        check_same_model,
+        check_same_split,
+        model_names,
+    )
+    from ..analysis.statistics_file import read_statistics
+    from ..analysis.trajectories import read_trajectories
+    from ..errors import UserError
+    from ..io import check_output
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if args.corpus:
+        from ..corpora import load_corpus
+
+        args.subset = load_corpus(args.corpus, args.data).split(args.subset)
+    for model in args.models:
+        name_files(model, args.subset)
+    output = args.output or args.models[0].report
+    given = [each for model in args.models for each in files_of(model)]
+    check_output(output, given)
+    for model in args.models:
+        if model.path and not model.path.is_file():
+            raise UserError(f"no checkpoint {model.path}")
+        if model.path and args.corpus:
+            compute(model, args)
+        require_statistics(model, args.subset)
+    names = model_names(
+        [model.source for model in args.models], [getattr(m, "name", None) for m in args.models]
+    )
+    models = [
+        ModelAnalysis(
+            name,
+            read_statistics(model.statistics),
+            read_trajectories(model.alpha_log) if model.alpha_log else None,
+            Maps(model.maps) if model.maps_given or model.maps.is_file() else None,
+        )
+        for name, model in zip(names, args.models)
+    ]
+    for model in models:
+        check_same_model(model)
+    check_same_split(models)
+    write_report(models, output, args.sentences)
+    print(f"head report of {', '.join(names)}: {output}")

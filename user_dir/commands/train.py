@@ -1,0 +1,67 @@
+"""Train a model: fairseq-hydra-train with this plugin loaded and the config checked first.
+
+Paths in a config are relative to the root of this repository. Settings after the config override it, whether
+it names them or not; hydra's +key=value and ~key also work:
+
+    python scripts/train.py configs/toy/alpha_entmax.yaml optimization.max_update=500 model.encoder_layers=2
+
+Prints a line per log interval: update, epoch, loss, perplexity, α, learning rate and words per second. To
+resume an interrupted training from its last checkpoint, repeat the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from ..checkout import ROOT
+from ..command_line import file_path
+from .options import new_parser
+
+LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
+
+
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = new_parser(__doc__)
+    parser.add_argument(
+        "config",
+        type=file_path,
+        nargs="?",  # whose absence argparse would report as that of the settings, too
+        metavar="CONFIG",
+        help="config, such as configs/toy/alpha_entmax.yaml",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the config")
+    parser.add_argument("--tensorboard", metavar="DIR", help="folder for TensorBoard logs (default: none)")
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints",
+    )
+    args = parser.parse_intermixed_args(argv)  # flags may stand between settings
+    if args.config is None:
+        parser.error(
+            "no CONFIG: the YAML file with the data, the model and the training, such as "
+            "configs/toy/alpha_entmax.yaml"
+        )
+    return args
+
+
+def main(argv=None) -> None:
+    """Check the config, then become fairseq-hydra-train."""
+    args = parse_args(argv)
+
+    from ..config import training_command
+
+    overrides = list(args.overrides)
+    if args.tensorboard:
+        overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
+    command, environment = training_command(args.config, overrides, ROOT)
+    if sys.stdout is not None:  # fairseq's log names α, too, which not every terminal can show
+        environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
+    if not args.verbose:
+        environment[LOG] = SHORT
+    os.chdir(ROOT)
+    os.execve(command[0], command, environment)
