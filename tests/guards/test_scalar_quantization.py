@@ -42,3 +42,10 @@ def test_integers_are_close_to_the_weights():
     weight = torch.linspace(-1, 1, 256)
     rounded, scale, _ = ops.emulate_int(weight, 8, "histogram")
     assert (rounded - weight).abs().max() < 2 * scale and len(rounded.unique()) <= 256
+
+
+def test_a_training_that_nothing_can_load_is_refused():
+    from fairseq.quantization_utils import Quantizer
+
+    with pytest.raises(SystemExit, match=r"mine\.yaml"):
+        Quantizer(config_path="mine.yaml", max_epoch=1, max_update=0)

@@ -1,14 +1,19 @@
 """``--quant-noise-scalar`` ends with a KeyError for subclasses of ``nn.Linear``, and needs a GPU.
 
 fairseq (0.12.2 and later) looks the class of a layer up among torch's own, after finding that it inherits
-from one of them, and moves the scale of the integers to a GPU wherever the weights are. Unnecessary once
-fairseq looks for the class that the layer is an instance of, and leaves the scale beside the weights.
+from one of them, and moves the scale of the integers to a GPU wherever the weights are. And
+``--quantization-config-path`` trains models whose checkpoints no command can load: they are refused before
+that training. Unnecessary once fairseq looks for the class that the layer is an instance of, and leaves the
+scale beside the weights.
 """
 
 from __future__ import annotations
 
+from fairseq import quantization_utils
 from fairseq.modules.quantization.scalar import ops, utils
 from torch import Tensor
+
+from ..errors import UserError, ending_the_run
 
 
 class _ByBase(dict):
@@ -22,7 +27,7 @@ class _ByBase(dict):
 
 
 def install() -> None:
-    """Quantize subclasses like their base, and on a CPU."""
+    """Quantize subclasses like their base, and on a CPU; refuse to train what cannot be loaded."""
     utils.MAPPING = _ByBase(utils.MAPPING)
     emulate = ops.emulate_int8_histogram
 
@@ -34,3 +39,12 @@ def install() -> None:
         return emulate(w, scale, zero_point, bits)
 
     ops.emulate_int8_histogram = emulate_int8_histogram
+    quantization_utils.Quantizer.__init__ = _refuse
+
+
+def _refuse(self, config_path, *_, **__) -> None:
+    with ending_the_run():
+        raise UserError(
+            f"--quantization-config-path {config_path} trains a model whose checkpoints no command can load; "
+            "omit it (--quant-noise-scalar trains for 8-bit integers)"
+        )
