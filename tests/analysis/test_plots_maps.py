@@ -12,6 +12,7 @@ from matplotlib.colors import to_hex
 
 from user_dir.analysis import plots
 from user_dir.analysis.plots_maps import head_maps, weight_colours
+from user_dir.errors import UserError
 
 
 def test_exact_zeros_are_empty():
@@ -83,3 +84,11 @@ def test_missing_characters_are_reported_once(tmp_path, caplog):
     caplog.clear()
     plots.save(figure, tmp_path / "maps.svg")
     assert not caplog.text
+
+
+def test_maps_that_nobody_could_read_are_refused_before_drawing():
+    tokens = [f"▁{i}" for i in range(200)]
+    weights = np.full((200, 200), 1 / 200, dtype=np.float32)
+    maps = [("a", weights, tokens, tokens)] * 3
+    with pytest.raises(UserError, match=r"120,000 cells.*200 tokens"):
+        head_maps(maps)

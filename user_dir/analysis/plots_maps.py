@@ -8,6 +8,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from ..errors import UserError
 from .plots import is_wide, sized_figure, styled
 from .words import separator_place
 
@@ -15,6 +16,9 @@ _CELL = 0.17  # inches; keeps tokens legible
 _LEAST_CELL = 0.1
 _BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
+MAX_CELLS = (
+    100_000  # of all maps of a figure; four times as many take gigabytes to draw, and nobody reads them
+)
 
 
 @styled
@@ -32,7 +36,17 @@ def head_maps(
         columns: number of maps side by side; None for all.
         width: of the figure, in inches; None for as wide as the maps need. If cells would be too small, fewer
             maps are placed side by side.
+
+    Raises:
+        UserError: the maps have too many cells for one figure.
     """
+    cells = sum(each[1].size for each in maps)
+    if cells > MAX_CELLS:
+        longest = max(max(each[1].shape) for each in maps)
+        raise UserError(
+            f"the maps to draw have {cells:,} cells, of sentences of up to {longest:,} tokens; "
+            f"a figure takes {MAX_CELLS:,}: draw fewer heads or shorter sentences"
+        )
     columns = min(columns or len(maps), len(maps))
     keys = [len(each[3]) for each in maps]
     cell = _CELL
