@@ -63,6 +63,18 @@ def test_no_module_imports_itself_through_others():
     assert importing == {}
 
 
+def test_no_module_names_the_package_by_its_folder():
+    named = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
+        for name in (getattr(node, "module", None), *(alias.name for alias in node.names))
+        if name is not None and name.split(".")[0] == PACKAGE.name
+    }
+    assert named == set(), "installed, the package is adaptively_sparse: import relatively"
+
+
 def private_imports(path: Path) -> list[str]:
     """Names with a leading underscore that a module imports from another package."""
     return [

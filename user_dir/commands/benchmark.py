@@ -292,8 +292,7 @@ def profile(args: argparse.Namespace, device, report: dict) -> None:
 
 def workshops(args: argparse.Namespace, device, report: dict):
     """One after the other, what builds the systems of each size and precision, and what they are."""
-    import user_dir.models  # noqa: F401  registers the model
-
+    from .. import models  # noqa: F401  registers the model
     from ..benchmarks.systems import PRECISIONS, Workshop
     from ..corpora import load_corpus
     from ..errors import UserError

@@ -57,8 +57,7 @@ def main(argv=None) -> None:
     """Evaluate, and print a line per test set."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
-
+    from .. import models  # noqa: F401  registers the model
     from ..corpora import load_corpus
     from ..guards.long_sentences import first_few
     from ..io import check_output

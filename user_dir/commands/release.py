@@ -47,8 +47,7 @@ def main(argv=None) -> None:
     """Build, and print what the archive contains."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
-
+    from .. import models  # noqa: F401  registers the model
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..io import check_output

@@ -61,8 +61,7 @@ def main(argv=None) -> None:
     """Search, print a line per result, and write the file."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
-
+    from .. import models  # noqa: F401  registers the model
     from ..corpora import load_corpus
     from ..io import check_output, write_json
     from ..translation.search_study import SearchStudy

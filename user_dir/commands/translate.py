@@ -146,8 +146,7 @@ def main(argv=None) -> None:
     """Translate line by line, or many lines together where many are there; then report on the heads."""
     args = parse_args(argv)
 
-    import user_dir.models  # noqa: F401  registers the model
-
+    from .. import models  # noqa: F401  registers the model
     from ..analysis.capture import load_model
     from ..errors import UserError
     from ..guards.long_sentences import first_few
