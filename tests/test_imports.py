@@ -86,6 +86,7 @@ while hasattr(guards, "__wrapped__"):
     names.append(guards.__globals__["__name__"])
     guards = guards.__wrapped__
 assert sorted(set(names)) == sorted(names) and len(names) > 1, names
+assert all(name.startswith("adaptively_sparse.guards.") for name in names), names
 assert guards.__module__ == "fairseq.checkpoint_utils"
 """
     with_libraries(tmp_path, program)

@@ -46,6 +46,8 @@ def section_dataclass(section: str, name=None):
 
 def section_flags(section: str, name=None) -> dict[str, Action] | None:
     """The flags of a section that has no dataclass, by the name of the setting; None if there is no such."""
+    if not isinstance(name, str):
+        return None
     if section == "task":
         owner = TASK_REGISTRY.get(name)
     elif section == "model":

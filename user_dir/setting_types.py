@@ -69,6 +69,11 @@ def _text(value):
     return value if isinstance(value, str) else _refuse()
 
 
+def _untyped(value):
+    """Of a flag without a type, some of which are of numbers: fairseq's own code converts what it needs."""
+    return value if isinstance(value, str) or type(value) in (int, float) else _refuse()
+
+
 def _refuse():
     raise ValueError
 
@@ -77,7 +82,8 @@ TRUTH = SettingType("true or false", _truth)
 WHOLE_NUMBER = SettingType("a whole number", _whole_number)
 NUMBER = SettingType("a number", _number)
 TEXT = SettingType("text", _text)
-_PLAIN = {bool: TRUTH, eval_bool: TRUTH, int: WHOLE_NUMBER, float: NUMBER, str: TEXT, None: TEXT}
+UNTYPED = SettingType("text or a number", _untyped)
+_PLAIN = {bool: TRUTH, eval_bool: TRUTH, int: WHOLE_NUMBER, float: NUMBER, str: TEXT, None: UNTYPED}
 
 
 def setting_types(section: str, name) -> dict[str, SettingType | None] | None:

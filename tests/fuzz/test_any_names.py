@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import hypothesis
+import numpy as np
 import pytest
 import yaml
 from hypothesis import strategies as st
@@ -495,17 +496,19 @@ def test_a_sound_archive_is_taken(place, zipped):
 def without_model(monkeypatch):
     """Evaluation where a model would translate every sentence as ``x``."""
     translated = SimpleNamespace(
-        texts=["x"] * len(GERMAN), seconds=1.0, as_fairseq_writes_it=lambda: "D-0\t0\tx\n"
+        texts=["x"] * len(GERMAN), seconds=1.0, unfinished=[], as_fairseq_writes_it=lambda: "D-0\t0\tx\n"
     )
+    task = SimpleNamespace(dataset=lambda subset: SimpleNamespace(src_sizes=np.full(len(GERMAN), 5)))
     pretended = {
         "load_checkpoint": {},
         "model_name": "model",
         "translation_direction": ("de", "en"),
         "read_dictionary": range(64),
-        "load_model": (None, None),
+        "load_model": (None, task),
         "_fit": ([], []),
         "_length_flags": [],
         "translate_split": translated,
+        "ceiling_of": SimpleNamespace(bleu=100.0),
     }
     for name, value in pretended.items():
         monkeypatch.setattr(evaluation, name, lambda *args, value=value, **more: value)

@@ -40,7 +40,9 @@ def add_alpha_flags(parser) -> None:
     for attention_type in ATTENTION_TYPES:
         prefix = "--" + attention_type.replace("_", "-")
         gen_parser_from_dataclass(parser, _AlphaFlags(), delete_default=True, with_prefix=prefix)
-    parser.add_argument("--alpha-log", metavar="FILE", help="append every α to this JSON lines file")
+    parser.add_argument(
+        "--alpha-log", type=str, metavar="FILE", help="append every α to this JSON lines file"
+    )
     parser.add_argument(
         "--alpha-log-interval", type=int, metavar="N", help="updates between lines of it (default: 100)"
     )
