@@ -168,7 +168,11 @@ def _compose(path: Path, overrides: list[str]) -> dict:
             "train with fairseq-train, or install the fairseq of requirements.txt"
         ) from None
     if not path.is_file():
-        raise UserError(f"no config {path}; those of the project are in configs/")
+        prepare = " ".join(command_words("prepare", "prepare"))
+        raise UserError(
+            f"no config {path}; the repository's are in its configs/, "
+            f"and {prepare} CORPUS --config writes those of a corpus"
+        )
     if path.suffix != ".yaml" or path.stem == "config":
         raise UserError(f"{path}: the name must end in .yaml, and config.yaml is reserved by fairseq")
     _check_defaults(path)

@@ -27,6 +27,14 @@ def test_an_unknown_corpus_lists_the_known_ones(data):
         load_corpus("tinny", data)
 
 
+def test_where_there_is_no_corpus_yet_the_file_to_write_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("user_dir.corpora.corpus.DATA", tmp_path)
+    with pytest.raises(UserError) as error:
+        load_corpus("mine")
+    assert str(tmp_path / "mine" / "corpus.yaml") in str(error.value)
+    assert "choose" not in str(error.value)
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "tiny/../tiny"])
 def test_a_path_is_not_a_name(data, name):
     with pytest.raises(UserError, match="no corpus"):

@@ -64,7 +64,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def add_data_option(parser) -> None:
     """Add ``--data``."""
     parser.add_argument(
-        "--data", type=path_of, metavar="DIR", help="folder of the corpora (default: the repository's data)"
+        "--data",
+        type=path_of,
+        metavar="DIR",
+        help="folder of the corpora (default: data, in the repository or, of the installed package, here)",
     )
 
 

@@ -6,13 +6,14 @@ import argparse
 import logging
 
 from ..command_line import path_of, plain_name
+from .options import add_data_option
 
 INTERRUPTED = "interrupted; the same command continues from here"
 
 
 def main(argv=None) -> None:
     """Parse the command line, prepare, print what came out."""
-    from ..corpora.corpus import DATA, known_corpora, load_corpus
+    from ..corpora.corpus import known_corpora, load_corpus
 
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -20,7 +21,8 @@ def main(argv=None) -> None:
     )
     add = parser.add_argument
     names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
-    add("corpus", type=plain_name, metavar="CORPUS", help=f"one of: {names}")
+    described = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
+    add("corpus", type=plain_name, metavar="CORPUS", help=described)
     add(
         "--raw",
         type=path_of,
@@ -33,13 +35,7 @@ def main(argv=None) -> None:
         metavar="N",
         help="size of the joint vocabulary (default: that of the last run, or of corpus.yaml)",
     )
-    add(
-        "--data",
-        type=path_of,
-        default=DATA,
-        metavar="DIR",
-        help="folder of the corpora (default: the repository's data)",
-    )
+    add_data_option(parser)
     add("--workers", type=int, metavar="N", help="processes and threads (default: one per core)")
     add(
         "--config",

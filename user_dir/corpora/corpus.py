@@ -151,11 +151,12 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     fault = name_fault(name)
     if fault is not None:
         raise UserError(f"there is no corpus {shown(name)}: the name {fault}")
-    if name not in known_corpora(data_dir):
-        known = ", ".join(known_corpora(data_dir))
-        raise UserError(f"there is no corpus {name!r}; choose from {known}, or add a corpus.yaml")
     folder = Path(data_dir or DATA).resolve() / name
     described = folder / "corpus.yaml"
+    known = known_corpora(data_dir)
+    if name not in known:
+        choose = f"choose from {', '.join(known)}, or " if known else ""
+        raise UserError(f"there is no corpus {name!r}; {choose}describe yours in {described}")
     return Corpus(
         name, folder, read_description(described if described.is_file() else DATA / name / "corpus.yaml")
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ..checkout import ROOT
+from ..checkout import ROOT, command_words
 from ..errors import UserError
 from ..io import write_text
 from ..languages import language
@@ -91,6 +91,7 @@ def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
         intervals = f"  {{key}}: {every}  # epochs: one has only about {per_epoch} updates\n"
     source, target = corpus.languages
     return BASE.format(
+        train=" ".join(command_words("train", "train")),
         name=corpus.name,
         data=_scalar(str(data)),
         source=_scalar(source),
@@ -143,6 +144,7 @@ def _variant(name: str, variant: str, normalizer: str, described: str, title: st
     if "post_editor" in size.model:
         model = "The tiny post-editor"
     return VARIANT.format(
+        train=" ".join(command_words("train", "train")),
         name=name,
         variant=variant,
         about=f"{model} on {title}, with {described}.",
@@ -168,7 +170,7 @@ _BERT = """\
 """
 
 BASE = """\
-# python scripts/train.py configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
+# {train} configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
 #
 # What these three share; each names this file in its defaults. Written by prepare.py --config for the size of
 # the training text: a place to start. Dropout and learning rate are worth a search on validation.
@@ -226,7 +228,7 @@ hydra:
 """
 
 VARIANT = """\
-# python scripts/train.py configs/{name}/{variant}.yaml
+# {train} configs/{name}/{variant}.yaml
 #
 # {about}
 

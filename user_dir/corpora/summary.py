@@ -87,7 +87,7 @@ def _next_command(corpus: Corpus) -> str:
     fitting = [folder for folder, data in named.items() if data.parts[-2:] == (corpus.name, "bin")]
     if not fitting:
         words = [*command_words("prepare", "prepare"), corpus.name, "--config"]
-        if corpus.folder.parent != DATA:
+        if corpus.folder.parent != DATA.resolve():
             words += ["--data", _short(corpus.folder.parent)]
     else:
         words = [*command_words("train", "train"), _short(fitting[0] / "alpha_entmax.yaml")]
