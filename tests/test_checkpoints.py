@@ -108,6 +108,9 @@ def test_last_epochs_are_by_number_not_by_name(tmp_path):
         last_epoch_checkpoints(tmp_path, -1)
     with pytest.raises(UserError, match="no checkpoint folder"):
         last_epoch_checkpoints(tmp_path / "none", 1)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(UserError, match="--path"):
+        last_epoch_checkpoints(tmp_path / "new", 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"plain text\n", b"PK\x03\x04 cut", bytes(range(256))])

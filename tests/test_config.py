@@ -143,7 +143,13 @@ def test_a_config_with_its_data_passes(root):
 @pytest.mark.parametrize(
     "change, words",
     [
-        ("optimization.max_updates=5", ["unknown setting optimization.max_updates"]),
+        (
+            "optimization.max_updates=5",
+            ["unknown setting optimization.max_updates", "optimization.max_update?"],
+        ),
+        ("max_update=5", ["'max_update'", "optimization.max_update?"]),
+        ("optimization.lr=0.003", ["optimization.lr", "[0.003]"]),
+        ("common.seed=012", ["common.seed", "'012'", "zero"]),
         ("optimization.max_update=many", ["optimization.max_update", "'many'"]),
         ("optimization.lr=high", ["optimization.lr", "'high'"]),
         ("criterion.label_smoothin=0.1", ["criterion.label_smoothin"]),

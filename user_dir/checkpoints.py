@@ -154,7 +154,10 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     if count < 1:
         raise UserError(f"--last-epochs must be positive, not {count}")
     if not epochs:
-        raise UserError(f"{folder} has no epoch checkpoints (checkpointN.pt)")
+        raise UserError(
+            f"{folder} has no epoch checkpoints (checkpointN.pt); train to the end of an epoch, or name the "
+            "checkpoints to average: --path FILE FILE …"
+        )
     if len(epochs) < count:
         raise UserError(
             f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not {count}; give --last-epochs "

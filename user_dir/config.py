@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import logging
 import os
 import re
@@ -117,7 +118,9 @@ def check_settings(path: Path, overrides: list[str]) -> dict:
     for section in config:
         if section not in SECTIONS:
             where = _place(path, section)
-            raise UserError(f"{where}: unknown section {section!r}; fairseq has {', '.join(SECTIONS)}")
+            meant = [f"{each}.{section}" for each in SECTIONS if section in _types(each, config.get(each))]
+            known = f"did you mean {' or '.join(meant)}?" if meant else f"fairseq has {', '.join(SECTIONS)}"
+            raise UserError(f"{where}: unknown section {section!r}; {known}")
         config[section] = _checked_section(path, section, config[section])
     _check_model(path, config.get("model"))
     task = config.get("task")
@@ -291,11 +294,13 @@ def _checked_section(path: Path, section: str, settings):
         try:
             if key not in types:
                 where = _place(path, section, key, value)
-                raise UserError(f"{where}: unknown setting {section}.{key} of {name or section}")
+                close = difflib.get_close_matches(key, types, n=1)
+                meant = f"; did you mean {section}.{close[0]}?" if close else ""
+                raise UserError(f"{where}: unknown setting {section}.{key} of {name or section}{meant}")
+            if types[key] is not None:  # first, because it tells more than OmegaConf
+                checked[key] = types[key](value)
             if schema is not None:
                 OmegaConf.merge(schema, {key: value})
-            if types[key] is not None:
-                checked[key] = types[key](value)
             if key == "eval_bleu_args":
                 check_bleu_args(value)
         except OmegaConfBaseException as error:
@@ -307,6 +312,11 @@ def _checked_section(path: Path, section: str, settings):
         except ValueError as error:
             raise UserError(f"{_place(path, section, key, value)}: {section}.{key} {error}") from None
     return checked
+
+
+def _types(section: str, settings) -> dict:
+    """The types of what a section may set; empty if it is not known."""
+    return setting_types(section, settings.get("_name") if isinstance(settings, dict) else None) or {}
 
 
 def _default_section(section: str, settings):

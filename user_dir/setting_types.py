@@ -21,6 +21,7 @@ from .guards.hostile_checkpoints import is_literal
 from .io import shown
 from .sections import section_dataclass, section_flags
 
+LIST = "a list"
 TRUTHS = {"true": True, "yes": True, "on": True, "y": True, "1": True}
 TRUTHS.update({"false": False, "no": False, "off": False, "n": False, "0": False})
 
@@ -41,8 +42,16 @@ class SettingType:
         try:
             return None if value is None else self.convert(value)
         except (ValueError, TypeError, ArithmeticError, SyntaxError, NameError, argparse.ArgumentTypeError):
-            quotes = "; put it in quotes" if self is TEXT and isinstance(value, (bool, int, float)) else ""
-            raise ValueError(f"must be {self.words}, not {shown(value)}{quotes}") from None
+            raise ValueError(f"must be {self.words}, not {shown(value)}{self._remedy(value)}") from None
+
+    def _remedy(self, value) -> str:
+        if self is TEXT and isinstance(value, (bool, int, float)):
+            return "; put it in quotes"
+        if self in (WHOLE_NUMBER, NUMBER) and isinstance(value, str) and re.fullmatch(r"[+-]?0\d+", value):
+            return "; omit the leading zero"
+        if self.words.startswith(LIST) and isinstance(value, (bool, int, float)):
+            return f"; write [{value}]"
+        return ""
 
 
 def _truth(value):
@@ -151,4 +160,4 @@ def _list_of(one: SettingType) -> SettingType:
     def convert(value):
         return [one.convert(each) for each in value] if isinstance(value, (list, tuple)) else _refuse()
 
-    return SettingType(f"a list, each {one.words}", convert)
+    return SettingType(f"{LIST}, each {one.words}", convert)
