@@ -24,7 +24,10 @@ def build_wheel(folder: Path) -> Path:
         UserError: this is not the repository, or pip fails.
     """
     if not (ROOT / "pyproject.toml").is_file():
-        raise UserError(f"a wheel is built in the repository, but {ROOT} has no pyproject.toml")
+        raise UserError(
+            f"a wheel is built in the repository, but {ROOT} has no pyproject.toml; "
+            "run python scripts/release.py in a checkout"
+        )
     copy = folder / "source"
     shutil.copytree(ROOT / "user_dir", copy / "user_dir", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
