@@ -1,4 +1,4 @@
-"""The wheel as fairseq's plugin: training with the folder that ``python -m adaptively_sparse`` prints."""
+"""The wheel as fairseq's plugin, in the folder that ``python -m adaptively_sparse`` prints; its command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from user_dir.releases.wheel import PIP, build_wheel
 pytestmark = pytest.mark.slow
 
 
-def test_fairseq_trains_with_the_installed_package(corpus, tmp_path, monkeypatch):
+def test_the_installed_package_trains_and_translates(small, tmp_path):
     packages = tmp_path / "packages"
     wheel = build_wheel(tmp_path)
     subprocess.run([*PIP, "install", "--no-deps", "--no-index", "--target", packages, wheel], check=True)
@@ -27,9 +27,24 @@ def test_fairseq_trains_with_the_installed_package(corpus, tmp_path, monkeypatch
     assert plugin == packages / "adaptively_sparse"
 
     run, log = tmp_path / "run", tmp_path / "alpha.jsonl"
-    flags = train_flags(corpus, run, "--alpha-log", log, "--alpha-log-interval", "1", "--max-update", "2")
+    flags = train_flags(small, run, "--alpha-log", log, "--alpha-log-interval", "1", "--max-update", "2")
     flags[flags.index("--user-dir") + 1] = str(plugin)
     fairseq("train", *flags, cwd=tmp_path)
     state = load_checkpoint(run / "checkpoint_last.pt")
     assert state["cfg"]["common"]["user_dir"] == str(plugin)
     assert [line["update"] for line in read_alpha_log(log)] == [0, 1, 2]
+
+    words = [
+        "translate",
+        "--path",
+        run / "checkpoint_last.pt",
+        "--corpus",
+        small.name,
+        "--data",
+        small.parent,
+    ]
+    console = [sys.executable, "-c", "from adaptively_sparse.commands import console; console()"]
+    done = subprocess.run(
+        [*console, *words, "Ein Hund ."], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
