@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import types
@@ -89,6 +90,9 @@ def test_ter_of_mixed_text_keeps_latin_words():
 
 
 def test_text_is_believed_where_the_code_says_nothing(caplog):
+    for warning in (metrics._warn_of_code, metrics._warn_of_spaces):  # given once per process
+        warning.cache_clear()
+    caplog.set_level(logging.WARNING, logger=metrics.logger.name)
     thai, english = ["ฉันรักแมว", "หมาวิ่ง"], ["I love cats.", "The dog runs."]
     assert tokenizer_of(make_bleu("xx", lines=thai)) == "char"
     assert "xx" in caplog.text and "Thai" in caplog.text

@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from _split import new_parser  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from user_dir.command_line import file_path, path_of  # noqa: E402
+from user_dir.commands.options import new_parser  # noqa: E402
 from user_dir.errors import UserError  # noqa: E402
 from user_dir.io import parse_json, read_text, read_yaml, write_json  # noqa: E402
 from user_dir.packed_folders import there  # noqa: E402
