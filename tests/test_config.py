@@ -275,6 +275,13 @@ def test_quotes_null_and_references_are_read():
     assert settings["model"]["alpha_log"] == "a=1/b=1"
 
 
+def test_a_number_as_the_name_of_a_setting_is_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump({**whole_config(CONFIG), "common": {7: 1}}))
+    with pytest.raises(UserError, match=r"unknown setting common\.7"):
+        check_settings(path, [])
+
+
 @pytest.mark.parametrize("override", ["++checkpoint.save_dir=a=b", "+a", "++common.seed=("])
 def test_overrides_that_hydra_cannot_read_are_named(override):
     with pytest.raises(UserError) as caught:

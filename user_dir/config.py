@@ -294,7 +294,7 @@ def _checked_section(path: Path, section: str, settings):
         try:
             if key not in types:
                 where = _place(path, section, key, value)
-                close = difflib.get_close_matches(key, types, n=1)
+                close = difflib.get_close_matches(str(key), types, n=1)
                 meant = f"; did you mean {section}.{close[0]}?" if close else ""
                 raise UserError(f"{where}: unknown setting {section}.{key} of {name or section}{meant}")
             if types[key] is not None:  # first, because it tells more than OmegaConf
