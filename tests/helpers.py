@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import importlib.util
 import itertools
 import sys
@@ -348,3 +349,9 @@ def whole_config(path: Path) -> dict:
     names = [name for name in parts[0].pop("defaults", []) if name != "_self_"]
     parts += [OmegaConf.load(path.with_name(f"{name}.yaml")) for name in names]
     return OmegaConf.to_container(OmegaConf.merge(*parts))
+
+
+def write_packed(path: Path, text: str) -> None:
+    """Write a text compressed with bzip2, as the files of older records are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bz2.compress(text.encode("utf-8")))

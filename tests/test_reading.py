@@ -5,12 +5,13 @@ from __future__ import annotations
 import bz2
 
 import pytest
+from helpers import write_packed
 
 from user_dir.analysis.statistics_file import read_statistics
 from user_dir.analysis.trajectories import read_alpha_log
 from user_dir.corpora.readers import read_lines
 from user_dir.errors import UserError
-from user_dir.io import packed_or_plain, read_text, write_packed
+from user_dir.io import packed_or_plain, read_text
 
 READERS = [
     lambda path: list(read_lines(path)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
 import os
@@ -245,12 +244,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, escaping surrogates, which file names may contain."""
     with written_beside(path) as beside:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def write_packed(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, compressed with bzip2; equal texts give equal files."""
-    with written_beside(path) as beside:
-        beside.write_bytes(bz2.compress(text.encode("utf-8")))
 
 
 def packed_or_plain(path: Path) -> Path:

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from examples import importance, sentence, statistics, write_alpha_log, write_statistics
+from helpers import write_packed
 
 from user_dir.analysis.columns import COLUMNS, MASSES, PART_COLUMNS
 from user_dir.analysis.head_rows import MAX_ALPHA
@@ -26,7 +27,6 @@ from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention import AlphaConfig
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
-from user_dir.io import write_packed
 
 
 def log(layers: int = 2, heads: int = 3) -> Trajectories:

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers import write_packed
 from sacrebleu.dataset import DATASETS
 
 from user_dir.errors import UserError
-from user_dir.io import write_packed
 from user_dir.translation.systems import read_systems, with_source_words
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
