@@ -70,7 +70,7 @@ def sentences(words: np.ndarray, number: int, seed: int, rng: np.random.Generato
 def make_release(corpus, pairs: int, folder: Path, seed: int) -> None:
     """Write into ``folder`` every raw file that ``corpus`` is read from, with ``pairs`` pairs to train on."""
     from user_dir.corpora.archives import split_name
-    from user_dir.corpora.sources import HeldOut, sources_of
+    from user_dir.corpora.split_sources import HeldOut, sources_of
 
     members: dict[str, dict[str, Path]] = {}
     rng = np.random.default_rng(seed)

@@ -59,7 +59,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from user_dir.errors import UserError
-    from user_dir.experiments.page import updated
+    from user_dir.experiments.tables_page import updated
     from user_dir.io import read_text, write_text
 
     page = read_text(args.page, "the page")

@@ -24,8 +24,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import user_dir.models  # noqa: E402, F401  registers the model and its architectures
-from user_dir.attention import cpu as attention_kernel  # noqa: E402
-from user_dir.decoding import cpu as decoding_kernel  # noqa: E402
+from user_dir.attention import cpu_attention as attention_kernel  # noqa: E402
+from user_dir.decoding import cpu_steps as decoding_kernel  # noqa: E402
 from user_dir.entmax import cpu as entmax_kernel  # noqa: E402
 from user_dir.entmax import loss_cpu as loss_kernel  # noqa: E402
 

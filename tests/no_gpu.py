@@ -75,9 +75,9 @@ def compiled_apart(file, capability, calls, cache):
 
 def take_triton_kernels(monkeypatch) -> None:
     """Let ``auto`` and ``fused`` take the Triton kernels on any device, in Triton's interpreter on a CPU."""
-    from user_dir.attention import gpu, op
+    from user_dir.attention import dispatch, triton_backend
 
-    backend = gpu.TritonKernels()
+    backend = triton_backend.TritonKernels()
     backend.device = None
-    monkeypatch.setattr(gpu, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
-    monkeypatch.setattr(op, "TABLE", (backend, op.TABLE[-1]))
+    monkeypatch.setattr(triton_backend, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
+    monkeypatch.setattr(dispatch, "TABLE", (backend, dispatch.TABLE[-1]))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from user_dir.errors import UserError
-from user_dir.io import Busy, check_output, locked, read_yaml, shown, write_text, written_beside
+from user_dir.io import Busy, atomic_write, check_output, locked, read_yaml, shown, write_text
 
 
 def test_a_locked_folder_is_reported(tmp_path):
@@ -36,9 +36,9 @@ def test_the_lock_lasts_as_long_as_a_child_that_has_it(tmp_path):
 
 def test_concurrent_writers_each_write_a_complete_file(tmp_path):
     path = tmp_path / "new" / "report.json"
-    with written_beside(path) as first:
+    with atomic_write(path) as first:
         first.write_text("first")
-        with written_beside(path) as second:
+        with atomic_write(path) as second:
             second.write_text("second")
         assert path.read_text() == "second"
     assert path.read_text() == "first"
@@ -68,7 +68,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path):
 def test_a_failure_leaves_what_was_there(tmp_path):
     path = tmp_path / "report"
     path.write_text("old")
-    with pytest.raises(KeyError), written_beside(path) as beside:
+    with pytest.raises(KeyError), atomic_write(path) as beside:
         beside.write_text("half")
         raise KeyError
     assert path.read_text() == "old"

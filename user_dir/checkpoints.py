@@ -19,8 +19,14 @@ from tqdm import tqdm
 from . import fingerprints
 from .errors import UserError
 from .guards.file_settings import without_files
-from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, blaming, read_checkpoint, require_finite
-from .io import durable, written_beside
+from .guards.hostile_checkpoints import (
+    OPTIMIZER,
+    Unreadable,
+    as_checkpoint_error,
+    read_checkpoint,
+    require_finite,
+)
+from .io import atomic_write, durable
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
@@ -37,7 +43,7 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
     state = {OPTIMIZER: None, **read_checkpoint(path, leave_out=() if optimizer else (OPTIMIZER,))}
     if state.get("cfg") is None:
         # Written before fairseq had cfg. Without args, fairseq uses the cfg made here.
-        with blaming(path):
+        with as_checkpoint_error(path):
             cfg = convert_namespace_to_omegaconf(state["args"])
             state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         state["args"] = None
@@ -49,7 +55,7 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
 
 def save_checkpoint(state: dict, path: str | Path) -> None:
     """Write a checkpoint to a temporary file, then rename it."""
-    with written_beside(path) as beside, beside.open("wb") as file:
+    with atomic_write(path) as beside, beside.open("wb") as file:
         try:
             torch.save(state, file)
         except RuntimeError as error:  # raised by torch while it handles the actual error

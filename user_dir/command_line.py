@@ -23,7 +23,7 @@ from .errors import UserError
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Exit statuses of a process that SIGINT or SIGPIPE ended, as a shell reports them."""
-LONGEST_NAME = 255  # bytes; the limit of Linux, macOS and Windows
+MAX_NAME_BYTES = 255  # bytes; the limit of Linux, macOS and Windows
 # For terminals without these characters; any other becomes an escape such as \u3042.
 _SUBSTITUTES = {"α": "alpha", "Δ": "delta ", "ρ": "rho", "σ": "sigma", "×": "x", "·": "*", "±": "+-"}
 _SUBSTITUTES.update({"–": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≤": "<=", "≥": ">=", "▁": "_"})
@@ -191,13 +191,15 @@ def path_of(text: str) -> Path:
     path = Path(text)
     if not text:
         raise argparse.ArgumentTypeError("the name is empty")
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
-        raise argparse.ArgumentTypeError(f"{text[:40]}… is too long: a name has at most {LONGEST_NAME} bytes")
+    if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in path.parts):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]}… is too long: a name has at most {MAX_NAME_BYTES} bytes"
+        )
     return path
 
 
 def plain_name(text: str) -> str:
     """Type of an argument: the name of a corpus or a split, which becomes part of the names of files."""
-    if text in ("", ".", "..") or "/" in text or len(os.fsencode(text)) > LONGEST_NAME:
+    if text in ("", ".", "..") or "/" in text or len(os.fsencode(text)) > MAX_NAME_BYTES:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} cannot be the name of a file")
     return text

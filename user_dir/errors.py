@@ -37,7 +37,7 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def ending_the_run(advice: str = "") -> Iterator[None]:
+def exit_on_user_error(advice: str = "") -> Iterator[None]:
     """Convert a UserError to a SystemExit with the same message, followed by ``advice``.
 
     fairseq's trainer and hydra would print a traceback for a UserError, because it is an Exception.

@@ -31,12 +31,12 @@ MAX_JSON = 16 << 20
 """Characters of a JSON file; those of a run have some thousand."""
 MAX_YAML = 1 << 17
 """Bytes of a YAML file, which takes seconds to read; ours have 4,000."""
-LONGEST = 100  # maximum number of characters in a name
+MAX_NAME = 100  # maximum number of characters in a name
 VALUES, DEPTH = 100_000, 20  # limits of the values of a YAML file and of their nesting; ours have 300 and 5
 SHOWN = 80  # maximum number of characters of a value in an error message
 
 
-def name_fault(name: Any, folders: bool = False, longest: int = LONGEST) -> str | None:
+def name_fault(name: Any, folders: bool = False, longest: int = MAX_NAME) -> str | None:
     """Why ``name`` is not a valid file name; None if it is valid.
 
     Args:
@@ -124,7 +124,7 @@ def within(folder: Path, path: Path) -> Path:
 
 
 @contextmanager
-def written_beside(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Yield an empty file to write to, which replaces ``path`` if the body succeeds and is removed otherwise.
 
     It has a unique name, ``NAME.RANDOM.tmp``, in the folder of ``path``: concurrent writers each write a
@@ -222,7 +222,7 @@ def durable(file: BinaryIO) -> None:
 
 def copy_file(source: str | Path, path: str | Path) -> None:
     """Copy a file to ``path`` atomically."""
-    with written_beside(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
+    with atomic_write(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
         shutil.copyfileobj(whole, file, 1 << 20)
         durable(file)
 
@@ -242,7 +242,7 @@ def write_json(path: Path, values: dict) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8, escaping surrogates, which file names may contain."""
-    with written_beside(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 

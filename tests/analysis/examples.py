@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from user_dir.analysis.maps import SentenceMaps
 from user_dir.analysis.maps_writer import maps_writer
-from user_dir.analysis.sources import ModelAnalysis
+from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.attention_types import ATTENTION_TYPES
 
 ROLES = ("previous position", "next position", "current", "subword merging", "interrogation", "</s> sink")

@@ -9,7 +9,7 @@ from examples import importance as measured
 from scipy.stats import spearmanr
 
 from user_dir.analysis.findings import findings, importance, pruning, rising, roles, training
-from user_dir.analysis.sources import ModelAnalysis
+from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 

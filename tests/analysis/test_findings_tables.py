@@ -12,7 +12,7 @@ from helpers import cells_of, script_module
 
 from user_dir.analysis.findings import findings, modes
 from user_dir.analysis.findings_tables import _modes_table, findings_tables
-from user_dir.analysis.sources import ModelAnalysis
+from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.analysis.trajectories import Trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError

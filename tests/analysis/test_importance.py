@@ -13,7 +13,7 @@ from user_dir.analysis.capture import all_heads, masked_heads
 from user_dir.analysis.importance import correlations, head_importance, losses, pruned_counts, pruning_orders
 from user_dir.analysis.plots_importance import importance_figure
 from user_dir.translation.scored_split import ScoredSplit
-from user_dir.translation.search import translate_split
+from user_dir.translation.split_search import translate_split
 
 PAD = dictionary().pad()
 

@@ -17,7 +17,7 @@ from user_dir.analysis.maps import Maps, SentenceMaps
 from user_dir.analysis.report import write_report
 from user_dir.analysis.report.data import quantised, report_data
 from user_dir.analysis.report.page import report_page, script_safe
-from user_dir.analysis.sources import ModelAnalysis
+from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 

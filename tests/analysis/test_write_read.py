@@ -13,8 +13,8 @@ from helpers import batch, build, build_language_model, dictionary
 from user_dir.analysis.capture import row_sums
 from user_dir.analysis.map_checks import TOLERANCE
 from user_dir.analysis.maps import Maps
+from user_dir.analysis.result_files import read_model
 from user_dir.analysis.results import write_importance, write_statistics
-from user_dir.analysis.sources import read_model
 from user_dir.analysis.trajectories import read_alpha_log
 from user_dir.analysis.words import Pieces
 from user_dir.attention.normalizers import NORMALIZERS

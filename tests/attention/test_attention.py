@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from helpers import covering, entmax_oracle
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
-from user_dir.attention import attention, cpu
+from user_dir.attention import attention, cpu_attention
 from user_dir.attention.dense import attention_scores
 from user_dir.entmax import attention_weights
 
@@ -21,9 +21,9 @@ TOLERANCE = {torch.float64: {"rtol": 0, "atol": 1e-12}, torch.float32: {"rtol": 
 def backend(request, monkeypatch):
     """The backend; the fused kernel is used whenever possible, even for few queries."""
     if request.param == "dense":
-        monkeypatch.setattr(cpu, "supports", lambda *args: "not asked for")
+        monkeypatch.setattr(cpu_attention, "supports", lambda *args: "not asked for")
     else:
-        monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+        monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
         monkeypatch.setenv("ENTMAX_BACKEND", "native")
     return request.param
 
@@ -32,8 +32,8 @@ def backend(request, monkeypatch):
 def fused_calls(monkeypatch):
     """A list with an entry for each call of the fused kernel."""
     calls = []
-    fused = cpu.fused_attention
-    monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append(1) or fused(*args))
+    fused = cpu_attention.fused_attention
+    monkeypatch.setattr(cpu_attention, "fused_attention", lambda *args: calls.append(1) or fused(*args))
     return calls
 
 

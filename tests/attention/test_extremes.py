@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import HALF_TYPES, computed
 
-from user_dir.attention import Alpha, AlphaConfig, cpu
+from user_dir.attention import Alpha, AlphaConfig, cpu_attention
 from user_dir.attention.dense import dense_attention
 from user_dir.modules import EntmaxMultiheadAttention
 
@@ -32,7 +32,7 @@ def attend(request, monkeypatch):
         device = "cuda" if torch.cuda.is_available() else "cpu"
         function = fused.fused_attention
     elif kind == "fused":
-        function = cpu.fused_attention
+        function = cpu_attention.fused_attention
 
     def attend(q, k, v, alpha, mask, grad):
         inputs = [x.to(device).clone().requires_grad_() for x in (q, k, v, alpha)]

@@ -12,10 +12,10 @@ pytest.importorskip("triton")
 
 from no_gpu import take_triton_kernels
 
-from user_dir.attention import AttentionInputs, attention, cpu, op
+from user_dir.attention import AttentionInputs, attention, cpu_attention, dispatch
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
-from user_dir.attention.gpu import MOST_KEYS_IN_FLOAT32, TritonKernels
+from user_dir.attention.triton_backend import MOST_KEYS_IN_FLOAT32, TritonKernels
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -389,13 +389,13 @@ def test_a_decoding_step(case):
 def routed(monkeypatch):
     """Attention routed as on a GPU; a list of the calls of the fused kernels and of dense attention."""
     taken = []
-    fused, dense = kernels.fused_attention, op.dense_attention
-    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    fused, dense = kernels.fused_attention, dispatch.dense_attention
+    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.gpu.passes_check", lambda query: True)
+    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
     monkeypatch.setattr(kernels, "fused_attention", lambda *args: taken.append("fused") or fused(*args))
     monkeypatch.setattr(DENSE, lambda *args: taken.append("dense") or dense(*args))
-    op._say_once.cache_clear()
+    dispatch._say_once.cache_clear()
     return taken
 
 

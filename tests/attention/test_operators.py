@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils.checkpoint import checkpoint
 
-from user_dir.attention import attention, cpu, cpu_operators
+from user_dir.attention import attention, cpu_attention, cpu_operators
 
 BATCH, HEADS, HEAD_DIM = 2, 3, 8
 ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
@@ -16,7 +16,7 @@ ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
 
 @pytest.fixture(autouse=True)
 def _kernel():
-    if cpu.kernel() is None:
+    if cpu_attention.kernel() is None:
         pytest.skip("no C++ compiler")
 
 

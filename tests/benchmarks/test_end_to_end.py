@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import torch
 
 from user_dir.benchmarks.end_to_end import Runner, failures
+from user_dir.benchmarks.peer_systems import STOCK, Variant
 from user_dir.benchmarks.speed import speed_rows, speed_table
-from user_dir.benchmarks.systems import STOCK, Variant
 
 
 def test_a_system_whose_gradients_overflow_is_reported_and_omitted():

@@ -42,7 +42,7 @@ def test_all_descriptions_of_the_repository_are_valid():
 def test_all_raw_files_of_the_corpora_have_a_url():
     from user_dir.corpora import load_corpus
     from user_dir.corpora.archives import split_name
-    from user_dir.corpora.sources import file_names
+    from user_dir.corpora.split_sources import file_names
 
     for name in PAPER:
         description = load_corpus(name).description

@@ -13,9 +13,9 @@ import yaml
 from server import serving
 
 from user_dir.corpora import archives, load_corpus
-from user_dir.corpora import prepare as module
+from user_dir.corpora import preparation as module
 from user_dir.corpora.corpus import DATA
-from user_dir.corpora.prepare import prepare
+from user_dir.corpora.preparation import prepare
 from user_dir.errors import UserError
 
 NAME = "iwslt17-de-en"  # its archives are in folders, and two have the same base name

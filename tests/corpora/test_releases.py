@@ -12,9 +12,9 @@ import pytest
 import releases
 from releases import EMPTY, ODD, RELEASES, TEST, TRAIN, UNLIKE, VALID, columns
 
-from user_dir.corpora import load_corpus, parallel_text, workers
-from user_dir.corpora import prepare as module
-from user_dir.corpora.prepare import prepare
+from user_dir.corpora import load_corpus, parallel_text, worker_pool
+from user_dir.corpora import preparation as module
+from user_dir.corpora.preparation import prepare
 from user_dir.corpora.stamps import read_stamp
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
@@ -170,7 +170,7 @@ def test_a_second_run_does_nothing(name, tmp_path):
 def test_several_processes_give_the_same_result(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     one = prepared("iwslt14-de-en", tmp_path / "one")
-    monkeypatch.setattr(workers.batches, "__defaults__", (10,))
+    monkeypatch.setattr(worker_pool.batches, "__defaults__", (10,))
     (tmp_path / "two").mkdir()
     raw = tmp_path / "one" / "raw"
     two = load_corpus("iwslt14-de-en", tmp_path / "two" / "data")

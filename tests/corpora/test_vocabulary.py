@@ -11,8 +11,8 @@ import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
 from user_dir.corpora import load_corpus, stamps
-from user_dir.corpora import prepare as module
-from user_dir.corpora.prepare import prepare
+from user_dir.corpora import preparation as module
+from user_dir.corpora.preparation import prepare
 
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """

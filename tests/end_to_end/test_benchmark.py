@@ -6,7 +6,7 @@ import torch
 from commands import refused, script
 
 from user_dir.benchmarks.end_to_end import build, mean_length, time_training, translation_batches
-from user_dir.benchmarks.systems import ALPHA_ENTMAX, STOCK, SYSTEMS, Workshop, is_own
+from user_dir.benchmarks.peer_systems import ALPHA_ENTMAX, STOCK, SYSTEMS, Workshop, is_own
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 

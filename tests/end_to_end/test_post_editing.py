@@ -19,7 +19,7 @@ from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 from user_dir.models.bert_files import read_bert
 from user_dir.models.from_settings import checkpoint_alphas
-from user_dir.translation import triplets as black_box
+from user_dir.translation import black_box as black_box
 
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]

@@ -15,7 +15,7 @@ from user_dir.config import significant_settings
 from user_dir.corpora.readers import read_lines
 from user_dir.experiments import records
 from user_dir.experiments.plan import read_plan
-from user_dir.experiments.results import experiment_tables, read_result
+from user_dir.experiments.result_tables import experiment_tables, read_result
 from user_dir.experiments.settings import plain_settings
 from user_dir.io import read_text
 from user_dir.packed_folders import EXTENSION, expanded, read_archive, there

@@ -10,7 +10,7 @@ import yaml
 from helpers import script_module
 
 from user_dir.errors import UserError
-from user_dir.experiments import steps, training
+from user_dir.experiments import steps, training_stages
 from user_dir.experiments.steps import make_steps, read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def test_a_training_is_made_once(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr("user_dir.config.check_config", lambda path, overrides, root: config)
     monkeypatch.setattr("user_dir.config.training_command", lambda path, overrides, root: (["train"], {}))
-    monkeypatch.setattr(training, "run_child", lambda name, command, log, *rest: made.append(command))
+    monkeypatch.setattr(training_stages, "run_child", lambda name, command, log, *rest: made.append(command))
     given, said = read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), []
     for _ in range(2):
         make_steps(given, tmp_path, tmp_path / "before", said.append)
@@ -71,7 +71,7 @@ def test_a_failed_training_is_not_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr("user_dir.config.check_config", lambda *_: {"checkpoint": {"save_dir": "run"}})
     monkeypatch.setattr("user_dir.config.training_command", lambda *_: (["train"], {}))
-    monkeypatch.setattr(training, "run_child", fail)
+    monkeypatch.setattr(training_stages, "run_child", fail)
     with pytest.raises(UserError, match="status 1"):
         make_steps(read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), tmp_path, tmp_path / "b", print)
     assert not (tmp_path / "run").exists()

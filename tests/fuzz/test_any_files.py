@@ -23,12 +23,12 @@ from tiny_release import listed, write_tar
 
 from user_dir.analysis.alignment import Gold
 from user_dir.analysis.capture import load_model
-from user_dir.analysis.heads import head_table
+from user_dir.analysis.head_tables import head_table
 from user_dir.analysis.maps import Maps, SentenceMaps
 from user_dir.analysis.maps_writer import maps_writer
 from user_dir.analysis.report.page import report_page
+from user_dir.analysis.result_files import ModelAnalysis, check_same_model
 from user_dir.analysis.roles import role_table
-from user_dir.analysis.sources import ModelAnalysis, check_same_model
 from user_dir.analysis.statistics_file import read_statistics
 from user_dir.analysis.trajectories import alpha_table, read_alpha_log, to_csv, to_json
 from user_dir.analysis.words import read_interrogatives

@@ -26,15 +26,15 @@ from hypothesis import strategies as st
 from search import budgets, search, sentence
 
 from user_dir.corpora import load_corpus, parallel_text, stamps
-from user_dir.corpora import prepare as preparing
+from user_dir.corpora import preparation as preparing
 from user_dir.corpora.archives import extract
-from user_dir.corpora.prepare import prepare
+from user_dir.corpora.preparation import prepare
 from user_dir.errors import UserError
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.records import _translations
 from user_dir.io import leads_out, name_fault, within
 from user_dir.translation import evaluation
-from user_dir.translation.systems import read_systems
+from user_dir.translation.compared_systems import read_systems
 
 OUTSIDE = "outside"
 TARGETS = ("secret", "new", "folder/new", "x.tgz", "secret.de")

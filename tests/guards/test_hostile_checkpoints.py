@@ -35,7 +35,7 @@ from user_dir.guards.hostile_checkpoints import (
     read_checkpoint,
     require_finite,
 )
-from user_dir.guards.plain_data import LONGEST_KEY, MOST_CHARACTERS, plain_state
+from user_dir.guards.plain_data import MAX_CHARACTERS, MAX_KEY, plain_state
 
 
 def state(model: dict | None = None, **more) -> dict:
@@ -607,14 +607,14 @@ def test_long_keys_are_refused(tmp_path, place):
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda key: [{key: 1} for _ in range(MOST_CHARACTERS // LONGEST_KEY + 1)], "has more text than any"),
+        (lambda key: [{key: 1} for _ in range(MAX_CHARACTERS // MAX_KEY + 1)], "has more text than any"),
         (lambda key: {(key,) * 2000: 1}, "has a key of 2000 values"),
         (lambda key: {(key + "k", 1): 1}, "has a key of 1001 characters"),
         (lambda key: {2**64: 1}, "is a number of more than 64 bits"),
     ],
 )
 def test_keys_count_as_text(tmp_path, make, reason):
-    torch.save(state(extra_state={"strange": make("k" * LONGEST_KEY)}), tmp_path / "evil.pt")
+    torch.save(state(extra_state={"strange": make("k" * MAX_KEY)}), tmp_path / "evil.pt")
     with pytest.raises(UserError, match=rf"its extra_state\.strange {reason}"):
         read_checkpoint(tmp_path / "evil.pt")
 
@@ -622,7 +622,7 @@ def test_keys_count_as_text(tmp_path, make, reason):
 def test_the_place_of_a_value_is_not_kept_in_full():
     made = {}
     for _ in range(48):
-        made = {"k" * LONGEST_KEY: made}
+        made = {"k" * MAX_KEY: made}
     tracemalloc.start()
     try:
         plain_state({"extra_state": made}, "a.pt", 0)

@@ -33,10 +33,10 @@ def modules():
         import _runs
         import bit_vectors
         import game
-        import results
+        import latent_results
         import semi_supervised
 
-        loaded = (_runs, bit_vectors, game, results, semi_supervised)
+        loaded = (_runs, bit_vectors, game, latent_results, semi_supervised)
         yield {each.__name__: each for each in loaded}
     finally:
         sys.path.remove(str(FOLDER))
@@ -104,7 +104,7 @@ def test_mistakes_are_named(modules, tmp_path):
 
 
 def test_tables_of_the_records(modules, capsys):
-    modules["results"].main([])
+    modules["latent_results"].main([])
     printed = capsys.readouterr().out
     for title in ("Signalling game", "Bit vectors", "Cost of an update", "Cost of a latent alignment"):
         assert f"**{title}**\n\n|" in printed

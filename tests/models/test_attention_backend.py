@@ -8,7 +8,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerDecoderBase
 from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
 
-from user_dir.attention import cpu, op
+from user_dir.attention import cpu_attention, dispatch
 from user_dir.attention.normalizers.alpha_entmax import Entmax
 from user_dir.entmax import selection
 from user_dir.errors import UserError
@@ -20,7 +20,7 @@ native = pytest.mark.usefixtures("_native_kernel")
 
 @pytest.fixture
 def _native_kernel():
-    if cpu.kernel() is None:
+    if cpu_attention.kernel() is None:
         pytest.skip("no compiler")
 
 
@@ -28,9 +28,9 @@ def _native_kernel():
 def taken(monkeypatch):
     """The implementation of each attention call since."""
     calls = []
-    fused, dense = cpu.fused_attention, op.dense_attention
-    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
-    monkeypatch.setattr(cpu, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
+    fused, dense = cpu_attention.fused_attention, dispatch.dense_attention
+    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
+    monkeypatch.setattr(cpu_attention, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
     monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
     return calls
 
@@ -72,7 +72,7 @@ def test_fused_is_refused_without_fused_kernels(monkeypatch):
 def test_fused_is_refused_if_its_kernel_does_not_support_the_training(monkeypatch):
     outputs(build("--attention-backend fused --attention-dropout 0.1").train())
     build("--attention-backend fused").bfloat16().train()
-    monkeypatch.setattr(cpu, "supports", lambda *given, **more: "no such keys")
+    monkeypatch.setattr(cpu_attention, "supports", lambda *given, **more: "no such keys")
     model = build("--attention-backend fused")
     with pytest.raises(SystemExit, match="backend fused: no such keys; use --attention-backend auto"):
         model.train()
@@ -158,7 +158,7 @@ def test_weights_are_returned_when_alignment_is_trained():
 
 def test_only_returned_weights_are_computed(monkeypatch):
     asked = []
-    attention = op.dense_attention
+    attention = dispatch.dense_attention
     monkeypatch.setattr(
         DENSE,
         lambda *args: asked.append(args[0].need_weights) or attention(*args),

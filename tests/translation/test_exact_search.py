@@ -12,12 +12,12 @@ from user_dir.translation.exact_search import most_probable
 WORDS = dictionary()
 EOS, PAD = WORDS.eos(), WORDS.pad()
 SOURCES = [torch.tensor(tokens) for tokens in ([5, 9, EOS], [7, EOS], [4, 20, 11, 6, EOS])]
-LONGEST = 2  # words of a translation
+MAX_WORDS = 2  # words of a translation
 
 
 def model_of(flags, scale, eos=0.0):
     """A model whose scores are multiplied, with ``eos`` added to that of the end of a sentence."""
-    model = build(f"--max-target-positions {LONGEST + 1} {flags}").eval()
+    model = build(f"--max-target-positions {MAX_WORDS + 1} {flags}").eval()
     forward = model.decoder.output_layer
 
     def output_layer(features):
@@ -31,10 +31,10 @@ def model_of(flags, scale, eos=0.0):
 
 @torch.no_grad()
 def enumerated(model, source):
-    """log p of every translation of up to LONGEST words, by its tokens."""
+    """log p of every translation of up to MAX_WORDS words, by its tokens."""
     words = [word for word in range(len(WORDS)) if word not in (EOS, PAD)]
     found = {}
-    for length in range(LONGEST + 1):
+    for length in range(MAX_WORDS + 1):
         every = (
             torch.tensor(list(itertools.product(words, repeat=length))).view(len(words) ** length, -1).long()
         )

@@ -11,9 +11,9 @@ from helpers import cells_of
 from sacrebleu.significance import PairedTest
 
 from user_dir.tables import significance
+from user_dir.translation.compared_systems import System
 from user_dir.translation.paired import compare, comparison_tables
 from user_dir.translation.significance import difference, holm, resampled_scores
-from user_dir.translation.systems import System
 
 logging.getLogger("sacrebleu").setLevel(logging.ERROR)
 SAMPLES = 200

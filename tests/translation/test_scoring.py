@@ -4,8 +4,8 @@ from sacrebleu.dataset import DATASETS
 
 from user_dir.corpora import load_corpus
 from user_dir.metrics import make_bleu, make_ter
+from user_dir.translation import restoring as restoring
 from user_dir.translation import scoring
-from user_dir.translation import text as restoring
 
 
 def test_tokenized_bleu_uses_tokens_and_the_given_case():

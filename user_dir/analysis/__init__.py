@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .maps import Maps
     from .report import write_report
-    from .sources import ModelAnalysis, read_model
+    from .result_files import ModelAnalysis, read_model
     from .whole_analysis import analyse, figures, head_map
 
 __all__ = ["Maps", "ModelAnalysis", "analyse", "figures", "head_map", "read_model", "write_report"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ..errors import UserError
-from ..io import written_beside
+from ..io import atomic_write
 from .alignment import (
     ErrorRate,
     Gold,
@@ -86,7 +86,7 @@ def align_split(
             for candidate, weights in itertools.chain(candidates(context), latent):
                 name = candidate_name(candidate)
                 if name not in files:
-                    beside = stack.enter_context(written_beside(folder / f"{name}.pharaoh"))
+                    beside = stack.enter_context(atomic_write(folder / f"{name}.pharaoh"))
                     files[name] = stack.enter_context(beside.open("w", encoding="utf-8"))
                     rates[name], rows[name] = ErrorRate(), candidate
                 for row, facts_of_row in zip(order, facts):

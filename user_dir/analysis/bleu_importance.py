@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..translation.scored_split import ScoredSplit
-from ..translation.search import translate_split
+from ..translation.split_search import translate_split
 from .capture import masked_heads
 from .importance import head_of
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
 from .correlation import rank_correlation
-from .heads import alpha_and_density, by_attention, by_layer
+from .head_tables import alpha_and_density, by_attention, by_layer
 from .modes import modes_test
+from .result_files import ModelAnalysis
 from .roles import ROLES
-from .sources import ModelAnalysis
 
 
 def _as(role: str) -> tuple[tuple[str, ...], float]:

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
 from .correlation import constant, rank_correlation
-from .heads import by_attention
+from .head_tables import by_attention
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""

@@ -10,7 +10,7 @@ from ..attention_types import ATTENTION_TYPES
 from ..io import shown
 from ..schema import TEXT, Fault, number, one_of, read_object, require, whole
 from .head_rows import ALPHA, PLACE, PROVENANCE, SHARE, TOLERANCE, missing_heads
-from .heads import head_name
+from .head_tables import head_name
 
 _LOSS = number(0, tolerance=TOLERANCE)
 _FILE = {

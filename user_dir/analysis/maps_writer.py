@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..io import written_beside
+from ..io import atomic_write
 from .map_checks import check_alphas, check_row_sums, check_rows, check_shapes
 from .maps import TOKENS, SentenceMaps
 
@@ -79,7 +79,7 @@ def maps_writer(
     row_sums = dict(row_sums or {})
     check_row_sums(row_sums)
     deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
-    with written_beside(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
+    with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
         for name, value in (("corpus", corpus), ("subset", subset)):
             if value is not None:
                 _write_member(archive, name, np.array(value, dtype=np.str_))

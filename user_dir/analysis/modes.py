@@ -8,7 +8,7 @@ import numpy as np
 
 from .correlation import constant
 
-_FEWEST = 8  # values that a density is estimated from
+_MIN_VALUES = 8  # values that a density is estimated from
 _POINTS = 256  # at which it is evaluated
 _BATCH = 100  # samples evaluated at a time
 
@@ -29,7 +29,7 @@ def modes_test(values: Sequence[float], samples: int = 1000, seed: int = 1) -> f
 
     Source: Silverman 1981 (https://doi.org/10.1111/j.2517-6161.1981.tb01155.x).
     """
-    if len(values) < _FEWEST or constant(values):
+    if len(values) < _MIN_VALUES or constant(values):
         return None
     values = np.asarray(values, dtype=float)
     bandwidth = critical_bandwidth(values)

@@ -25,8 +25,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ..attention_types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
-from ..io import written_beside
-from .heads import by_attention, by_layer
+from ..io import atomic_write
+from .head_tables import by_attention, by_layer
 from .trajectories import Trajectories
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ STYLES = (
     ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
 _PANEL = 2.4  # inches
-_LEAST_PANEL = 1.75  # inches needed by its title
+_MIN_PANEL = 1.75  # inches needed by its title
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
 
 
@@ -81,7 +81,7 @@ def save(figure: Figure, path: str | Path) -> None:
     if kind not in FORMATS:
         raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with written_beside(path) as beside, warnings.catch_warnings(record=True) as caught:
+    with atomic_write(path) as beside, warnings.catch_warnings(record=True) as caught:
         cropped = None if isinstance(figure, _SizedFigure) else "tight"
         figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
     missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
@@ -240,7 +240,7 @@ def _panels(
     rows: int, columns: int, height: float = _PANEL, width: float | None = None
 ) -> tuple[Figure, np.ndarray]:
     """Panels (rows, columns), in a single column if ``width`` is too small for ``columns`` of them."""
-    stacked = width is not None and width < _LEAST_PANEL * columns
+    stacked = width is not None and width < _MIN_PANEL * columns
     lines = rows * columns if stacked else rows
     height = min(height, 1.5) if stacked else height
     figure = sized_figure(width or 1.1 * _PANEL * columns, height * lines + 0.5, width is not None)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..attention_types import TITLES
-from .heads import by_attention
+from .head_tables import by_attention
 from .plots import STYLES, styled
 
 _ORDERS = {

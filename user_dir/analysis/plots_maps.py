@@ -13,7 +13,7 @@ from .plots import is_wide, sized_figure, styled
 from .words import separator_place
 
 _CELL = 0.17  # inches; keeps tokens legible
-_LEAST_CELL = 0.1
+_MIN_CELL = 0.1
 _BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
 MAX_CELLS = (
@@ -51,7 +51,7 @@ def head_maps(
     keys = [len(each[3]) for each in maps]
     cell = _CELL
     if width is not None:
-        while (cell := _cell_of(width, keys, columns)) < _LEAST_CELL and columns > 1:
+        while (cell := _cell_of(width, keys, columns)) < _MIN_CELL and columns > 1:
             columns -= 1
         cell = max(0.02, cell)
     rows = -(-len(maps) // columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UserError
-from .heads import head_name
+from .head_tables import head_name
 
 _SELF = ("encoder_self", "decoder_self")
 

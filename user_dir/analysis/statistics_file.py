@@ -11,7 +11,7 @@ from ..io import shown
 from ..schema import TEXT, Fault, Value, faults, number, one_of, read_object, require, whole
 from .columns import COLUMNS, MASSES, PART_COLUMNS, ROW_SUMS
 from .head_rows import ALPHA, PLACE, PROVENANCE, SHARE, TOLERANCE, missing_heads
-from .heads import head_name
+from .head_tables import head_name
 
 _ANY_OBJECT = Value("an object with named values", lambda value: isinstance(value, dict))
 _FILE = {

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..tables import significance
-from .heads import head_name, head_table
+from .head_tables import head_name, head_table
 from .roles import role_table
 from .words import known_interrogatives
 

@@ -18,7 +18,7 @@ from ..io import parse_json
 from ..schema import faults, whole
 from ..tables import csv_text
 from .head_rows import ALPHA
-from .heads import layer_table
+from .head_tables import layer_table
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from .columns import definitions
 from .dump import MapsDump
 from .maps import Maps
 from .maps_writer import maps_writer
+from .result_files import ModelAnalysis
 from .roles import ROLES, assign_roles
-from .sources import ModelAnalysis
 from .split import Split, rounded
 from .statistics import head_statistics
 from .trajectories import read_trajectories

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..io import packed_or_plain
 from .maps import Maps
-from .sources import ModelAnalysis, check_same_split, result_file
+from .result_files import ModelAnalysis, check_same_split, result_file
 from .statistics_file import read_statistics
 from .trajectories import read_trajectories
 

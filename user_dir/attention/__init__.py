@@ -2,8 +2,8 @@
 
 from ..attention_types import ATTENTION_TYPES
 from .alpha import Alpha, AlphaConfig
+from .dispatch import BACKENDS, attention, unavailable, unsupported
 from .inputs import AttentionInputs
-from .op import BACKENDS, attention, unavailable, unsupported
 
 __all__ = [
     "ATTENTION_TYPES",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .normalizers import NORMALIZERS
 
-GREATEST = 1000  # of any setting of α: far more than is useful, and small enough for float32
+MAX_SETTING = 1000  # of any setting of α: far more than is useful, and small enough for float32
 
 
 @dataclass
@@ -79,9 +79,9 @@ class AlphaConfig:
         self._check_choice("alpha_tying", ("none", "layer", "type", "model"))
         self._check_choice("alpha_schedule", ("none", "linear", "cosine"))
         self._check_choice("alpha_schedule_then", ("fixed", "learned"))
-        if not 1 <= self.alpha_min < self.alpha_max <= GREATEST:
+        if not 1 <= self.alpha_min < self.alpha_max <= MAX_SETTING:
             raise ValueError(
-                f"the bounds of α must satisfy 1 <= alpha_min < alpha_max <= {GREATEST}, "
+                f"the bounds of α must satisfy 1 <= alpha_min < alpha_max <= {MAX_SETTING}, "
                 f"not {self.alpha_min:g} and {self.alpha_max:g}"
             )
         if self.fixed_alpha is not None:
@@ -93,15 +93,15 @@ class AlphaConfig:
             self._check_alpha("fixed_alpha")
         if self.alpha_init is not None:
             self._check_inside("alpha_init")
-        if not abs(self.alpha_init_mean) <= GREATEST:
+        if not abs(self.alpha_init_mean) <= MAX_SETTING:
             raise ValueError(
-                f"alpha_init_mean must be from -{GREATEST} to {GREATEST}, not {self.alpha_init_mean:g}"
+                f"alpha_init_mean must be from -{MAX_SETTING} to {MAX_SETTING}, not {self.alpha_init_mean:g}"
             )
-        if not 0 <= self.alpha_init_std <= GREATEST:
-            raise ValueError(f"alpha_init_std must be from 0 to {GREATEST}, not {self.alpha_init_std:g}")
-        if not 1 / GREATEST <= self.alpha_lr_multiplier <= GREATEST:
+        if not 0 <= self.alpha_init_std <= MAX_SETTING:
+            raise ValueError(f"alpha_init_std must be from 0 to {MAX_SETTING}, not {self.alpha_init_std:g}")
+        if not 1 / MAX_SETTING <= self.alpha_lr_multiplier <= MAX_SETTING:
             raise ValueError(
-                f"alpha_lr_multiplier must be from {1 / GREATEST:g} to {GREATEST}, not "
+                f"alpha_lr_multiplier must be from {1 / MAX_SETTING:g} to {MAX_SETTING}, not "
                 f"{self.alpha_lr_multiplier:g}; for a constant α, use fixed_alpha"
             )
         if self.alpha_freeze_updates < 0:
@@ -146,8 +146,8 @@ class AlphaConfig:
 
     def _check_alpha(self, name: str) -> None:
         value = getattr(self, name)
-        if not 1 <= value <= GREATEST:
-            raise ValueError(f"{name} must be from 1 to {GREATEST}, not {value:g}")
+        if not 1 <= value <= MAX_SETTING:
+            raise ValueError(f"{name} must be from 1 to {MAX_SETTING}, not {value:g}")
 
     def _check_inside(self, name: str) -> None:
         value = getattr(self, name)

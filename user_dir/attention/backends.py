@@ -10,7 +10,7 @@ from .inputs import AttentionInputs
 
 
 class Backend:
-    """An implementation of attention; a new one is a subclass in a file of its own and a line in :mod:`.op`.
+    """An implementation of attention; a new one is a subclass in its own file and a line in :mod:`.dispatch`.
 
     Attributes:
         name: a value of ``--attention-backend``; that of several, if they are for different devices.
@@ -37,5 +37,5 @@ class Backend:
         return True
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-        """The results of :func:`.op.attention`."""
+        """The results of :func:`.dispatch.attention`."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The kernel of attention for the CPU, ``cpu.cpp``: how it is compiled and called."""
+"""The kernel of attention for the CPU, ``cpu_attention.cpp``: how it is compiled and called."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from ..entmax.alpha_checks import check_range
 from ..entmax.build import INTEGER, POINTER, address, load_kernel
-from ..entmax.checks import check_range
 from ..entmax.reference import working_dtype
-from .heads import dense_rows, empty_output, in_heads
+from .head_layouts import dense_rows, empty_output, in_heads
 
 # With more keys the kernel looks for queries with few keys in their support.
-MOST_DENSE_KEYS = 160
+MAX_DENSE_KEYS = 160
 # Storage format of tensors; half precision is computed in float32.
 STORAGE = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _OUT_OF_RANGE = -1
@@ -30,7 +30,7 @@ _BACKWARD = [POINTER] * 10 + [INTEGER] + [POINTER] * 2 + [INTEGER] + _DROPOUT + 
 @functools.cache
 def kernel() -> Optional[dict]:
     """The compiled functions by (name, dtype); None if they cannot be compiled."""
-    source = Path(__file__).with_name("cpu.cpp")
+    source = Path(__file__).with_name("cpu_attention.cpp")
     return load_kernel(
         source,
         lanes=(INTEGER, []),
@@ -71,7 +71,7 @@ def forward(
     output = empty_output(query)
     by_head = in_heads(output)
     weights = torch.empty(batch, heads, queries, keys, dtype=dtype) if need_weights else None
-    long = keys > MOST_DENSE_KEYS
+    long = keys > MAX_DENSE_KEYS
     columns = solutions = counts = None
     if save and (long or fixed_sizes):
         solutions = torch.empty(batch, heads, tiles, 3, lanes, dtype=dtype)

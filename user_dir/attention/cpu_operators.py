@@ -15,7 +15,7 @@ from ..entmax.merged_vmap import merged_vmap
 from ..entmax.operators import define_operator, once
 from ..entmax.reference import working_dtype
 from . import cpu_kernel
-from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads
+from .head_layouts import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor alpha, Tensor? key_padding_mask, Tensor? attn_mask, "

@@ -31,7 +31,7 @@ class Dense(Backend):
 
 
 def dense_attention(inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-    """Attention, with the arguments and results of :func:`.op.attention`."""
+    """Attention, with the arguments and results of :func:`.dispatch.attention`."""
     query, key, value = widened(inputs.query, inputs.key, inputs.value)
     scores, alpha = attention_scores(query, key), inputs.alpha
     masks = (inputs.key_padding_mask, inputs.attn_mask, inputs.causal)
@@ -67,6 +67,6 @@ def attention_scores(
     attn_mask: Optional[Tensor] = None,
     causal: bool = False,
 ) -> Tensor:
-    """QKᵀ/√D, −∞ where masked: (B, H, T, S); arguments as for :func:`.op.attention`."""
+    """QKᵀ/√D, −∞ where masked: (B, H, T, S); arguments as for :func:`.dispatch.attention`."""
     scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
     return hide(scores, key_padding_mask, attn_mask, causal)

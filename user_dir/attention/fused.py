@@ -23,7 +23,7 @@ from torch import Tensor
 from ..entmax.once import once_differentiable
 from ..entmax.operators import constant_in_graphs, transformed
 from . import fused_backward, fused_forward
-from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
+from .head_layouts import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 from .inputs import AttentionInputs
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
@@ -41,11 +41,11 @@ TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most quer
 PER_LANE = {2: 32, 4: 16}  # elements of the largest tile per lane
 # Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
 # dimensions need all there are.
-MOST_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
+MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
 # Triton before 3.3 aborts the process if several groups of four warps multiply a tile of 64 queries.
-MOST_WARPS = 16 if TRITON >= (3, 3) else 4
+MAX_WARPS = 16 if TRITON >= (3, 3) else 4
 # Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
-LARGEST_HEAD_DIM = {
+MAX_HEAD_DIM = {
     160 * 1024: 128,  # sm_80, sm_90 and later
     99 * 1024: 64,  # sm_86 and sm_89
 }
@@ -54,12 +54,12 @@ LARGEST_HEAD_DIM = {
 EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
-MOST_SEEDS = 2**31 - 1
+MAX_SEED = 2**31 - 1
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def supports(inputs: AttentionInputs) -> Optional[str]:
-    """None if the kernels support the arguments of :func:`.op.attention`; else the reason why not."""
+    """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
     query, key, value, alpha, key_padding_mask, attn_mask, _, dropout, need_weights = inputs
     batch, heads, _, head_dim = query.shape
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
@@ -93,7 +93,7 @@ def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dr
 
 
 def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention of plain tensors, with the arguments and results of :func:`.op.attention`.
+    """Attention of plain tensors, with the arguments and results of :func:`.dispatch.attention`.
 
     Takes what :func:`supports` allows; for others than plain tensors, see :mod:`.fused_operators`. Computes
     in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which would
@@ -129,7 +129,7 @@ class _Attention(torch.autograd.Function):
         """Output (T, B, H, D)."""
         query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
         # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
-        seed = int(torch.randint(MOST_SEEDS, ())) if dropout > 0 else 0
+        seed = int(torch.randint(MAX_SEED, ())) if dropout > 0 else 0
         output = empty_output(query)
         lam = query.new_empty(query.shape[:3], dtype=torch.float32)
         ctx.call = Call(query, key, alpha, causal, dropout, seed)
@@ -248,7 +248,7 @@ class Call:
         largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
         options = _schedule(largest, self.size, stages)
         if constants["COARSE"] and head_dim <= 64:
-            options["maxnreg"] = MOST_REGISTERS.get(kernel.__name__)
+            options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
         _run(kernel, (*grid, 1), arguments, constants, options)
 
 
@@ -313,7 +313,7 @@ def _run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: di
 
 def _schedule(elements: int, size: int, stages: int) -> dict:
     """Warps and stages of a program, given the number of elements of its largest tile and their bytes."""
-    warps = max(1, min(MOST_WARPS, elements // (32 * PER_LANE[size])))
+    warps = max(1, min(MAX_WARPS, elements // (32 * PER_LANE[size])))
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
@@ -366,10 +366,10 @@ def _largest_head_dim(device: torch.device) -> int:
 @functools.cache
 def _found_head_dim(device: torch.device) -> int:
     if device.type != "cuda":  # Triton's interpreter
-        return max(LARGEST_HEAD_DIM.values())
+        return max(MAX_HEAD_DIM.values())
     index = torch.cuda.current_device() if device.index is None else device.index
     shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
-    return max((head_dim for least, head_dim in LARGEST_HEAD_DIM.items() if shared >= least), default=0)
+    return max((head_dim for least, head_dim in MAX_HEAD_DIM.items() if shared >= least), default=0)
 
 
 @functools.lru_cache(maxsize=64)

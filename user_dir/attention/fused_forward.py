@@ -11,7 +11,7 @@ import triton.language as tl
 
 from ..entmax.triton import (
     LOG2_E,
-    LONGEST_LAST,
+    MAX_LAST,
     coarse_powers,
     first_width,
     greatest_lam,
@@ -166,7 +166,7 @@ def forward_long(
             low = tl.where(mass >= 1.0, row_lam, low)
             if curved:
                 step = halley_step(mass, slope, curvature, row_lam, last, eps)
-                far = tl.abs(step) > LONGEST_LAST
+                far = tl.abs(step) > MAX_LAST
             else:
                 step, far, width = next_step(mass, slope, row_lam, width, eps)
                 # No weights are kept for a last correction: the square of the step must be negligible.

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..entmax.merged_vmap import merged_vmap
 from ..entmax.operators import define_operator, is_eager, number_beside, once
 from . import fused
-from .heads import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads
+from .head_layouts import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads
 from .inputs import AttentionInputs
 
 _TENSORS = "Tensor query, Tensor key, Tensor value, Tensor alpha, Tensor? padding"
@@ -145,5 +145,5 @@ def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         output, weights = step(query, key, value, alpha, padding, need_weights)
         return output, weights if need_weights else None
     # a result of the graph: as a number, it would be the same in all calls of the graph
-    seed = torch.randint(fused.MOST_SEEDS, ()) if dropout > 0 else None
+    seed = torch.randint(fused.MAX_SEED, ()) if dropout > 0 else None
     return attention(query, key, value, alpha, padding, causal, dropout, seed)[0], None

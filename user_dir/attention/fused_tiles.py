@@ -10,8 +10,8 @@ import triton.language as tl
 
 from ..entmax.triton import (
     INTERPRETED,
-    LEAST_COARSE,
     LOG2_E,
+    MIN_COARSE,
     alpha_terms,
     coarse_base,
     epsilon_of,
@@ -19,7 +19,7 @@ from ..entmax.triton import (
     power,
 )
 
-LEAST_LOG = tl.constexpr(-87.33654)  # log of the smallest normal float32
+MIN_LOG = tl.constexpr(-87.33654)  # log of the smallest normal float32
 PHILOX_ROUNDS = tl.constexpr(7)  # the fewest rounds that pass TestU01's BigCrush (Salmon et al. 2011)
 
 
@@ -124,7 +124,7 @@ def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
         w = p
     else:
         p, w, log_p = power_and_log(z, lam, eps, COARSE)
-    log_p = tl.where(log_p < LEAST_LOG, LEAST_LOG, log_p)
+    log_p = tl.where(log_p < MIN_LOG, MIN_LOG, log_p)
     return p, w, alpha_terms(p, log_p, w, eps)
 
 
@@ -132,7 +132,7 @@ def weights_and_terms(z, lam, eps, COARSE: tl.constexpr):
 def power_and_log(z, lam, eps, COARSE: tl.constexpr):
     """p and w of :func:`power`, and log p."""
     if COARSE:
-        if (eps >= LEAST_COARSE) & (eps < 1.0):
+        if (eps >= MIN_COARSE) & (eps < 1.0):
             u = coarse_base(z, lam, eps)
             log_u = fast_log2(u)
             w = tl.exp2(log_u * (1.0 / eps - 1.0))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class AttentionInputs(NamedTuple):
-    """What attention is computed from; see :func:`.op.attention`. A named tuple, which TorchScript knows."""
+    """Arguments of :func:`.dispatch.attention`, as a named tuple, which TorchScript knows."""
 
     query: Tensor  # (B, H, T, D)
     key: Tensor  # (B, H, S, D)

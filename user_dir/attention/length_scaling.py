@@ -57,7 +57,7 @@ def visible_keys(
     """The number of keys that each query sees: (B or 1, T or 1), float32; TorchScript can compile it.
 
     Args:
-        key_padding_mask, attn_mask, causal: as for :func:`.op.attention`.
+        key_padding_mask, attn_mask, causal: as for :func:`.dispatch.attention`.
         queries: T.
         key: (B, H, S, D).
     """

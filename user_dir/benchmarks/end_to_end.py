@@ -15,11 +15,11 @@ from itertools import islice
 from fairseq.trainer import Trainer
 
 from ..errors import one_line
-from ..translation.search import BeamSearch
+from ..translation.split_search import BeamSearch
 from .ctranslate2_peer import COMPUTE_TYPES, Peer
 from .measure import interleaved, peak_memory, seconds
+from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, SYSTEMS, Variant, Workshop
 from .speed import speed_rows
-from .systems import ALPHA_ENTMAX, SOFTMAX, STOCK, SYSTEMS, Variant, Workshop
 
 GENERATION_TOKENS = 4096  # per batch, as in scripts/evaluate.py
 # By device and size: updates per round, and sentences to translate per round.

@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 # Minimum duration of a run in seconds; faster functions are repeated.
-SHORTEST_RUN = 0.005
+MIN_RUN = 0.005
 
 
 def interleaved(
@@ -66,7 +66,7 @@ def warm_up(function: Callable[[], Any], device: torch.device) -> int:
     """Call a function until it is compiled and cached; returns the number of repetitions per run."""
     seconds(function, device)
     once = seconds(function, device)
-    return min(1000, math.ceil(SHORTEST_RUN / max(once, 1e-9)))
+    return min(1000, math.ceil(MIN_RUN / max(once, 1e-9)))
 
 
 def synchronize(device: torch.device) -> None:

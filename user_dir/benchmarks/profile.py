@@ -9,11 +9,11 @@ from unittest import mock
 import torch
 from torch.profiler import record_function
 
-from ..decoding import beam_search, passes
+from ..decoding import passes, search_loop
 from ..tables import markdown
 from .end_to_end import Runner, training_batches, translation_batches
 from .measure import seconds
-from .systems import ALPHA_ENTMAX, Variant, Workshop
+from .peer_systems import ALPHA_ENTMAX, Variant, Workshop
 
 # The phases that fairseq's trainer marks.
 PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
@@ -88,7 +88,7 @@ def _marked_kernels() -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        for module, name in ((passes, "attend"), (passes, "add_norm"), (beam_search, "best")):
+        for module, name in ((passes, "attend"), (passes, "add_norm"), (search_loop, "best")):
             patch = mock.patch.object(module, name, marked(name, getattr(module, name)))
             stack.enter_context(patch)
         yield

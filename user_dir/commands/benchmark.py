@@ -233,7 +233,7 @@ def kernels(args: argparse.Namespace, device, report: dict) -> None:
 
 def loss(args: argparse.Namespace, device, report: dict) -> None:
     """Time and memory of losses of an output layer."""
-    from ..benchmarks.loss import SYMBOLS, VARIANCES, loss_contenders, loss_tables, time_losses
+    from ..benchmarks.loss_speed import SYMBOLS, VARIANCES, loss_contenders, loss_tables, time_losses
 
     rounds = args.rounds or (3 if args.quick else 11)
     report.update(rounds=rounds, timings=[])
@@ -270,9 +270,9 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
 def profile(args: argparse.Namespace, device, report: dict) -> None:
     """Where the time of an update goes and, on a CPU, that of translation."""
     from ..benchmarks.end_to_end import WORK
+    from ..benchmarks.peer_systems import ALPHA_ENTMAX, STOCK
     from ..benchmarks.profile import operations_table, profile_tables, profile_translation
     from ..benchmarks.profile import profile as profile_updates
-    from ..benchmarks.systems import ALPHA_ENTMAX, STOCK
 
     report.update(profiles=[], translation=[])
     for workshop, where in workshops(args, device, report):
@@ -293,7 +293,7 @@ def profile(args: argparse.Namespace, device, report: dict) -> None:
 def workshops(args: argparse.Namespace, device, report: dict):
     """One after the other, what builds the systems of each size and precision, and what they are."""
     from .. import models  # noqa: F401  registers the model
-    from ..benchmarks.systems import PRECISIONS, Workshop
+    from ..benchmarks.peer_systems import PRECISIONS, Workshop
     from ..corpora import load_corpus
     from ..errors import UserError
 

@@ -109,8 +109,8 @@ def main(argv=None) -> None:
     from ..io import check_output
     from ..metrics import make_bleu, make_ter
     from ..tables import table_files, write_tables
+    from ..translation.compared_systems import read_systems, with_source_words, words_phrase
     from ..translation.paired import compare, comparison_tables
-    from ..translation.systems import read_systems, with_source_words, words_phrase
 
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
     given = [file for _, files in args.system for file in files] + (args.ref or [])

@@ -29,7 +29,7 @@ def main(argv=None) -> None:
 
     from ..analysis.findings import findings
     from ..analysis.findings_tables import findings_tables
-    from ..analysis.sources import check_same_split, files_of, read_model
+    from ..analysis.result_files import check_same_split, files_of, read_model
     from ..io import check_output
     from ..tables import table_files, write_tables
 

@@ -138,7 +138,7 @@ def check_workers(configs: dict, args: argparse.Namespace) -> None:
     """
     from ..errors import UserError
     from ..experiments.folders import RESULT, read_json
-    from ..experiments.training import check_workers as check
+    from ..experiments.training_stages import check_workers as check
     from ..packed_folders import there
 
     for run, config in configs.items():
@@ -163,7 +163,7 @@ def report(jobs: list, labels: list[str], table: Path | None) -> dict[str, str]:
     """
     from ..errors import UserError
     from ..experiments.folders import RESULT, is_recorded
-    from ..experiments.results import experiment_tables, read_result
+    from ..experiments.result_tables import experiment_tables, read_result
     from ..tables import write_tables
 
     results, missing, corrupt = [], list(labels), {}

@@ -95,7 +95,7 @@ def main(argv=None) -> None:
     """Read the command line, compute and write, print."""
     args = parse_args(argv)
 
-    from ..analysis.sources import result_file
+    from ..analysis.result_files import result_file
     from ..io import check_outputs
 
     def outputs(subset: str) -> list[Path]:

@@ -65,7 +65,7 @@ def main(argv=None) -> None:
     from ..analysis.maps import Maps
     from ..analysis.plots import save
     from ..analysis.plots_maps import head_maps
-    from ..analysis.sources import check_same_sentences, model_names
+    from ..analysis.result_files import check_same_sentences, model_names
     from ..attention_types import TITLES
     from ..io import check_output
 

@@ -41,7 +41,7 @@ def main(argv=None) -> None:
         )
 
     from ..analysis import plots
-    from ..analysis.sources import ModelAnalysis, check_same_model, model_names
+    from ..analysis.result_files import ModelAnalysis, check_same_model, model_names
     from ..analysis.statistics_file import read_statistics
     from ..analysis.trajectories import read_trajectories
     from ..analysis.whole_analysis import figures

@@ -45,7 +45,7 @@ def main(argv=None) -> None:
     add("--force", action="store_true", help="repeat every stage except downloads")
     arguments = parser.parse_args(argv)
 
-    from ..corpora.prepare import prepare
+    from ..corpora.preparation import prepare
     from ..corpora.starter_configs import write_configs
     from ..corpora.summary import summary
     from ..translation.ceiling import prepared_ceilings

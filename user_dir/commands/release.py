@@ -51,7 +51,7 @@ def main(argv=None) -> None:
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..io import check_output
-    from ..releases.release import write_release
+    from ..releases.building import write_release
     from ..releases.scores import scores_folder
     from ..translation.loading import corpus_of
 

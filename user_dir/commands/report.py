@@ -96,7 +96,7 @@ def parse_args(argv=None) -> argparse.Namespace:
 
 def name_files(model: argparse.Namespace, subset: str) -> None:
     """Fill in the files of a model that were not given; ``source`` is the option that started it."""
-    from ..analysis.sources import result_file
+    from ..analysis.result_files import result_file
     from ..io import packed_or_plain
     from ..packed_folders import there
 
@@ -159,7 +159,7 @@ def main(argv=None) -> None:
 
     from ..analysis.maps import Maps
     from ..analysis.report import write_report
-    from ..analysis.sources import (
+    from ..analysis.result_files import (
         ModelAnalysis,
         check_same_model,
         check_same_split,

@@ -84,7 +84,7 @@ def parse_args(argv=None) -> argparse.Namespace:
 def chunks(args: argparse.Namespace):
     """Lists of sentences to translate together, in order; and what error messages call their source."""
     from ..corpora.readers import read_lines
-    from ..corpora.workers import batches
+    from ..corpora.worker_pool import batches
     from ..errors import UserError
     from ..translation.line_stream import available_lines
 
@@ -113,7 +113,7 @@ def write_report(
 ) -> None:
     """Draw the heads of each model on the sentences and their best translations."""
     from ..analysis.report import write_report
-    from ..analysis.sources import model_names
+    from ..analysis.result_files import model_names
     from ..analysis.translated import analyse_translations
 
     kept = [(line, best) for line, best in zip(lines, found) if best]
@@ -150,7 +150,7 @@ def main(argv=None) -> None:
     from ..analysis.capture import load_model
     from ..errors import UserError
     from ..guards.long_sentences import first_few
-    from ..io import check_output, same_file, written_beside
+    from ..io import atomic_write, check_output, same_file
     from ..releases.opened import opened
     from ..translation.translator import open_translator
 
@@ -188,7 +188,7 @@ def main(argv=None) -> None:
         lines, found, number, unfinished = [], [], 0, []
         output = sys.stdout
         if args.output:
-            beside = stack.enter_context(written_beside(args.output))
+            beside = stack.enter_context(atomic_write(args.output))
             output = stack.enter_context(beside.open("w", encoding="utf-8"))
         for chunk in given:
             translated = translator(chunk, number + 1, name)

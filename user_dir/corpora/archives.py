@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from ..bounded import ShortReads, Unpacked, most_unpacked, too_large
 from ..errors import UserError
-from ..io import LONGEST, shown, within
+from ..io import MAX_NAME, shown, within
 
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"
 PACKERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -71,7 +71,7 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
         with _open(archive) as entries:
             seen = []
             for name, size, plain, read in entries:
-                if len(seen) < MAX_SEEN and len(name) < 2 * LONGEST:
+                if len(seen) < MAX_SEEN and len(name) < 2 * MAX_NAME:
                     seen.append(name)
                 _require_inside(archive, name)
                 if name not in wanted:

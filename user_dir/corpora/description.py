@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..io import name_fault, read_yaml, shown
 from .archives import split_name
 
-LONGEST_LANGUAGE = 50  # keeps the name SUBSET.SOURCE-TARGET.SOURCE.bin below 255 characters
+MAX_LANGUAGE = 50  # keeps the name SUBSET.SOURCE-TARGET.SOURCE.bin below 255 characters
 # Languages are used as file extensions, so extensions of other files are not allowed (in lower case):
 RESERVED = {
     *("json", "log", "txt", "tok"),  # translations' scores, fairseq-generate's output, tokens
@@ -25,7 +25,7 @@ RESERVED = {
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
-LARGEST = 2**31 - 1  # integer limit of sentencepiece
+MAX_INTEGER = 2**31 - 1  # integer limit of sentencepiece
 BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
 DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
 TRIPLET_SIDES = ("src", "mt", "pe")
@@ -189,8 +189,8 @@ def read_description(path: Path) -> Description:
     if "wordpiece" in values:
         require_name(values["wordpiece"], "wordpiece", "the file", None, folders=True)
     for key in ("vocabulary_size", "learn_from"):
-        if not 1 <= values.get(key, 1) <= LARGEST:
-            fail(key, f"{key} is {values[key]}, but must be from 1 to {LARGEST}")
+        if not 1 <= values.get(key, 1) <= MAX_INTEGER:
+            fail(key, f"{key} is {values[key]}, but must be from 1 to {MAX_INTEGER}")
     if values.get("normalization", "identity") not in NORMALIZATIONS:
         known = ", ".join(NORMALIZATIONS)
         fail("normalization", f"normalization is {shown(values['normalization'])}; choose from {known}")
@@ -271,7 +271,7 @@ def _subsets(splits: dict[str, Any]) -> dict[str, str]:
 def _is_language(code: Any) -> bool:
     # An unquoted `no` is False in YAML; fairseq's file names are split at hyphens and dots.
     whole = isinstance(code, str) and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", code) is not None
-    return whole and len(code) <= LONGEST_LANGUAGE
+    return whole and len(code) <= MAX_LANGUAGE
 
 
 def _require_small(path: Path, values: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from . import normalising
 from .corpus import Corpus
 from .segment import load_pieces, pieces_of
-from .triplets import source_line
+from .triplet_text import source_line
 
 
 class NewText:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from . import parallel_text, triplets
+from . import parallel_text, triplet_text
 from .corpus import Corpus
 
 Pairs = Iterator[tuple[str, str]]  # source, target
@@ -40,7 +40,7 @@ class Origin(Protocol):
 
 ORIGINS: dict[str, Origin] = {
     "parallel_text": parallel_text,
-    "triplets": triplets,
+    "triplets": triplet_text,
 }
 
 

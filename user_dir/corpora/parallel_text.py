@@ -21,7 +21,7 @@ from .corpus import Corpus
 from .download import download
 from .readers import read_pairs
 from .readers.left_out import OUTSIDE
-from .sources import HeldOut, Source, file_names, sources_of
+from .split_sources import HeldOut, Source, file_names, sources_of
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")

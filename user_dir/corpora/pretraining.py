@@ -11,7 +11,7 @@ from .corpus import Corpus
 from .readers import read_lines
 from .readers.left_out import BLANK
 from .readers.triplets import joined, read_triplets, require_plain
-from .sources import Source, pretraining_sources
+from .split_sources import Source, pretraining_sources
 
 EVERY = 100
 """Every N-th line is held out for validation."""

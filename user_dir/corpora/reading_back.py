@@ -12,7 +12,7 @@ from ..errors import UserError
 from ..io import shown
 from .binarised import check_side, tokens_of
 from .readers import read_made_lines
-from .workers import batches
+from .worker_pool import batches
 
 
 class _Numbers(dict):

@@ -13,7 +13,7 @@ from .reserved import FAIRSEQ, RESERVED, SYMBOLS, UNKNOWN, spelled
 from .spacing import spaced
 from .word_check import WordCheck
 from .wordpiece import WordPieces
-from .workers import batches
+from .worker_pool import batches
 
 
 def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor | WordPieces:

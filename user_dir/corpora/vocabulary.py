@@ -11,12 +11,12 @@ from pathlib import Path
 from ..errors import UserError
 from . import pretraining, stamps
 from .corpus import Corpus, load_corpus
-from .description import LARGEST
+from .description import MAX_INTEGER
 from .learning import train_model
 from .readers import read_made_lines
 from .reserved import SYMBOLS
 from .sampling import sample
-from .text import text_fingerprint
+from .text_stages import text_fingerprint
 from .wordpiece import read_vocabulary
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
         return _take_vocabulary(corpus, stamp, vocabulary_size, force)
     last = stamps.read_stamp(stamp)
     before = last.get("report", {}).get("chosen_size")
-    chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= LARGEST else None)
+    chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= MAX_INTEGER else None)
     if chosen and not vocabulary_size:
         logger.info("sentencepiece: keeping the vocabulary size %s of an earlier --vocab-size", f"{chosen:,}")
     settings = {

@@ -26,7 +26,7 @@ SPECIAL = {
 }
 """BERT's special tokens as symbols of our dictionaries."""
 _NO_WORD = " "  # names what stands for unknown words; no word of a text is a space
-_LONGEST = 100  # characters of a word; longer ones are <unk>, as in BERT
+_MAX_WORD = 100  # characters of a word; longer ones are <unk>, as in BERT
 
 MAX_VOCABULARY = 16 << 20  # bytes of a vocab.txt; that of multilingual BERT has one million
 
@@ -94,7 +94,7 @@ class WordPieces:
         model = models.WordPiece(
             {**words, _NO_WORD: self._symbols.index(UNKNOWN)},
             unk_token=_NO_WORD,
-            max_input_chars_per_word=_LONGEST,
+            max_input_chars_per_word=_MAX_WORD,
         )
         self._tokenizer = Tokenizer(model)
         self._tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -8,7 +8,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 
 from ..entmax import entmax_loss_and_support
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 
 @dataclass
@@ -32,7 +32,7 @@ class EntmaxLossCriterion(FairseqCriterion):
     def __init__(self, task, sentence_avg: bool, label_smoothing: float):
         super().__init__(task)
         if not 0 <= label_smoothing < 1:
-            with ending_the_run():
+            with exit_on_user_error():
                 raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
         self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
 
@@ -84,7 +84,7 @@ _LOGGED = ("loss", "sample_size", "support", "targets", "symbols", "batches")
 def output_alpha(model) -> float:
     """The α of a model's output layer; ends the run with a message if it is a softmax."""
     normalizer = getattr(getattr(model, "decoder", None), "output_normalizer", None)
-    with ending_the_run():
+    with exit_on_user_error():
         if normalizer is None:
             raise UserError(
                 "--criterion entmax_loss trains only models of this plugin, such as "

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
-from .beam_search import Settings, beam_search
 from .passes import DecoderPass, EncoderPass
 from .products import Int8Product, Product
+from .search_loop import Settings, beam_search
 from .supported import unsupported_model
 
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}  # of a batch of text

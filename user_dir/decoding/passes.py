@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.inputs import AttentionInputs
-from .cpu import Cache, add_norm, attend
+from .cpu_steps import Cache, add_norm, attend
 from .products import Product
 
 Sublayer = Callable[[Tensor], Tensor]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..attention.normalizers import NORMALIZERS
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
-from .cpu import unavailable
+from .cpu_steps import unavailable
 from .known import MODELS, NAMES, OFF
 from .products import int8_unavailable
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import reference
-from .checks import check_range
+from .alpha_checks import check_range
 from .operators import define_operator, is_eager, once, transformed
 from .rows import as_rows, from_rows
 from .selection import implementation_for

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import loss_cpu, loss_reference
-from .checks import check_targets
+from .alpha_checks import check_targets
 from .merged_vmap import merged_vmap
 from .op import entmax
 from .operators import define_operator, is_eager, once, transformed

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .checks import check_targets
+from .alpha_checks import check_targets
 from .differentiable_loss import loss_and_support
 from .operators import is_eager
 from .reference import working_dtype

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import cpu, reference
-from .checks import check_dim, check_number, check_range, check_shape
+from .alpha_checks import check_dim, check_number, check_range, check_shape
 from .differentiable import Entmax, entmax_operator
 from .masks import check_causal, hide
 from .operators import is_eager, number_beside

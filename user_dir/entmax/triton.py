@@ -20,7 +20,7 @@ from triton.language.extra import libdevice
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
 
-SHORTEST = 16  # elements of the smallest bucket
+MIN_BUCKET = 16  # elements of the smallest bucket
 RESIDENT = 4096  # elements of the longest row kept in registers
 TILE = 2048  # elements per tile of a longer row
 PER_WARP = 256  # elements per warp: eight per lane
@@ -30,9 +30,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 # The GPU's fast logarithm has an error of 2^-22, which becomes 2^-22/ε in a weight. From this ε on, that is
 # below 16-bit precision.
-LEAST_COARSE = tl.constexpr(1 / 256)
+MIN_COARSE = tl.constexpr(1 / 256)
 # Longest step of λ along which a weight is replaced by its expansion to second order in 16-bit precision.
-LONGEST_LAST = tl.constexpr(1e-2)
+MAX_LAST = tl.constexpr(1e-2)
 
 # Kernels are compiled per constexprs and dtypes only. Specialising on integers that are 1 or multiples of 16,
 # or on aligned addresses, gains nothing, because rows begin at arbitrary multiples of n.
@@ -81,7 +81,7 @@ def _launch(resident, tiled, tensors: tuple[Tensor, ...], alpha: Tensor, repeat:
         if n > RESIDENT:
             tiled[(count,)](*arguments, TILE=TILE, num_warps=8, **constants)
             return
-        bucket = max(SHORTEST, triton.next_power_of_2(n))
+        bucket = max(MIN_BUCKET, triton.next_power_of_2(n))
         # Only rows that share an entry of α: a program branches on α.
         together = max(1, SHORT_ROWS // bucket) if repeat > 1 else 1
         programs = count // repeat * triton.cdiv(repeat, together)
@@ -263,7 +263,7 @@ def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
         u, v = coarse_powers(z, lam, eps)
         w = v * u
         step = halley_step(tl.sum(w * u, 1), tl.sum(w, 1), tl.sum(v, 1), lam, last, eps)
-        far = tl.abs(step) > LONGEST_LAST
+        far = tl.abs(step) > MAX_LAST
         lam = tl.where(far, lam + step, lam)
         steps += 1
         moving = unfinished(far, steps)
@@ -275,7 +275,7 @@ def _solve_by_halley(z, n, eps, ROWS: tl.constexpr):
 @triton.jit
 def has_curvature(eps):
     """Whether (1 − ε) u^(1/ε−2), a second derivative, is bounded, and coarse arithmetic exact enough."""
-    return (eps >= LEAST_COARSE) & (eps <= 0.5)
+    return (eps >= MIN_COARSE) & (eps <= 0.5)
 
 
 @triton.jit
@@ -316,7 +316,7 @@ def worth(step, eps, COARSE: tl.constexpr):
 def power(z, lam, eps, COARSE: tl.constexpr):
     """p = u^(1/ε) and w = p/u = −∂p/∂λ for u = [1 + ε (z − λ)]₊ and ε > 0; w is 0 outside the support."""
     if COARSE:
-        if (eps >= LEAST_COARSE) & (eps < 1.0) & (eps != 0.5):
+        if (eps >= MIN_COARSE) & (eps < 1.0) & (eps != 0.5):
             u = coarse_base(z, lam, eps)
             w = tl.exp2(fast_log2(u) * (1.0 / eps - 1.0))
             p = w * u

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-from ..analysis.heads import alpha_and_density, by_attention, by_layer
+from ..analysis.head_tables import alpha_and_density, by_attention, by_layer
 from ..analysis.results import write_importance, write_statistics
 from ..analysis.split import open_split
 from ..benchmarks.machine import record
@@ -25,7 +25,7 @@ from ..translation import evaluation as translation
 from ..translation.loading import load_model
 from ..translation.search_study import SearchStudy
 from .folders import Job, read_json
-from .training import ROOT, run_child
+from .training_stages import ROOT, run_child
 
 SPEEDS, SEARCH = "speeds.json", "search"
 logger = logging.getLogger(__name__)

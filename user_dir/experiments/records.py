@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UserError
-from ..io import Busy, durable, locked, name_fault, shown, within, written_beside
+from ..io import Busy, atomic_write, durable, locked, name_fault, shown, within
 from ..packed_folders import MAX_ARCHIVE, archive_of, read_archive
 from .folders import ASKED, Job, read_json
-from .training import ROOT
+from .training_stages import ROOT
 
 KEPT = (
     ASKED,
@@ -82,7 +82,7 @@ def _write(path: Path, files: Mapping[str, bytes]) -> None:
             archive.addfile(entry, io.BytesIO(files[name]))
     if content.tell() > MAX_ARCHIVE:
         raise UserError(f"{path} would unpack to over {MAX_ARCHIVE >> 20} MiB; give other --records")
-    with written_beside(path) as beside, beside.open("wb") as file:
+    with atomic_write(path) as beside, beside.open("wb") as file:
         file.write(lzma.compress(content.getvalue(), check=lzma.CHECK_CRC64, preset=6))
         durable(file)
 

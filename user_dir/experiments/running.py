@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ..errors import UserError, one_line
 from ..io import Busy, write_text
-from . import evaluating, records, training
+from . import evaluating, records, training_stages
 from .folders import Job, claim, is_recorded
 
 logger = logging.getLogger(__name__)
@@ -53,8 +53,8 @@ def _run(job: Job, descriptors: tuple[int, ...], say: Say, workers: int) -> None
     """All stages of one run; each skips work that is already done."""
     claim(job)
     stages: list[tuple[str, Callable[[], None]]] = [
-        ("training", lambda: training.train(job, descriptors, workers)),
-        ("averaging", lambda: training.average(job)),
+        ("training", lambda: training_stages.train(job, descriptors, workers)),
+        ("averaging", lambda: training_stages.average(job)),
         ("evaluating", lambda: evaluating.evaluate(job)),
         ("heads", lambda: evaluating.heads(job)),
         ("importance", lambda: evaluating.importance(job)),

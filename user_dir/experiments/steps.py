@@ -78,7 +78,7 @@ def make_steps(steps: list[Step], root: Path, folder: Path, say: Callable[[str],
 
 
 def _prepare(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
-    from ..corpora.prepare import prepare
+    from ..corpora.preparation import prepare
 
     prepare(load_corpus(step.object), step.path("raw", root))
 
@@ -86,7 +86,7 @@ def _prepare(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...])
 def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
     """Train to the end, resuming what was interrupted; refuses a folder that was trained otherwise."""
     from ..config import check_config, training_command
-    from .training import run_child
+    from .training_stages import run_child
 
     config = check_config(root / step.object, [], root)
     target = root / config["checkpoint"]["save_dir"]
@@ -102,7 +102,7 @@ def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -
 
 
 def _triplets(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
-    from ..translation.triplets import write_triplets
+    from ..translation.black_box import write_triplets
 
     corpus = load_corpus(step.settings["corpus"]).require_prepared()
     write_triplets(root / step.object, corpus, step.path("output", root))

@@ -15,7 +15,7 @@ import torch
 from fairseq import utils
 from torch import Tensor, nn
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 MAX_LINE = 1 << 20  # characters; vectors have some hundred numbers
 
@@ -33,12 +33,12 @@ def install() -> None:
     load = utils.load_embedding
 
     def parse_embedding(embed_path: str) -> dict[str, Tensor]:
-        with ending_the_run():
+        with exit_on_user_error():
             return read_embeddings(embed_path)
 
     def load_embedding(embed_dict, vocab, embedding: nn.Embedding) -> nn.Embedding:
         if isinstance(embed_dict, _Embeddings):
-            with ending_the_run():
+            with exit_on_user_error():
                 _check_fit(embed_dict, vocab, embedding)
         return load(embed_dict, vocab, embedding)
 

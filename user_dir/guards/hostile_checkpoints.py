@@ -72,9 +72,9 @@ EVALUATED = {
 torch.serialization.add_safe_globals([argparse.Namespace])
 allow_numpy()
 
-LONGEST = 10_000  # maximum length of a literal and of its value
+MAX_LITERAL = 10_000  # maximum length of a literal and of its value
 OPTIMIZER = "last_optimizer_state"  # most of a checkpoint, which only training needs
-MOST_LAYERS = 1_000
+MAX_LAYERS = 1_000
 ATTEMPTS = 3  # at reading a file that is replaced meanwhile, as by a training
 
 
@@ -85,7 +85,7 @@ def literal(text: str):
         ValueError: it is not a literal, or has more than 10,000 values.
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval") if len(text) <= LONGEST else None
+        tree = ast.parse(text.strip(), mode="eval") if len(text) <= MAX_LITERAL else None
         if tree is not None:
             return _value_of(tree.body)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, OverflowError):
@@ -108,7 +108,7 @@ def _value_of(node: ast.expr):
         left, right = _value_of(node.left), _value_of(node.right)
         if isinstance(node.op, ast.Mult):
             for sequence, count in ((left, right), (right, left)):
-                if hasattr(sequence, "__len__") and len(sequence) * count > LONGEST:
+                if hasattr(sequence, "__len__") and len(sequence) * count > MAX_LITERAL:
                     raise ValueError("too long")
             return left * right
         return left + right if isinstance(node.op, ast.Add) else left - right
@@ -291,7 +291,7 @@ def require_finite(parameters: dict, what: str) -> None:
 
 
 @contextmanager
-def blaming(checkpoint: str | Path) -> Iterator[None]:
+def as_checkpoint_error(checkpoint: str | Path) -> Iterator[None]:
     """Convert errors caused by a checkpoint's settings to UserError."""
     try:
         yield
@@ -318,8 +318,8 @@ def _check_settings(path: Path, state: dict) -> None:
             )
         if isinstance(value, str) and "${" in value:  # it could resolve to anything
             raise UserError(f"{path} is refused: its {name} is {_short(value)}, which fairseq never writes")
-        if name.endswith("layers") and type(value) is int and value > MOST_LAYERS:
-            raise UserError(f"{path} is refused: its {name} is {value}; the limit is {MOST_LAYERS}")
+        if name.endswith("layers") and type(value) is int and value > MAX_LAYERS:
+            raise UserError(f"{path} is refused: its {name} is {value}; the limit is {MAX_LAYERS}")
 
 
 def _settings(value) -> Iterator[tuple[str, object]]:
@@ -399,7 +399,7 @@ def install() -> None:
         local = Path(PathManager.get_local_path(path))
         if local.exists() and not local.is_file():  # reading a pipe would block
             raise UserError(f"{path} is not a file")
-        with blaming(path) if local.exists() else nullcontext():
+        with as_checkpoint_error(path) if local.exists() else nullcontext():
             return load(path, *args, **kwargs)
 
     checkpoint_utils.load_checkpoint_to_cpu = checked

@@ -16,7 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import ConcatDataset, LanguagePairDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 logger = logging.getLogger(__name__)
 
@@ -80,9 +80,9 @@ def install() -> None:
         if not settings.disable_validation:
             subsets = ["valid"] if settings.combine_valid_subsets else settings.valid_subset.split(",")
             for subset in subsets:
-                with ending_the_run():
+                with exit_on_user_error():
                     trainer.get_valid_iterator(subset)
-        with ending_the_run():
+        with exit_on_user_error():
             return load_checkpoint(cfg, trainer, **iterator)
 
     FairseqTask.filter_indices_by_size = filter_indices_by_size

@@ -15,7 +15,7 @@ from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from omegaconf import DictConfig, OmegaConf
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 
 def install() -> None:
@@ -37,7 +37,7 @@ def install() -> None:
         name = getattr(args, "_name", None) or getattr(args, "arch", None)
         kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
         if isinstance(kind, type) and not issubclass(kind, FairseqMultiModel):
-            with ending_the_run():
+            with exit_on_user_error():
                 raise UserError(
                     f"{name} has one encoder and one decoder; the task multilingual_translation takes "
                     "models with several: use --task translation_multi_simple_epoch"

@@ -21,7 +21,7 @@ from fairseq import models
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .hostile_checkpoints import LONGEST
+from .hostile_checkpoints import MAX_LITERAL
 
 
 def require_memory(build, what: str) -> None:
@@ -85,7 +85,7 @@ def _flat(settings) -> Iterator[tuple[str, object]]:
 def _whole_numbers(value) -> list[int]:
     """The integers in a setting, which may be one of fairseq's lists as a string."""
     if isinstance(value, str):
-        return [int(digits) for digits in re.findall(r"\d+", value[:LONGEST])]
+        return [int(digits) for digits in re.findall(r"\d+", value[:MAX_LITERAL])]
     if isinstance(value, (list, tuple)):
         return [number for each in value for number in _whole_numbers(each)]
     return [value] if type(value) is int else []

@@ -20,12 +20,12 @@ import torch
 
 from ..errors import UserError
 
-DEEPEST = 50  # levels of nesting; fairseq's own settings have 5
-MOST_SETTINGS, MOST_VALUES = 100_000, 5_000_000  # maximum number of values in the settings, and in total
-MOST_CHARACTERS = 10_000_000  # maximum length of text in the settings and in all keys
-MOST_CLAIMED = 16  # times the size of the file: tied parameters are stored once under several names
-LONGEST_KEY, LONGEST_PLACE = 1_000, 100  # characters of a key, and of a place in an error message
-LARGEST = 2**63  # limit of integers
+MAX_DEPTH = 50  # levels of nesting; fairseq's own settings have 5
+MAX_SETTINGS, MAX_VALUES = 100_000, 5_000_000  # maximum number of values in the settings, and in total
+MAX_CHARACTERS = 10_000_000  # maximum length of text in the settings and in all keys
+MAX_CLAIMED = 16  # times the size of the file: tied parameters are stored once under several names
+MAX_KEY, MAX_PLACE = 1_000, 100  # characters of a key, and of a place in an error message
+MAX_INTEGER = 2**63  # limit of integers
 
 _SCALARS = (str, bool, int, float, type(None))
 _REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -52,7 +52,7 @@ def plain_state(
     builder, plain = _Builder(path, file_size), {}
     for name, value in state.items():
         builder.copies = mapped and name not in leave_out
-        place = str(builder.key(name, "state"))[: LONGEST_PLACE + 1]
+        place = str(builder.key(name, "state"))[: MAX_PLACE + 1]
         built = builder.build(value, place, settings=name in _SETTINGS)
         if name not in leave_out:
             plain[name] = built
@@ -62,22 +62,22 @@ def plain_state(
 class _Builder:
     def __init__(self, path: str, file_size: int):
         self.path = path
-        self.bytes_left = MOST_CLAIMED * file_size
+        self.bytes_left = MAX_CLAIMED * file_size
         self.copies = False  # whether tensors are copied
         self.copied: dict[tuple[int, int], torch.UntypedStorage] = {}
         self.to_copy = file_size  # bytes; the storages of a file that PyTorch wrote do not overlap
-        self.values_left = {True: MOST_SETTINGS, False: MOST_VALUES}
-        self.characters_left = MOST_CHARACTERS
+        self.values_left = {True: MAX_SETTINGS, False: MAX_VALUES}
+        self.characters_left = MAX_CHARACTERS
 
     def refuse(self, where: str, reason: str) -> UserError:
-        where = where if len(where) <= LONGEST_PLACE else where[:LONGEST_PLACE] + "…"
+        where = where if len(where) <= MAX_PLACE else where[:MAX_PLACE] + "…"
         return UserError(f"{self.path} is refused: its {where} {reason}")
 
     def build(self, value, where: str, *, settings: bool, depth: int = 0):
         """Rebuild ``value``; ``settings``: it is in ``cfg`` or ``args``, where tensors are not allowed."""
         self.values_left[settings] -= 1
-        if depth > DEEPEST:
-            raise self.refuse(where, f"is nested more than {DEEPEST} levels deep, or within itself")
+        if depth > MAX_DEPTH:
+            raise self.refuse(where, f"is nested more than {MAX_DEPTH} levels deep, or within itself")
         if self.values_left[settings] < 0:
             raise self.refuse(where, "has more values than any real checkpoint")
         kind = type(value)
@@ -99,24 +99,24 @@ class _Builder:
     def key(self, key, where: str):
         """Check a key of a dict: a string, a number or a tuple of these."""
         scalars = key if type(key) is tuple else (key,)
-        if len(scalars) > LONGEST_KEY:
-            raise self.refuse(where, f"has a key of {len(scalars)} values; the limit is {LONGEST_KEY}")
+        if len(scalars) > MAX_KEY:
+            raise self.refuse(where, f"has a key of {len(scalars)} values; the limit is {MAX_KEY}")
         for each in scalars:
             if type(each) not in _SCALARS:
                 raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
             length = len(each) if type(each) is str else 0
-            if length > LONGEST_KEY:
-                raise self.refuse(where, f"has a key of {length} characters; the limit is {LONGEST_KEY}")
+            if length > MAX_KEY:
+                raise self.refuse(where, f"has a key of {length} characters; the limit is {MAX_KEY}")
             self._scalar(each, where, settings=True)  # a file can hold a key once and use it often
         return key
 
     @staticmethod
     def _below(where: str, key) -> str:
         """The place of an item; cut short, since a copy is kept at every level of nesting."""
-        return where if len(where) > LONGEST_PLACE else f"{where}.{key}"[: LONGEST_PLACE + 1]
+        return where if len(where) > MAX_PLACE else f"{where}.{key}"[: MAX_PLACE + 1]
 
     def _scalar(self, value, where: str, settings: bool):
-        if type(value) is int and abs(value) >= LARGEST:
+        if type(value) is int and abs(value) >= MAX_INTEGER:
             raise self.refuse(where, "is a number of more than 64 bits")
         if type(value) is str and settings:
             self.characters_left -= len(value)

@@ -18,7 +18,7 @@ from pathlib import Path
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 from .hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint
 from .torn_checkpoints import remedy
 
@@ -47,7 +47,7 @@ def install() -> None:
                     cfg[name] = False
             else:
                 of_another = asked["restore_file"] and not _same_file(asked["restore_file"], last)
-        with ending_the_run():
+        with exit_on_user_error():
             _require_file(cfg, trainer, last)
         restored = load(cfg, trainer, **iterator)
         if of_another:
@@ -71,7 +71,7 @@ def _began_so(last: Path, asked: dict) -> bool:
     try:
         state = read_checkpoint(last, leave_out=("model", OPTIMIZER))
     except UserError as error:
-        with ending_the_run("" if isinstance(error, Unreadable) else remedy(last)):
+        with exit_on_user_error("" if isinstance(error, Unreadable) else remedy(last)):
             raise
     settings = (state.get("cfg") or {}).get("checkpoint")
     return isinstance(settings, dict) and _beginning(settings) == asked

@@ -13,7 +13,7 @@ from fairseq import quantization_utils
 from fairseq.modules.quantization.scalar import ops, utils
 from torch import Tensor
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 
 class _ByBase(dict):
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def _refuse(self, config_path, *_, **__) -> None:
-    with ending_the_run():
+    with exit_on_user_error():
         raise UserError(
             f"--quantization-config-path {config_path} trains a model whose checkpoints no command can load; "
             "omit it (--quant-noise-scalar trains for 8-bit integers)"

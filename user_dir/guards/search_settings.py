@@ -15,7 +15,7 @@ import math
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 from ..io import shown
 from ..setting_types import setting_types
 
@@ -43,7 +43,7 @@ def install() -> None:
     def build_model(self, cfg, from_checkpoint=False):
         if from_checkpoint or not self.cfg.eval_bleu:
             return build(self, cfg, from_checkpoint)
-        with ending_the_run():
+        with exit_on_user_error():
             try:
                 check_bleu_args(self.cfg.eval_bleu_args)
             except ValueError as error:

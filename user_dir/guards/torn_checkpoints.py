@@ -16,7 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..checkpoints import save_checkpoint, whole_checkpoints
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 from ..io import copy_file
 from .hostile_checkpoints import OPTIMIZER, Unreadable
 from .untyped_settings import WrongOverride
@@ -52,7 +52,7 @@ def install() -> None:
         except WrongOverride:
             raise
         except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
-            with ending_the_run("" if isinstance(error, Unreadable) else remedy(Path(path))):
+            with exit_on_user_error("" if isinstance(error, Unreadable) else remedy(Path(path))):
                 raise
 
     begin = checkpoint_utils.verify_checkpoint_directory
@@ -80,7 +80,7 @@ def _insist(write: Callable[[], None]) -> None:
         except UserError as error:
             logger.warning("%s; trying again in %g seconds", error, PAUSE)
             time.sleep(PAUSE)
-    with ending_the_run("; earlier checkpoints are complete: make room and run the same command again"):
+    with exit_on_user_error("; earlier checkpoints are complete: make room and run the same command again"):
         write()
 
 

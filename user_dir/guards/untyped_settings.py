@@ -16,7 +16,7 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass import initialize
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 from ..sections import SECTIONS, section_dataclass
 from ..setting_types import NUMBER, TRUTH, WHOLE_NUMBER, setting_types
 
@@ -34,7 +34,7 @@ def install() -> None:
     @functools.wraps(add)
     def add_defaults(cfg):
         add(cfg)
-        with ending_the_run():
+        with exit_on_user_error():
             for section in SECTIONS:
                 _convert(section, cfg.get(section))
 

@@ -18,7 +18,7 @@ from fairseq import checkpoint_utils, tasks
 from fairseq.models import FairseqEncoder
 from fairseq.trainer import Trainer
 
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 from ..fingerprints import KEY, Vocabulary, fingerprints_of, pieces_file, recorded_in, require_same
 
 
@@ -163,7 +163,7 @@ def _install_in_training() -> None:
 
     @functools.wraps(load)
     def load_checkpoint(self, filename, reset_optimizer=False, *args, **kwargs):
-        with ending_the_run(), _reading_for(self.vocabulary, None if reset_optimizer else self.task):
+        with exit_on_user_error(), _reading_for(self.vocabulary, None if reset_optimizer else self.task):
             return load(self, filename, reset_optimizer, *args, **kwargs)
 
     @functools.wraps(state_dict)

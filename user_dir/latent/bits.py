@@ -13,9 +13,9 @@ from torch import Tensor
 from ..entmax import entmax as entmax_weights
 from ..entmax.reference import working_dtype
 from .categories import is_certified
-from .checks import check_budget, check_k, check_scores
 from .decomposition import level_sets, systematic
 from .oracles import bits_oracle, budget_oracle
+from .score_checks import check_budget, check_k, check_scores
 from .sparsemap import sparsemap
 from .support import Support
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..entmax import entmax as entmax_weights
 from ..entmax.reference import working_dtype
-from .checks import check_k, check_scores
+from .score_checks import check_k, check_scores
 from .support import Support
 
 

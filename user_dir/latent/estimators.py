@@ -14,9 +14,9 @@ from typing import Union
 import torch
 from torch import Tensor, nn
 
-from .checks import check_inputs
 from .families import Bits, Categories
 from .marginal import LossFunction, marginalise
+from .score_checks import check_inputs
 
 Family = Union[Categories, Bits]
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..entmax.reference import working_dtype
-from .checks import check_scores
+from .score_checks import check_scores
 from .support import Support
 
-_MOST_BITS = 16
+_MAX_BITS = 16
 
 
 class Categories:
@@ -74,8 +74,8 @@ class Bits:
     def everything(self) -> Support:
         """All 2^D vectors of every example, with their probabilities; raises ValueError if D > 16."""
         batch, size = self.scores.shape
-        if size > _MOST_BITS:
-            raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most {_MOST_BITS} bits")
+        if size > _MAX_BITS:
+            raise ValueError(f"a dense sum over {size} bits has 2^{size} terms; at most {_MAX_BITS} bits")
         digits = torch.arange(size, device=self.scores.device)
         vectors = (torch.arange(2**size, device=self.scores.device).unsqueeze(1) >> digits & 1).to(
             self.scores

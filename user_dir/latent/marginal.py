@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from .checks import check_inputs
+from .score_checks import check_inputs
 from .support import Support
 
 LossFunction = Callable[..., Tensor]

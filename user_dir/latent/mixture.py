@@ -10,7 +10,7 @@ from torch import Tensor
 from ..entmax.once import once_differentiable
 from ..entmax.operators import is_eager
 from . import mixture_cpu, mixture_operator
-from .pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
+from .mixture_pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
 
 
 def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
@@ -49,7 +49,7 @@ def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Ten
 
 
 class _LogMixture(torch.autograd.Function):
-    """In plain torch, with the backward of :func:`.pairs.gradients_of_pairs`."""
+    """In plain torch, with the backward of :func:`.mixture_pairs.gradients_of_pairs`."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:

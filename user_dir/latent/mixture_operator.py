@@ -10,7 +10,7 @@ from torch import Tensor
 from ..entmax.merged_vmap import merged_vmap
 from ..entmax.operators import define_operator, once
 from . import mixture_cpu
-from .pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
+from .mixture_pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
 
 
 def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:

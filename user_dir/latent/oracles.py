@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .checks import check_budget
+from .score_checks import check_budget
 
 Oracle = Callable[[Tensor], Tensor]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..entmax.reference import working_dtype
-from .checks import check_scores
 from .oracles import Oracle
+from .score_checks import check_scores
 from .support import Support
 
 _TOLERANCE = 1e-9

@@ -10,7 +10,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from ..attention import Alpha
 from ..checkpoints import model_name, model_settings, num_updates
 from ..errors import UserError
-from ..guards.hostile_checkpoints import blaming
+from ..guards.hostile_checkpoints import as_checkpoint_error
 from .flags import alpha_configs
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
@@ -26,7 +26,7 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
     name = model_name(state)
     if ARCH_MODEL_NAME_REGISTRY.get(name) not in (*OURS, "adaptively_sparse_masked_lm"):
         raise UserError(f"it is of a {name}, whose heads have no α; use convert_checkpoint.py")
-    with blaming("it"):
+    with as_checkpoint_error("it"):
         return _alphas(state, name)
 
 
@@ -59,7 +59,7 @@ def from_stock(state: dict, alpha: float) -> dict:
     name = model_name(state)
     if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
-    with blaming("the checkpoint"):
+    with as_checkpoint_error("the checkpoint"):
         settings = argparse.Namespace(**model_settings(state))
         ARCH_CONFIG_REGISTRY[name](settings)  # make the sizes that its architecture implies explicit
         ours = "adaptively_sparse_transformer"

@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 from torch import Tensor, distributed
 
 from ..attention import Alpha, AlphaConfig
-from ..errors import ending_the_run
+from ..errors import exit_on_user_error
 from ..guards.hostile_checkpoints import require_finite
 from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
@@ -95,7 +95,7 @@ class SparseHeads:
                 "the checkpoint has no α's, so they keep their initial values. To continue training from it, "
                 "use --reset-optimizer, or --finetune-from-model instead of --restore-file"
             )
-        with ending_the_run():
+        with exit_on_user_error():
             require_finite(state_dict, "the checkpoint")
         try:
             return super().load_state_dict(state_dict, strict=strict, model_cfg=model_cfg, args=args)
@@ -133,7 +133,7 @@ class SparseHeads:
         for name in moving:
             log_summary(name, values[name])
         if recording:
-            with ending_the_run():
+            with exit_on_user_error():
                 self.alpha_log.record(num_updates, values)
 
 

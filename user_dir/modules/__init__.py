@@ -1,6 +1,6 @@
 """fairseq's attention and Transformer layers with α-entmax."""
 
-from .latent_alignment import LatentAlignment
+from .latent_context_attention import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .output_normalizer import OutputNormalizer, SparseOutput
 from .segmented_positions import SegmentedPositions

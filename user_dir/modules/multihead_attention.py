@@ -11,7 +11,7 @@ from ..attention.dense import attention_scores
 from ..attention.length_scaling import visible_keys
 from ..attention.normalizers import NORMALIZERS
 from ..entmax.masks import check_mask
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 
 def causal_mask(tensor: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
             inputs = AttentionInputs(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
             reason = unsupported(self.backend, inputs)
             if reason is not None:
-                with ending_the_run():
+                with exit_on_user_error():
                     raise UserError(f"--attention-backend fused: {reason}; use --attention-backend auto")
         return super().train(mode)
 

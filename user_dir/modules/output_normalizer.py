@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..entmax import entmax
 from ..entmax.reference import entmax_forward
-from ..errors import UserError, ending_the_run
+from ..errors import UserError, exit_on_user_error
 
 
 class OutputNormalizer(nn.Module):
@@ -95,7 +95,7 @@ class SparseOutput:
 
 def _refuse_log_probs() -> None:
     """End a training by a criterion that needs the logarithm of every probability."""
-    with ending_the_run():
+    with exit_on_user_error():
         raise UserError(
             "with --output-alpha most probabilities are exactly 0 and have no logarithm; "
             "train with --criterion entmax_loss"

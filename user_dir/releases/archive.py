@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UserError, one_line
-from ..io import durable, name_fault, parse_json, shown, written_beside
+from ..io import atomic_write, durable, name_fault, parse_json, shown
 
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
@@ -28,7 +28,7 @@ NAMES = re.compile(
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
 FORMAT = 1
-_LARGEST_MANIFEST = 1 << 16  # bytes
+_MAX_MANIFEST = 1 << 16  # bytes
 _CHUNK = 1 << 20
 _KINDS = {
     tarfile.LNKTYPE: "a link",
@@ -73,7 +73,7 @@ def write_archive(corpus: str, files: Mapping[str, bytes], output: Path) -> Mani
     )
     listed = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in manifest.files.items()}
     first = json.dumps({"format": FORMAT, "corpus": corpus, "files": listed}, indent=1, ensure_ascii=False)
-    with written_beside(output) as beside, beside.open("wb") as file:
+    with atomic_write(output) as beside, beside.open("wb") as file:
         with tarfile.open(fileobj=file, mode="w:", format=tarfile.USTAR_FORMAT) as archive:
             for name, content in {MANIFEST: f"{first}\n".encode(), **files}.items():
                 entry = tarfile.TarInfo(name)  # neither owner nor time
@@ -103,7 +103,7 @@ def _unpack(archive: Path, file: BinaryIO, folder: Path) -> Manifest:
         raise UserError(f"{archive} is not a release archive")
     file.seek(0)
     first = _next_entry(archive, file)
-    if first is None or first.name != MANIFEST or not 0 < first.size <= _LARGEST_MANIFEST:
+    if first is None or first.name != MANIFEST or not 0 < first.size <= _MAX_MANIFEST:
         raise UserError(f"{archive} is not a release archive: it does not begin with a {MANIFEST}")
     manifest = _read_manifest(archive, _content(archive, file, first))
     left = dict(manifest.files)

@@ -12,7 +12,7 @@ from ..corpora import Corpus
 from ..corpora.segment import vocabulary
 from .archive import CHECKPOINT, MANIFEST
 from .scores import METRICS
-from .training import training_config
+from .training_config import training_config
 
 _PACKAGES = ("torch", "fairseq-fixed", "fairseq", "numpy", "sacrebleu", "sacremoses", "sentencepiece")
 _CITATION = (

@@ -14,7 +14,7 @@ from ..corpora.segment import load_pieces
 from ..errors import UserError
 from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, is_release, place_of, unpack
 
-_LARGEST_DESCRIPTION = 1 << 16  # bytes; parsing YAML is slow
+_MAX_DESCRIPTION = 1 << 16  # bytes; parsing YAML is slow
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _named(message: str, places: dict[Path, Path]) -> str:
 def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
     """The corpus of an unpacked archive, complete enough to preprocess new text."""
     _require(archive, manifest, DESCRIPTION, CHECKPOINT, CARD)
-    if manifest.files[DESCRIPTION][0] > _LARGEST_DESCRIPTION:
+    if manifest.files[DESCRIPTION][0] > _MAX_DESCRIPTION:
         raise UserError(f"{archive}: {DESCRIPTION} is too large for the description of a corpus")
     description = read_description(folder / DESCRIPTION)
     normalising.check(description)

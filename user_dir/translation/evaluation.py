@@ -29,7 +29,7 @@ from .loading import (
     translation_direction,
 )
 from .scored_split import ScoredSplit
-from .search import check_beam, translate_split
+from .split_search import check_beam, translate_split
 
 REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to cut long sources"
 

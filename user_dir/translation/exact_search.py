@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MOST_OPEN = 1_000_000  # prefixes in memory, after which a search gives up
+MAX_PREFIXES = 1_000_000  # prefixes in memory, after which a search gives up
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def most_probable(
         source: (S,) tokens of the source, with ``</s>``, without padding.
         known: a translation, with ``</s>``, and its log p: for instance the result of beam search. It saves
             time and does not change the result.
-        most_expansions: give up after so many prefixes, or if MOST_OPEN wait to be continued.
+        most_expansions: give up after so many prefixes, or if MAX_PREFIXES wait to be continued.
         batch: number of prefixes that are continued at the same time.
 
     Source: Stahlberg and Byrne 2019 (https://arxiv.org/abs/1908.10090), algorithm 1; the batches are ours.
@@ -72,7 +72,7 @@ def most_probable(
         prefixes = [each for each in prefixes if each[1] > best_log_p]
         if not prefixes:
             continue
-        if expanded + len(prefixes) > most_expansions or len(open_prefixes) > MOST_OPEN:
+        if expanded + len(prefixes) > most_expansions or len(open_prefixes) > MAX_PREFIXES:
             return Mode(best, best_log_p, empty_log_p, False, expanded)
         expanded += len(prefixes)
         log_p = _continuations(model, encoded, [tokens for tokens, _ in prefixes], eos, pad)

@@ -21,7 +21,7 @@ from ..corpora.binarised import read_dictionary
 from ..decoding import unsupported_model
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, require_same
-from ..guards.hostile_checkpoints import blaming
+from ..guards.hostile_checkpoints import as_checkpoint_error
 from ..guards.long_sentences import first_few
 from ..io import shown
 
@@ -136,7 +136,7 @@ def _translation_task(corpus: Corpus, direction: tuple[str, str]) -> Translation
 
 
 def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
-    with blaming(checkpoint):
+    with as_checkpoint_error(checkpoint):
         models, _ = checkpoint_utils.load_model_ensemble(
             [str(checkpoint)], arg_overrides={"alpha_log": None, "int8": int8}, task=task
         )

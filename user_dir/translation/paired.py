@@ -27,8 +27,8 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from ..tables import Column, plus_minus, significance, table
+from .compared_systems import System
 from .significance import LEVEL, difference, holm, resampled_scores
-from .systems import System
 
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 

@@ -8,7 +8,7 @@ from ..corpora import Corpus, normalising
 from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
-from . import scoring, text
+from . import restoring, scoring
 from .limits import translation_limit
 
 
@@ -53,12 +53,12 @@ class ScoredSplit:
 
     def lines(self, hypotheses: list[str]) -> list[str]:
         """Convert hypotheses with joined pieces to lines of the corpus; see :func:`text.corpus_lines`."""
-        return text.corpus_lines(hypotheses, self._corpus.description)
+        return restoring.corpus_lines(hypotheses, self._corpus.description)
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
         if self._natural is None:
-            self._natural = text.natural_text(self._corpus.description, self.target)
+            self._natural = restoring.natural_text(self._corpus.description, self.target)
         return list(map(self._natural, lines))
 
     def bleu_of(self, hypotheses: list[str]) -> float:
@@ -106,5 +106,5 @@ class ScoredSplit:
         if not written(self.target, self._own).spaced:
             return {}
         own = [self._own[number] for number in kept]
-        both = (text.moses_tokens(each, self.target) for each in (lines, own))
-        return scoring.tokenized_bleu(*both, self._lower_case, text.moses_name())
+        both = (restoring.moses_tokens(each, self.target) for each in (lines, own))
+        return scoring.tokenized_bleu(*both, self._lower_case, restoring.moses_name())

@@ -16,8 +16,8 @@ from ..corpora.new_text import NewText
 from ..errors import UserError
 from .limits import Limit, translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
-from .search import BeamSearch, check_beam
-from .text import corpus_lines, join_pieces, natural_text
+from .restoring import corpus_lines, join_pieces, natural_text
+from .split_search import BeamSearch, check_beam
 
 
 @dataclass(frozen=True)

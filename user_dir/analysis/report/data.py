@@ -9,9 +9,9 @@ from itertools import islice
 import numpy as np
 
 from ...attention_types import ATTENTION_TYPES, TITLES
-from ..heads import by_attention
+from ..head_tables import by_attention
 from ..maps import Maps, SentenceMaps
-from ..sources import ModelAnalysis
+from ..result_files import ModelAnalysis
 from ..trajectories import Trajectories
 
 # More points of a trajectory than this are not visible on a screen.

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from ...io import write_text
-from ..sources import ModelAnalysis
+from ..result_files import ModelAnalysis
 from .data import report_data
 
 _FOLDER = Path(__file__).resolve().parent

@@ -7,8 +7,8 @@ from typing import Optional, Tuple
 from torch import Tensor
 
 from ...attention_types import ATTENTION_TYPES
+from ..dispatch import attend
 from ..inputs import AttentionInputs
-from ..op import attend
 from .base import Normalizer, register
 
 

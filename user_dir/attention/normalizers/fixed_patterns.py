@@ -10,8 +10,8 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..dispatch import attend
 from ..inputs import AttentionInputs
-from ..op import attend
 from .alpha_entmax import Softmax
 from .base import Normalizer, register
 

@@ -14,7 +14,7 @@ from user_dir.analysis.head_rows import MAX_ALPHA
 from user_dir.analysis.importance_file import read_importance
 from user_dir.analysis.maps import Maps
 from user_dir.analysis.maps_writer import maps_writer
-from user_dir.analysis.sources import (
+from user_dir.analysis.result_files import (
     ModelAnalysis,
     check_same_model,
     check_same_sentences,

@@ -2,7 +2,7 @@ import pytest
 from tiny import DESCRIPTION
 
 from user_dir.corpora.description import read_description
-from user_dir.corpora.sources import HeldOut, Source, file_names, sources_of
+from user_dir.corpora.split_sources import HeldOut, Source, file_names, sources_of
 from user_dir.errors import UserError
 
 NAMES = {"de": "t.de", "en": "t.en"}

@@ -3,7 +3,7 @@ import itertools
 import torch
 from helpers import batch, build, loss
 
-from user_dir.benchmarks.systems import Bisection
+from user_dir.benchmarks.peer_systems import Bisection
 from user_dir.decoding import unsupported_model
 
 

@@ -13,8 +13,8 @@ from ..corpora.readers import read_made_lines
 from ..io import make_folder
 from .limits import translation_limit
 from .loading import load_model, translation_direction
-from .search import translate_split
-from .text import corpus_lines
+from .restoring import corpus_lines
+from .split_search import translate_split
 
 logger = logging.getLogger(__name__)
 NOTHING = "-"

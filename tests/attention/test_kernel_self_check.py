@@ -16,7 +16,14 @@ pytest.importorskip("triton")
 
 from no_gpu import take_triton_kernels
 
-from user_dir.attention import attention, cpu, fused_backward, fused_forward, op, self_check
+from user_dir.attention import (
+    attention,
+    cpu_attention,
+    dispatch,
+    fused_backward,
+    fused_forward,
+    kernel_self_check,
+)
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
 from user_dir.entmax import self_check as rows
@@ -28,16 +35,16 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
     """Attention as on a GPU, unchecked so far, with tiles of 16; which implementations callers came to."""
-    monkeypatch.setattr(cpu, "LEAST_QUERIES", 1)
+    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
     take_triton_kernels(monkeypatch)
     monkeypatch.setattr(kernels, "RESIDENT", 16)
     for name in ("ONE_KERNEL", "TILE"):
         monkeypatch.setattr(kernels, name, {2: 16, 4: 16})
-    monkeypatch.setattr(self_check.attention_check, "_verdicts", {})
-    monkeypatch.setattr(self_check, "ALPHAS", (1.0, 1.5))
-    monkeypatch.setattr(self_check, "HEADS", 2)
+    monkeypatch.setattr(kernel_self_check.attention_check, "_verdicts", {})
+    monkeypatch.setattr(kernel_self_check, "ALPHAS", (1.0, 1.5))
+    monkeypatch.setattr(kernel_self_check, "HEADS", 2)
     taken = []
-    fused, dense = kernels.fused_attention, op.dense_attention
+    fused, dense = kernels.fused_attention, dispatch.dense_attention
 
     def counted(*args, **options):
         if threading.current_thread().name != "self-check":
@@ -153,7 +160,7 @@ def test_honest_kernels_are_taken(dtype, taken, caplog):
 def test_each_kind_of_call_is_checked_once(taken, monkeypatch):
     checked = []
     monkeypatch.setattr(
-        self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
+        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
     )
     for dtype, head_dim in ((torch.float32, 16), (torch.float16, 16), (torch.float32, 20)) * 2:
         attention(*heads(dtype, head_dim))
@@ -173,12 +180,12 @@ def test_each_kind_of_call_is_checked_once(taken, monkeypatch):
 def test_threads_that_come_at_once_check_once(monkeypatch):
     checked, together, query = [], threading.Barrier(4), torch.zeros(1, 1, 2, 16)
     monkeypatch.setattr(
-        self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
+        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
     )
 
     def call():
         together.wait()
-        assert self_check.passes_check(query)
+        assert kernel_self_check.passes_check(query)
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
@@ -224,7 +231,7 @@ UNDISTURBED = {"grad": True, "inference": False, "autocast": False, "result": to
 )
 def test_the_callers_state_neither_changes_nor_matters(around, monkeypatch):
     found, compare = seen_by_the_check()
-    monkeypatch.setattr(self_check.attention_check, "_compare", compare)
+    monkeypatch.setattr(kernel_self_check.attention_check, "_compare", compare)
     query = torch.zeros(1, 1, 2, 16)
 
     def state():
@@ -232,7 +239,7 @@ def test_the_callers_state_neither_changes_nor_matters(around, monkeypatch):
 
     with around():
         before = state(), torch.get_rng_state().tolist()
-        assert self_check.passes_check(query)
+        assert kernel_self_check.passes_check(query)
         assert (state(), torch.get_rng_state().tolist()) == before
     assert found == UNDISTURBED
 
@@ -242,7 +249,7 @@ def test_activation_checkpoints_match(taken, monkeypatch):
     from torch.utils.checkpoint import checkpoint
 
     found, compare = seen_by_the_check()
-    monkeypatch.setattr(self_check.attention_check, "_compare", compare)
+    monkeypatch.setattr(kernel_self_check.attention_check, "_compare", compare)
     given = heads()
     output = checkpoint(lambda *x: attention(*x)[0], *given, use_reentrant=False)
     output.sum().backward()
@@ -252,24 +259,24 @@ def test_activation_checkpoints_match(taken, monkeypatch):
 def test_nothing_is_checked_while_a_graph_is_captured(taken, monkeypatch):
     checked = []
     monkeypatch.setattr(
-        self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
+        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
     )
     device = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     kind = (torch.float32, 16, "highest")
-    assert self_check.attention_check.passes(device, *kind) is None and not checked
+    assert kernel_self_check.attention_check.passes(device, *kind) is None and not checked
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    assert self_check.attention_check.passes(device, *kind) is True and len(checked) == 1
+    assert kernel_self_check.attention_check.passes(device, *kind) is True and len(checked) == 1
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: pytest.fail("asked in vain"))
-    assert self_check.attention_check.passes(device, *kind) is True  # a graph may have the kernels now
+    assert kernel_self_check.attention_check.passes(device, *kind) is True  # a graph may have the kernels now
 
 
 def test_compiled_callers_are_checked_too(monkeypatch):
     checked = []
     monkeypatch.setattr(
-        self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
+        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
     )
-    compiled = torch.compile(lambda x: self_check.passes_check(x) and x + 1, backend="eager")
+    compiled = torch.compile(lambda x: kernel_self_check.passes_check(x) and x + 1, backend="eager")
     x = torch.zeros(1, 1, 2, 16)
     for _ in range(2):
         assert torch.equal(compiled(x), x + 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .cpu import Rules, best
+from .cpu_steps import Rules, best
 from .passes import DecoderPass, Memory
 
 # Logits computed at once: as many as stay in a processor's cache, but of enough hypotheses that reading the

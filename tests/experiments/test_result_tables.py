@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from user_dir.errors import UserError
-from user_dir.experiments.results import experiment_tables, read_result
+from user_dir.experiments.result_tables import experiment_tables, read_result
 
 
 def result(run: str, bleu: float, seconds, corpus: str = "mine") -> dict:

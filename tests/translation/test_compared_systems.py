@@ -11,7 +11,7 @@ from helpers import write_packed
 from sacrebleu.dataset import DATASETS
 
 from user_dir.errors import UserError
-from user_dir.translation.systems import read_systems, with_source_words
+from user_dir.translation.compared_systems import read_systems, with_source_words
 
 COMPARE = Path(__file__).resolve().parents[2] / "scripts" / "compare.py"
 
@@ -73,7 +73,7 @@ def test_translations_into_two_languages_are_not_compared(evaluation, tmp_path):
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("user_dir.translation.systems.MAX_WHOLE", 1000)
+    monkeypatch.setattr("user_dir.translation.compared_systems.MAX_WHOLE", 1000)
     write(tmp_path / "b.en", "a b")
     for pack, ending in ((gzip, "gz"), (bz2, "bz2")):
         path = tmp_path / f"a.en.{ending}"

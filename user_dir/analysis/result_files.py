@@ -10,7 +10,7 @@ from ..errors import UserError
 from ..io import PACKED, packed_or_plain, shown
 from ..packed_folders import there
 from .head_rows import TOLERANCE, shapes
-from .heads import head_name
+from .head_tables import head_name
 from .importance_file import read_importance
 from .map_checks import listed
 from .maps import Maps

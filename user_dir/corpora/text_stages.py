@@ -17,9 +17,9 @@ from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .corpus import Corpus
 from .origins import Origin
 from .readers import read_made_lines
-from .sources import HeldOut, sources_of
-from .triplets import machine_translation
-from .workers import map_batches
+from .split_sources import HeldOut, sources_of
+from .triplet_text import machine_translation
+from .worker_pool import map_batches
 
 logger = logging.getLogger(__name__)
 

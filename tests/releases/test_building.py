@@ -18,9 +18,9 @@ from tiny_release import files_of, tiny_checkpoint, tiny_corpus, tiny_state
 from user_dir.checkpoints import for_inference, load_checkpoint, save_checkpoint
 from user_dir.config import check_settings
 from user_dir.errors import UserError
-from user_dir.releases import release as building
+from user_dir.releases import building as building
+from user_dir.releases.building import write_release
 from user_dir.releases.opened import opened
-from user_dir.releases.release import write_release
 from user_dir.releases.scores import scores_folder
 from user_dir.translation.translator import open_translator
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from commands import script
 
-from user_dir.benchmarks.loss import CROSS_ENTROPY, PEER, loss_contenders, loss_tables, time_losses
+from user_dir.benchmarks.loss_speed import CROSS_ENTROPY, PEER, loss_contenders, loss_tables, time_losses
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ import torch
 
 from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
-from user_dir.experiments import training
+from user_dir.experiments import training_stages
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
@@ -32,13 +32,13 @@ def job(folder: Path, **optimization) -> SimpleNamespace:
 def started(monkeypatch):
     """The commands that are run, instead of running them."""
     commands = []
-    monkeypatch.setattr(training, "run_child", lambda name, command, *_: commands.append(command))
-    monkeypatch.setattr(training, "training_command", lambda *_: (["alone"], {}))
+    monkeypatch.setattr(training_stages, "run_child", lambda name, command, *_: commands.append(command))
+    monkeypatch.setattr(training_stages, "training_command", lambda *_: (["alone"], {}))
     return commands
 
 
 def test_workers_share_the_batches_of_an_update(tmp_path, started):
-    training.train(job(tmp_path, update_freq=[4, 8], max_update=20), (), workers=2)
+    training_stages.train(job(tmp_path, update_freq=[4, 8], max_update=20), (), workers=2)
     (command,) = started
     assert command[:3] == [sys.executable, "-m", "torch.distributed.run"] and "--nproc-per-node=2" in command
     given = [word for word in command if word.startswith("optimization.update_freq=")]
@@ -49,14 +49,14 @@ def test_workers_share_the_batches_of_an_update(tmp_path, started):
 
 
 def test_one_worker_needs_no_torchrun(tmp_path, started):
-    training.train(job(tmp_path), ())
+    training_stages.train(job(tmp_path), ())
     assert started == [["alone"]]
 
 
 @pytest.mark.parametrize(("optimization", "shown"), [({}, "[1]"), ({"update_freq": [4, 6]}, "[4, 6]")])
 def test_batches_that_workers_cannot_share_are_refused(tmp_path, started, optimization, shown):
     with pytest.raises(UserError, match="4 workers cannot share") as error:
-        training.train(job(tmp_path, **optimization), (), workers=4)
+        training_stages.train(job(tmp_path, **optimization), (), workers=4)
     assert shown in str(error.value) and "--workers" in str(error.value)
     assert not started and not (tmp_path / "training.json").exists()
 
@@ -74,17 +74,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_corrupt_last_checkpoint_is_replaced_and_kept(tmp_path):
     last, names = tmp_path / "checkpoint_last.pt", ["checkpoint_last.pt.broken", "checkpoint_last.pt.broken1"]
-    assert training.mend_last_checkpoint(tmp_path) == 0 and not contents(tmp_path)
+    assert training_stages.mend_last_checkpoint(tmp_path) == 0 and not contents(tmp_path)
     whole, cut = save(tmp_path / "checkpoint1.pt", 5), save(last, 7)[:700]
-    assert training.mend_last_checkpoint(tmp_path) == 7 and len(contents(tmp_path)) == 2
+    assert training_stages.mend_last_checkpoint(tmp_path) == 7 and len(contents(tmp_path)) == 2
     for number, broken in enumerate([cut, cut + b"x"], 1):
         last.write_bytes(broken)
-        assert training.mend_last_checkpoint(tmp_path) == 5
+        assert training_stages.mend_last_checkpoint(tmp_path) == 5
         kept = dict(zip(names, [cut, cut + b"x"][:number]))
         assert contents(tmp_path) == {"checkpoint1.pt": whole, last.name: whole, **kept}
     (tmp_path / "checkpoint1.pt").unlink()
     last.write_bytes(b"")
-    assert training.mend_last_checkpoint(tmp_path) == 0
+    assert training_stages.mend_last_checkpoint(tmp_path) == 0
     assert not last.exists() and (tmp_path / "checkpoint_last.pt.broken2").read_bytes() == b""
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_given_up(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(torch, "load", fail)
         with pytest.raises(UserError, match=rf"{unreadable} cannot be read: "):
-            training.mend_last_checkpoint(tmp_path)
+            training_stages.mend_last_checkpoint(tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -160,11 +160,11 @@ def test_an_interruption_ends_every_process(tmp_path, monkeypatch, program, seco
                 raise KeyboardInterrupt
             return super().wait(timeout)
 
-    monkeypatch.setattr(training.subprocess, "Popen", Interrupted)
-    monkeypatch.setattr(training, "SECONDS_TO_END", seconds)
+    monkeypatch.setattr(training_stages.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(training_stages, "SECONDS_TO_END", seconds)
     command = [sys.executable, "-c", program.format(started=file)]
     with pytest.raises(KeyboardInterrupt):
-        training.run_child("training", command, tmp_path / "log")
+        training_stages.run_child("training", command, tmp_path / "log")
     deadline = time.monotonic() + 60
     while runs(int(file.read_text())):
         assert time.monotonic() < deadline, "a process is left"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from user_dir.analysis.heads import alpha_and_density, by_attention, by_layer, head_name, head_table
+from user_dir.analysis.head_tables import alpha_and_density, by_attention, by_layer, head_name, head_table
 
 ROWS = [
     {"attention": kind, "layer": layer, "head": head, "alpha": 1 + layer / 2 + head / 4, "density": density}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from user_dir.corpora.workers import batches, map_batches
+from user_dir.corpora.worker_pool import batches, map_batches
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,7 +78,7 @@ def test_a_killed_worker_is_one_error_message():
 
 ORPHANS = """
 import os, time
-from user_dir.corpora.workers import batches, map_batches
+from user_dir.corpora.worker_pool import batches, map_batches
 batches.__defaults__ = (1,)
 
 def slow(numbers):

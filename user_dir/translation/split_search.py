@@ -19,7 +19,7 @@ from ..guards.unfinished_translations import unfinished
 from ..io import shown
 from .limits import Limit
 from .loading import check_lengths, load_split
-from .text import join_pieces
+from .restoring import join_pieces
 
 # fairseq's seed for shuffling sentences of equal length: its --seed plus the epoch.
 _SEED = 1 + 1
@@ -75,12 +75,12 @@ class TranslatedSplit:
         return "".join(line + "\n" for line in lines)
 
 
-LARGEST_BEAM = 1000  # time and memory for a sentence grow with the beam
+MAX_BEAM = 1000  # time and memory for a sentence grow with the beam
 
 
 def check_beam(beam: int, symbols: int) -> None:
     """Raise a ``UserError`` unless fairseq can search with so large a beam over so many symbols."""
-    largest = min(LARGEST_BEAM, symbols)
+    largest = min(MAX_BEAM, symbols)
     if not 1 <= beam <= largest:
         raise UserError(f"--beam {shown(beam)}: give 1 to {largest}; the vocabulary has {symbols}")
 

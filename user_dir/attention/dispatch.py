@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from .backends import Backend
-from .checks import check_inputs
-from .cpu import CpuKernel
+from .cpu_attention import CpuKernel
 from .dense import Dense, dense_attention
-from .gpu import TritonKernels
+from .input_checks import check_inputs
 from .inputs import AttentionInputs
+from .triton_backend import TritonKernels
 
 TABLE: Tuple[Backend, ...] = (CpuKernel(), TritonKernels(), Dense())
 """All backends. ``auto`` takes the first that is fast, supports the arguments and is trusted."""
@@ -55,7 +55,7 @@ def attention(
             them; on a CPU, softmax (``alpha`` the number 1) and small numbers of queries use dense attention,
             and so do more than 64 keys in float32 on a GPU. On a GPU ``auto`` uses the fused kernels only if
             they agree with plain torch on small problems, forward and backward, which is checked once per
-            process for each device, dtype and head dimension (:mod:`.self_check`). ``fused`` is not checked.
+            process per device, dtype and head size (:mod:`.kernel_self_check`). ``fused`` is not checked.
 
     Returns:
         The output (B, H, T, D), and the weights (B, H, T, S) or None, in the dtype of ``query``.

@@ -12,7 +12,7 @@ from ..entmax import has_native
 from ..entmax.operators import constant_in_graphs
 from .backends import Backend
 from .inputs import AttentionInputs
-from .self_check import passes_check
+from .kernel_self_check import passes_check
 
 # For which the kernels are faster than dense attention. On an H200 they take 0.6 of its time at 32 keys and
 # 1.9 times as long at 128; in 16 bits they are faster at any length.
@@ -20,7 +20,7 @@ MOST_KEYS_IN_FLOAT32 = 64
 
 
 class TritonKernels(Backend):
-    """One fused kernel forward, one or two backward; used by ``auto`` only after :mod:`.self_check`."""
+    """One kernel forward, one or two backward; used by ``auto`` only after :mod:`.kernel_self_check`."""
 
     name, device = "fused", "cuda"
 

@@ -15,7 +15,7 @@ from . import parallel_text
 from .corpus import Corpus
 from .parallel_text import available, extract_members, held_out, inputs  # noqa: F401  as for any published text
 from .readers.triplets import BETWEEN, joined, read_triplets, require_plain
-from .sources import sources_of
+from .split_sources import sources_of
 
 
 def check(corpus: Corpus) -> None:

@@ -1,4 +1,4 @@
-"""The kernels of ``cpu.cpp``: what a step of translation on a CPU does besides products of matrices."""
+"""The kernels of ``cpu_steps.cpp``: what a step of translation on a CPU does besides products of matrices."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from . import cleaning, normalising, parallel_text, stamps
 from .archives import split_name
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
 from .corpus import Corpus
-from .description import LARGEST
+from .description import MAX_INTEGER
 from .origins import origin_of
 from .readers import read_made_lines
 from .segment import segment, vocabulary
-from .sources import file_names
-from .text import make_normalised, make_text, write_pairs
+from .split_sources import file_names
+from .text_stages import make_normalised, make_text, write_pairs
 from .vocabulary import make_model, other_corpus, pretraining_text, skip
-from .workers import WORKERS, available_cores, batches
+from .worker_pool import WORKERS, available_cores, batches
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def prepare(
     cleaning.limits_of(corpus.description, pieces=True)
     if raw is not None and not raw.is_dir():
         raise UserError(f"--raw {raw} is not a folder; pass the folder of the raw files of {corpus.name}")
-    for flag, number, most in (("vocab-size", vocabulary_size, LARGEST), ("workers", workers, WORKERS)):
+    for flag, number, most in (("vocab-size", vocabulary_size, MAX_INTEGER), ("workers", workers, WORKERS)):
         if number is not None and number < 1:
             raise UserError(f"--{flag} {number} must be positive")
         if number is not None and number > most:

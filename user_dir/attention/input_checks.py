@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..entmax.checks import check_number
+from ..entmax.alpha_checks import check_number
 from ..entmax.masks import check_causal, check_mask
 from .inputs import AttentionInputs
 
 
 def check_inputs(inputs: AttentionInputs) -> None:
-    """Raise ValueError, naming what is wrong, unless arguments are as documented for :func:`.op.attention`.
+    """Raise ValueError, naming what is wrong, unless arguments fit :func:`.dispatch.attention`.
 
     A mask may have size 1 where it broadcasts. The attn_mask must be boolean or floating.
     """

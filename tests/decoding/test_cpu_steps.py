@@ -5,7 +5,7 @@ import torch
 from helpers import computed
 
 from user_dir.attention.dense import dense_attention
-from user_dir.decoding.cpu import Cache, Rules, add_norm, attend, best
+from user_dir.decoding.cpu_steps import Cache, Rules, add_norm, attend, best
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-11}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Print the tables of the experiments with latent choices from their records, or draw their curves.
 
-python experiments/latent/results.py
-python experiments/latent/results.py --figure docs/figures/latent-curves.svg
+python experiments/latent/latent_results.py
+python experiments/latent/latent_results.py --figure docs/figures/latent-curves.svg
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention by the native kernel for the CPU, ``cpu.cpp``: scores, weights and output in one pass."""
+"""Attention by the native CPU kernel, ``cpu_attention.cpp``: scores, weights and output in one pass."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..entmax.reference import working_dtype
 from . import cpu_operators
 from .backends import Backend
 from .cpu_kernel import STORAGE, backward, forward, kernel
-from .heads import ONCE, dense_rows, gradient_of_alpha, in_heads, is_per_head
+from .head_layouts import ONCE, dense_rows, gradient_of_alpha, in_heads, is_per_head
 from .inputs import AttentionInputs
 
 # With fewer queries most of a vector would be empty, so dense attention is faster.
-LEAST_QUERIES = 4
+MIN_QUERIES = 4
 
 
 class CpuKernel(Backend):
@@ -38,7 +38,7 @@ class CpuKernel(Backend):
     def is_slow(self, inputs: AttentionInputs) -> bool:
         """See the base class."""
         alpha = inputs.alpha
-        return inputs.query.size(-2) < LEAST_QUERIES or (not isinstance(alpha, Tensor) and alpha == 1)
+        return inputs.query.size(-2) < MIN_QUERIES or (not isinstance(alpha, Tensor) and alpha == 1)
 
     def compute(self, inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
@@ -54,7 +54,7 @@ def unavailable() -> Optional[str]:
 
 
 def supports(inputs: AttentionInputs) -> Optional[str]:
-    """None if the kernel supports the arguments of :func:`.op.attention`; else the reason why not."""
+    """None if the kernel supports the arguments of :func:`.dispatch.attention`; else the reason why not."""
     query, key, value, alpha, key_padding_mask, attn_mask, *_ = inputs
     if query.dtype not in STORAGE or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
@@ -75,7 +75,7 @@ def supports(inputs: AttentionInputs) -> Optional[str]:
 
 
 def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention with the arguments and results of :func:`.op.attention`, if :func:`supports` allows them."""
+    """Attention as :func:`.dispatch.attention` computes it, if :func:`supports` allows the arguments."""
     query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = inputs
     if not isinstance(alpha, Tensor):
         alpha = number_beside(alpha, query)

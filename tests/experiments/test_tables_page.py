@@ -11,7 +11,7 @@ import pytest
 from helpers import script_module
 
 from user_dir.errors import UserError
-from user_dir.experiments.page import outputs, rendered, sections, updated
+from user_dir.experiments.tables_page import outputs, rendered, sections, updated
 from user_dir.io import read_text
 from user_dir.packed_folders import expanded
 

@@ -17,9 +17,9 @@ from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
 from user_dir.corpora import corpus as corpora
 from user_dir.corpora import load_corpus, parallel_text, stamps, vocabulary
-from user_dir.corpora import prepare as module
-from user_dir.corpora import text as text_module
-from user_dir.corpora.prepare import prepare
+from user_dir.corpora import preparation as module
+from user_dir.corpora import text_stages as text_module
+from user_dir.corpora.preparation import prepare
 from user_dir.corpora.summary import _next_command, summary
 from user_dir.errors import UserError
 
