@@ -13,32 +13,9 @@ From a checkpoint to all of them::
 ``read_model`` reads again what ``analyse`` or ``head_stats.py`` wrote; docs/analysis.md defines every column.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .maps import Maps
-    from .report import write_report
-    from .result_files import ModelAnalysis, read_model
-    from .whole_analysis import analyse, figures, head_map
+from .maps import Maps
+from .report import write_report
+from .result_files import ModelAnalysis, read_model
+from .whole_analysis import analyse, figures, head_map
 
 __all__ = ["Maps", "ModelAnalysis", "analyse", "figures", "head_map", "read_model", "write_report"]
-
-# Loaded on access, because reading files needs neither torch nor matplotlib.
-_HOMES = {
-    "Maps": "maps",
-    "ModelAnalysis": "sources",
-    "analyse": "whole_analysis",
-    "figures": "whole_analysis",
-    "head_map": "whole_analysis",
-    "read_model": "sources",
-    "write_report": "report",
-}
-
-
-def __getattr__(name: str):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
