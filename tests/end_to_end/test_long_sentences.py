@@ -1,4 +1,4 @@
-"""Sentences longer than the model takes, in every command: refused, left out and counted, or cut."""
+"""Sentences longer than the model's limit, in every command: refused, left out and counted, or cut."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
     scores = json.loads((output / "exam.json").read_text())
     sentences = len(lengths(small, "test"))
     assert scores["left_out_lines"] == long and scores["sentences"] == sentences - len(long)
-    assert f"left out, as longer than the model takes: {len(long)} (line" in done.stdout
+    assert f"left out, as longer than the model's limit: {len(long)} (line" in done.stdout
     lines = (output / "exam.en").read_text().split("\n")
     assert len(lines) == sentences + 1
     assert [number for number, line in enumerate(lines[:-1], 1) if number in long and line] == []
@@ -134,7 +134,7 @@ def test_evaluate_leaves_out_or_cuts_what_is_too_long(small, narrow, tmp_path):
     cut = long_lines(small, "test", target=10**9)
     assert (
         scores["truncated_lines"] == cut
-        and f"cut, as longer than the model takes: {len(cut)} (" in done.stdout
+        and f"cut, as longer than the model's limit: {len(cut)} (" in done.stdout
     )
     assert scores["left_out_lines"] == long_lines(small, "test", source=10**9)
     same_by_generate(scores, output)

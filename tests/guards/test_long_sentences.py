@@ -1,4 +1,4 @@
-"""Sentences longer than a model takes: the message, and what is left out."""
+"""Sentences longer than a model's limit: the message, and what is left out."""
 
 from __future__ import annotations
 

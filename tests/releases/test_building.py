@@ -211,7 +211,7 @@ def test_scores_are_on_the_card(corpus, checkpoint, tmp_path):
     assert "| test | 11 | 4 | 0.6 | 12.35 | 50.00 | 60.50 |" in card
     assert "| train, uncorrected | 11 |  |  | 1.50 | 2.50 | 3.50 |" in card
     assert "- train: the references are sacrebleu's wmt14\n" in card and "data/mine/text" not in card
-    assert "- valid: 2 sentences that are too long are left out\n" in card
+    assert "- valid: 2 sentences longer than the model's limit are left out\n" in card
     assert "- valid: with a penalty of 2.5 on new pieces\n" in card
     assert "`signature of bleu`, `signature of chrf`, `signature of ter`" in card
     assert "not scored" not in card

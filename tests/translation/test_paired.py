@@ -119,11 +119,11 @@ def test_intervals_p_values_and_verdicts_are_those_of_significance():
     assert rows[0]["p_seeds"] == expected.p_differs() and rows[0]["p_margin"] == expected.p_equivalent(3)
     for key in ("p", "p_seeds", "p_margin"):
         assert [row[f"{key}_holm"] for row in rows] == holm([row[key] for row in rows])
-    assert rows[2]["verdict"] == rows[3]["verdict"] == "level", "a copy"
+    assert rows[2]["verdict"] == rows[3]["verdict"] == "equivalent", "a copy"
     for row in rows:
         inside = row["interval"][0] > -3 and row["interval"][1] < 3 and row["p_margin_holm"] < 0.05
         differs = row["p_seeds_holm"] < 0.05
-        assert (row["verdict"] == "level") == inside
+        assert (row["verdict"] == "equivalent") == inside
         assert inside or (row["verdict"] in ("higher", "lower")) == differs
     assert "verdict" not in run(*systems)["systems"][1]["BLEU"], "without a margin"
 

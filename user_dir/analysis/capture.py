@@ -75,7 +75,7 @@ def batches(
         description: label of the progress bar; None for the name of the split.
 
     Raises:
-        UserError: a sentence is longer than the model or ``max_tokens`` allows.
+        UserError: a sentence is longer than the model's limit or ``max_tokens``.
     """
     dataset = loading.load_split(task, subset)
     lengths = loading.check_lengths(dataset, subset, max_tokens, model, sentences)

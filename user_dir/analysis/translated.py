@@ -51,7 +51,7 @@ def analyse_translations(
         maps: the NPZ file to write, which the report reads.
 
     Raises:
-        UserError: there are no sentences, or one is longer than the model allows.
+        UserError: there are no sentences, or one is longer than the model's limit.
     """
     if not sources:
         raise UserError("there are no sentences to report on: all lines are empty")

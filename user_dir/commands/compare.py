@@ -5,11 +5,11 @@ r"""Compare systems on one test set by BLEU, chrF or TER, each against the first
 
 A system's files are its seeds, in order: evaluations that evaluate.py wrote, or translations in plain text,
 then with --ref. Prints mean and standard deviation over the seeds, and for each difference from the first
-system a 95 % interval and a p-value over seeds and sentences together. With --margin, a difference whose
-interval lies inside the margin is called level, and one that is not shown either way is called open. The last
-column is sacrebleu's paired test, which asks only whether these models would differ on other sentences. All p
-are adjusted for the number of comparisons by Holm's method. --min-words 13 --source data/CORPUS/text/test.de
-compares on long sentences alone.
+system a 95 % interval and a p-value over seeds and sentences together. With --margin, each system is said to
+be equivalent (the interval lies inside the margin), higher, lower or, where none of these is shown,
+inconclusive. The last column is sacrebleu's paired test, which asks only whether these models would differ on
+other sentences. All p are adjusted for the number of comparisons by Holm's method. --min-words 13
+--source data/CORPUS/text/test.de compares on long sentences alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--margin",
         type=_margin,
         metavar="POINTS",
-        help="difference too small to matter, chosen before the scores are seen: say which systems are level",
+        help="difference too small to matter, chosen before seeing scores: say which systems are equivalent",
     )
     add(
         "--metrics",

@@ -41,12 +41,12 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser.add_argument(
         "--skip-long",
         action="store_true",
-        help="leave out sentences that are longer than the model allows, and list them",
+        help="leave out sentences that are longer than the model's limit, and list them",
     )
     parser.add_argument(
         "--truncate-source",
         action="store_true",
-        help="truncate sources that are longer than the model allows, and list them",
+        help="truncate sources that are longer than the model's limit, and list them",
     )
     parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
     parser.add_argument("--verbose", action="store_true", help="also show fairseq's messages")
@@ -93,7 +93,7 @@ def main(argv=None) -> None:
         for key, told in (("left_out_lines", "left out"), ("truncated_lines", "cut")):
             if scores.get(key):
                 shown = first_few([line - 1 for line in scores[key]])
-                print(f"  {told}, as longer than the model takes: {len(scores[key])} ({shown})")
+                print(f"  {told}, as longer than the model's limit: {len(scores[key])} ({shown})")
         if scores["blank_lines"]:
             shown = first_few([line - 1 for line in scores["blank_lines"]])
             print(f"  blank sources, with a blank translation: {len(scores['blank_lines'])} ({shown})")

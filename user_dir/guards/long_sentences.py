@@ -1,4 +1,4 @@
-"""Sentences longer than the model allows end fairseq with a traceback, or are dropped almost silently.
+"""Sentences longer than the model's limit end fairseq with a traceback, or are dropped almost silently.
 
 In validation and translation fairseq (0.12.2 and later) raises an exception without explanation, in 0.12.2
 only at the first validation, and its warning about training data names neither the split nor the limit.

@@ -126,8 +126,8 @@ def _notes(scores: dict) -> list[str]:
     """What else determined the scores of a test set."""
     notes = {
         "references": lambda name: f"the references are {name}" if name.startswith("sacrebleu's ") else None,
-        "left_out_lines": lambda lines: f"{len(lines)} sentences that are too long are left out",
-        "truncated_lines": lambda lines: f"{len(lines)} sources that are too long are cut",
+        "left_out_lines": lambda lines: f"{len(lines)} sentences longer than the model's limit are left out",
+        "truncated_lines": lambda lines: f"{len(lines)} sources longer than the model's limit are cut",
         "int8": lambda _: "computed with 8-bit integers",
         "new_piece_penalty": lambda penalty: f"with a penalty of {penalty:g} on new pieces",
     }

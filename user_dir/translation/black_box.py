@@ -34,7 +34,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
         beam: beam size.
 
     Raises:
-        UserError: the checkpoint does not match the corpus, or a sentence is too long for the model.
+        UserError: the checkpoint does not match the corpus, or a sentence is longer than the model's limit.
     """
     state = load_checkpoint(checkpoint)
     source, target = direction = translation_direction(state, checkpoint, corpus)

@@ -78,9 +78,9 @@ def evaluate(
         new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
-        skip_long: leave out sentences that are longer than the model allows: they are not scored, their lines
+        skip_long: leave out sentences longer than the model's limit: they are not scored, their lines
             among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
-        truncate_source: truncate sources longer than the model allows; ``truncated_lines`` lists them.
+        truncate_source: truncate sources longer than the model's limit; ``truncated_lines`` lists them.
         cpu: do not use a GPU.
         int8: translate on the CPU with linear layers in 8-bit integers.
 
@@ -94,7 +94,7 @@ def evaluate(
 
     Raises:
         UserError: checkpoint and corpus do not match; the test set or tokenizer is unknown; a sentence is
-            longer than the model allows, and neither left out nor truncated.
+            longer than the model's limit, and neither left out nor truncated.
     """
     if os.pathsep in str(checkpoint):
         raise UserError(

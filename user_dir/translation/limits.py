@@ -16,7 +16,7 @@ class Limit:
     """A translation ends after ``a`` times the source and ``b`` pieces: fairseq's ``--max-len-a`` and ``-b``.
 
     The source is counted in pieces with ``</s>``, and padded to the longest of its batch. No translation is
-    longer than the model allows.
+    longer than the model's limit.
     """
 
     a: float = 0.0

@@ -171,7 +171,7 @@ def load_split(task, subset: str):
 
 
 def too_long(dataset, model, sentences: int | None = None) -> list[int]:
-    """Numbers, from 0, of the sentence pairs with a side that is longer than the model allows.
+    """Numbers, from 0, of the sentence pairs with a side that is longer than the model's limit.
 
     Args:
         dataset: from :func:`load_split`.
@@ -202,17 +202,17 @@ def check_lengths(
         model: limits the length of either side.
         sentences: only the first N sentences; None for all.
         left_out: numbers of sentences, from 0, that may have any length.
-        remedy: end of the error message about sentences that are too long for the model.
+        remedy: end of the error message about sentences longer than the model's limit.
 
     Raises:
-        UserError: there are no sentences, or one is longer than the model or ``max_tokens`` allows.
+        UserError: there are no sentences, or one is longer than the model's limit or ``max_tokens``.
     """
     lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
     if not len(lengths):
         raise UserError(f"the subset {subset} has no sentences")
     lengths[list(left_out)] = 0
     if not lengths.any():
-        raise UserError(f"every sentence of {subset} is longer than the model takes")
+        raise UserError(f"every sentence of {subset} is longer than the model's limit")
     longest = int(lengths.argmax())
     if lengths[longest] > max_tokens:
         raise UserError(

@@ -132,17 +132,17 @@ def compare(
 
 
 def _verdict(found: dict, margin: float) -> str:
-    """``level``, ``higher``, ``lower`` or ``open``; after Holm's adjustment, at 5 %.
+    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %.
 
-    ``level`` only where the interval lies inside the margin and the two one-sided tests reject every
-    difference as large as it; ``open`` where neither this nor a difference is shown.
+    ``equivalent`` only where the interval lies inside the margin and the two one-sided tests reject every
+    difference as large as it; ``inconclusive`` where neither this nor a difference is shown.
     """
     low, high = found["interval"]
     if found["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
-        return "level"
+        return "equivalent"
     if found["p_seeds_holm"] < 1 - LEVEL:
         return "higher" if found["delta"] > 0 else "lower"
-    return "open"
+    return "inconclusive"
 
 
 def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
@@ -211,8 +211,8 @@ def _legend(report: dict) -> str:
         ]
         if report["margin"] is not None:
             lines.append(
-                f"Level: the interval lies inside ±{report['margin']:g}, and two one-sided tests reject "
-                "larger differences; higher, lower: p below 0.05; open: neither is shown."
+                f"Equivalent: the interval lies inside ±{report['margin']:g}, and two one-sided tests reject "
+                "larger differences; higher, lower: p below 0.05; inconclusive: neither is shown."
             )
     else:
         lines.append("Interval: over sentences alone (bootstrap). One seed says nothing about other models.")

@@ -163,7 +163,7 @@ def translate_split(
         description: label of the progress bar; None for the name of the split.
 
     Raises:
-        UserError: the split is missing, corrupt, or has a sentence that is too long.
+        UserError: the split is missing, corrupt, or has a sentence longer than the model's limit.
     """
     search = BeamSearch([model], task, beam, length_penalty, limit)
     translations = []
