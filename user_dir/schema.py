@@ -1,136 +1,55 @@
-"""Checks plain data, such as that of a JSON file, against a description of what it may be.
+"""Types of plain data, such as that of a JSON or YAML file, and reading what fits them.
 
-A description is one of
-
-- a :class:`Value`: what a single value may be;
-- a list of one description: a list, each item of which fits it;
-- a dict: an object with these keys, and no others. A key that ends in ``?`` may be missing; ``*`` describes
-  all keys that are not named.
+Types are those of msgspec. Files are read by :mod:`.io`: msgspec's JSON and YAML keep the last of equal keys,
+and have no limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import Meta
 
 from .errors import UserError, one_line
-from .io import parse_json, read_text, shown
+from .faults import MAX_NUMBER, Steps, find_fault
+from .io import parse_json, read_text
 
-MAX_SHOWN = 80  # characters of a key in a message
-MAX_NUMBER = 1e18  # of a measure without a limit of its own; its square fits float32
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Value:
-    """What a value may be.
+def number(least: float = -MAX_NUMBER, most: float = MAX_NUMBER, tolerance: float = 0.0) -> Any:
+    """A finite number from ``least`` to ``most``, which rounding may exceed by ``tolerance``.
 
-    Attributes:
-        what: for messages, such as "a number from 0 to 1".
-        fits: whether a value is that.
+    The bounds are what refuses NaN and ∞: msgspec's ``float`` takes them.
     """
-
-    what: str
-    fits: Callable[[Any], bool]
-
-    def or_none(self) -> Value:
-        """The same, or None."""
-        return Value(f"{self.what} or null", lambda value: value is None or self.fits(value))
+    return Annotated[float, Meta(ge=least - tolerance, le=most + tolerance)]
 
 
-Description = Union[Value, list, dict]
-
-
-class Fault(NamedTuple):
-    """A value that does not fit: where it is, and what is wrong there."""
-
-    place: str
-    message: str
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is an int or a finite float; truth values are neither."""
-    return type(value) in (int, float) and abs(value) < 1e300  # also excludes NaN
-
-
-def number(least: float = -MAX_NUMBER, most: float = MAX_NUMBER, tolerance: float = 0.0) -> Value:
-    """A finite number from ``least`` to ``most``, which rounding may exceed by ``tolerance``."""
-    bounds = [
-        f" {word} {bound:g}" for word, bound in (("from", least), ("to", most)) if abs(bound) < MAX_NUMBER
-    ]
-    return Value(
-        "a number" + "".join(bounds),
-        lambda value: is_number(value) and least - tolerance <= value <= most + tolerance,
-    )
-
-
-def whole(least: int = 0, most: int = 2**63 - 1) -> Value:
+def whole(least: int = 0, most: int = 2**63 - 1) -> Any:
     """A whole number from ``least`` to ``most``."""
-    return Value(
-        f"a whole number from {least:,} to {most:,}",
-        lambda value: type(value) is int and least <= value <= most,
-    )
+    return Annotated[int, Meta(ge=least, le=most)]
 
 
-def one_of(choices: Collection[str]) -> Value:
-    """One of some strings."""
-    return Value(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
+def pattern(regex: str, description: str) -> Any:
+    """Text that matches a regular expression as a whole; described as, for example, "a name"."""
+    return Annotated[str, Meta(pattern=rf"\A(?:{regex})\Z", description=description)]
 
 
-TEXT = Value("a string", lambda value: isinstance(value, str))
-ANYTHING = Value("anything", lambda value: True)
-
-
-def faults(value: Any, expected: Description, place: str = "") -> Iterator[Fault]:
-    """Every fault of a value, with the place of each, such as ``heads[3].alpha``."""
-    if isinstance(expected, Value):
-        if not expected.fits(value):
-            yield Fault(place, f"{place} is {shown(value)}, not {expected.what}")
-    elif isinstance(expected, list):
-        if not isinstance(value, list):
-            yield Fault(place, f"{place} is {shown(value)}, not a list")
-        else:
-            for index, item in enumerate(value):
-                yield from faults(item, expected[0], f"{place}[{index}]")
-    elif not isinstance(value, dict):
-        yield Fault(place, f"{place or 'it'} is {shown(value)}, not an object with named values")
-    else:
-        yield from _faults_of_object(value, expected, place)
-
-
-def _faults_of_object(value: dict, expected: dict, place: str) -> Iterator[Fault]:
-    inside = f"{place}." if place else ""
-    names = {key.removesuffix("?"): key for key in expected if key != "*"}
-    for name, key in names.items():
-        if name in value:
-            yield from faults(value[name], expected[key], inside + name)
-        elif name == key:
-            yield Fault(inside + name, f"{inside}{name} is missing")
-    for name in value.keys() - names.keys():
-        if "*" in expected:
-            yield from faults(value[name], expected["*"], inside + _named(name))
-        else:
-            yield Fault(inside + _named(name), f"{inside}{shown(name)} is unknown")
-
-
-def _named(name: str) -> str:
-    """A key for a place: as it is, unless it is long."""
-    return name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}…"
-
-
-def read_object(path: Path, what: str, expected: Description, remedy: str) -> dict:
-    """Read a JSON file that fits a description.
+def read_object(path: Path, what: str, kind: Any, remedy: str) -> dict:
+    """Read a JSON file that fits a type.
 
     Args:
         path: the file; it may be compressed, see :func:`~.io.read_text`.
         what: for messages, such as "a file of head statistics".
-        expected: the description, a dict.
+        kind: a Struct.
         remedy: for messages, such as "write it again with head_stats.py".
 
     Raises:
-        UserError: the file cannot be read, is not JSON, or does not fit; the message names three faults.
+        UserError: the file cannot be read, is not JSON, or does not fit.
     """
     try:
         value = parse_json(read_text(path, what))
@@ -140,12 +59,40 @@ def read_object(path: Path, what: str, expected: Description, remedy: str) -> di
         raise UserError(
             f"{path} is not {what}, because it is not JSON: {one_line(error)}; {remedy}"
         ) from None
-    require(path, what, faults(value, expected), remedy)
+    found = find_fault(value, kind)
+    require(path, what, () if found is None else [found.message], remedy)
     return value
 
 
-def require(path: Path, what: str, found: Iterable[Fault], remedy: str) -> None:
-    """Raise a UserError that names up to three faults of a file, if there are any."""
-    found = list(dict.fromkeys(each.message for each in islice(found, 3)))
-    if found:
-        raise UserError(f"{path} is not {what}: {'; '.join(found)}; {remedy}")
+def require(path: Path, what: str, found: Iterable[str], remedy: str) -> None:
+    """Raise a UserError that names the first of the faults of a file, if there are any."""
+    for message in found:
+        raise UserError(f"{path} is not {what}: {message}; {remedy}")
+
+
+def from_yaml(path: Path, values: Any, node: yaml.Node | None, kind: type[T]) -> T:
+    """The content of a YAML file, from :func:`.io.read_yaml`, as a Struct.
+
+    Raises:
+        UserError: it does not fit; with the line.
+    """
+    found = find_fault(values, kind)
+    if found is not None:
+        raise UserError(f"{line_of(path, node, found.steps)}: {found.message}")
+    return msgspec.convert(values, kind)
+
+
+def line_of(path: Path, node: yaml.Node | None, steps: Steps) -> str:
+    """A YAML file with the line of a place in it, or of what surrounds a place that a merge brings."""
+    line = None
+    for step in steps:
+        marked = None
+        if isinstance(node, yaml.MappingNode):
+            pairs = {key.value: (key, inner) for key, inner in node.value if isinstance(key, yaml.ScalarNode)}
+            marked, node = pairs.get(str(step), (None, None))
+        elif isinstance(node, yaml.SequenceNode):
+            marked = node = node.value[step]
+        if marked is None:
+            break
+        line = marked.start_mark.line + 1
+    return str(path) if line is None else f"{path}, line {line}"

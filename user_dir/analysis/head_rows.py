@@ -4,23 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
 
 from ..attention_types import ATTENTION_TYPES
-from ..schema import TEXT, Fault, number, one_of, whole
+from ..schema import number, whole
 
 MAX_PLACE = 9_999  # the largest number of a layer or a head
 MAX_ALPHA = 1000.0  # as flags allow
 TOLERANCE = 1e-4  # what float32 and rounding add to measures that have a limit
-PLACE = {"attention": one_of(ATTENTION_TYPES), "layer": whole(0, MAX_PLACE), "head": whole(0, MAX_PLACE)}
-ALPHA = number(1, MAX_ALPHA)
-SHARE = number(0, 1, TOLERANCE)
-PROVENANCE = {
-    **dict.fromkeys(("checkpoint?", "corpus?", "subset?"), TEXT.or_none()),
-    **dict.fromkeys(("source_lang?", "target_lang?"), TEXT.or_none()),
-    "update?": whole().or_none(),
-    "sentences?": whole(1),
-}
-"""What every result of an analysis says of the model and the split it is of."""
+AttentionType = Literal[ATTENTION_TYPES]
+Alpha = number(1, MAX_ALPHA)
+Share = number(0, 1, TOLERANCE)
+
+
+class Layer(Struct):
+    """Where a layer is."""
+
+    attention: AttentionType
+    layer: whole(0, MAX_PLACE)
+
+
+class Head(Layer):
+    """Where a head is."""
+
+    head: whole(0, MAX_PLACE)
+
+
+class Provenance(Struct, kw_only=True):
+    """What every result of an analysis says of the model and the split it is of."""
+
+    checkpoint: str | None = None
+    corpus: str | None = None
+    subset: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
+    update: whole() | None = None
+    sentences: whole(1) | UnsetType = UNSET
 
 
 def shapes(rows: list[dict]) -> dict[str, tuple[int, int]]:
@@ -32,14 +53,14 @@ def shapes(rows: list[dict]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def missing_heads(rows: list[dict]) -> Iterator[Fault]:
+def missing_heads(rows: list[dict]) -> Iterator[str]:
     """Heads that occur twice or not at all in rows, whose places are valid."""
     places = [(row["attention"], row["layer"], row["head"]) for row in rows]
     if not places:
-        yield Fault("heads", "there are no heads")
+        yield "there are no heads"
     for place, times in Counter(places).items():
         if times > 1:
-            yield Fault("heads", "{} layer {} head {} occurs twice".format(*place))
+            yield "{} layer {} head {} occurs twice".format(*place)
     for kind, (layers, heads) in shapes(rows).items():
         if layers * heads != sum(place[0] == kind for place in places):
-            yield Fault("heads", f"{kind} lacks some of the heads of {layers} layers of {heads}")
+            yield f"{kind} lacks some of the heads of {layers} layers of {heads}"

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import UNSET, UnsetType, defstruct
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
 from ..bounded import MAX_WHOLE, bounded_lines, unpacking
 from ..errors import UserError, one_line
+from ..faults import find_fault
 from ..io import parse_json
-from ..schema import faults, whole
+from ..schema import whole
 from ..tables import csv_text
-from .head_rows import ALPHA
+from .head_rows import Alpha
 from .head_tables import layer_table
 
 logger = logging.getLogger(__name__)
@@ -119,7 +121,12 @@ def trajectories_of_folder(folder: str | Path) -> Trajectories:
 
 
 _Point = tuple  # update, {attention type: (L, H)}
-_LINE = {"update": whole(0, 2**53 - 1), **{f"{name}?": [[ALPHA]] for name in ATTENTION_TYPES}}
+_Layers = list[list[Alpha]] | UnsetType
+_Line = defstruct(
+    "_Line",
+    [("update", whole(0, 2**53 - 1)), *((name, _Layers, UNSET) for name in ATTENTION_TYPES)],
+    forbid_unknown_fields=True,
+)
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
@@ -137,7 +144,7 @@ def _point_of_checkpoint(path: Path) -> _Point:
 def _point(line: str) -> _Point:
     """Parse a line of an α log; raises ValueError if it is truncated and UserError if it is invalid."""
     values = parse_json(line)
-    fault = next(faults(values, _LINE), None)
+    fault = find_fault(values, _Line)
     if fault is not None:
         raise UserError(fault.message)
     alphas = {}

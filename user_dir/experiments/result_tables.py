@@ -2,87 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..attention_types import ATTENTION_TYPES
 from ..errors import printable
-from ..schema import ANYTHING, TEXT, Fault, Value, number, read_object, require, whole
+from ..schema import number, read_object, whole
 from ..tables import Column, seed_mean, table
 
-_number = number(-1e300, 1e300)
-_number_or_none = _number.or_none()
-_whole = whole(1)
-_share, _edits = number(0, 100, 0.01), number(0, 1e300)  # BLEU and chrF; TER, which may exceed 100
-_beams = [{"beam": _whole, "bleu": _share, "length_ratio": _number, "*": ANYTHING}]
-_METRICS = {"ter": _edits, **dict.fromkeys(("bleu", "chrf"), _share), "*": ANYTHING}
-_SCORES = {
-    "beam": _whole,
-    "bleu": _share,
-    "chrf": _share,
-    "bleu_signature": TEXT,
-    "chrf_signature": TEXT,
-    "ter?": _edits,
-    "ter_signature?": TEXT,
-    "uncorrected?": _METRICS,  # post-editing
-    "tokenized_bleu_lowercased?": _share,
-    "tokenized_bleu_lowercased_signature?": TEXT,
-    "tokenized_bleu_tokens?": TEXT,
-    "sentences_per_second?": _number_or_none,
-    "*": ANYTHING,
-}
-_EXACT = ("completed", "empty_is_most_probable", "empty_may_be_most_probable", "empty_is_possible")
-# What the tables need of result.json; keys with "?" may be missing in older records.
-_RESULT = {
-    "run": TEXT,
-    "corpus": TEXT,
-    "direction": TEXT,
-    "averaged_epochs": Value("ema or a number", lambda value: value == "ema" or _whole.fits(value)),
-    "parameters": _number,
-    "training": {
-        "processor_seconds": _number_or_none,
-        "tokens_per_second": _number_or_none,
-        "tokens_per_processor_second": _number_or_none,
-        "alignment?": {"*": _number_or_none},
-        "*": ANYTHING,
-    },
-    "validation": {"loss": _number, "ppl": _number_or_none, "support?": _number_or_none, "*": ANYTHING},
-    "evaluation": {"valid": _SCORES, "*": _SCORES},
-    "heads": {"*": {"alpha_mean?": _number_or_none, "density_mean?": _number_or_none, "*": ANYTHING}},
-    "search?": {
-        "*": {
-            "beams": _beams,
-            "calibration": {"expected_calibration_error": _number, "*": ANYTHING},
-            "exact?": {**dict.fromkeys(_EXACT, _number), "*": ANYTHING},
-            "*": ANYTHING,
-        }
-    },
-    "*": ANYTHING,
-}
-_NEEDED = (
-    ("ter", "uncorrected"),
-    ("ter_signature", "uncorrected"),
-    ("tokenized_bleu_lowercased_signature", "tokenized_bleu_tokens"),
-)
+_Number = number(-1e300, 1e300)
+_Share = number(0, 100, 0.01)  # BLEU and chrF
+_Edits = number(0, 1e300)  # TER, which may exceed 100
+
+
+class _Metrics(Struct):
+    ter: _Edits
+    bleu: _Share
+    chrf: _Share
+
+
+class _Scores(Struct, kw_only=True):
+    beam: whole(1)
+    bleu: _Share
+    chrf: _Share
+    bleu_signature: str
+    chrf_signature: str
+    ter: _Edits | UnsetType = UNSET
+    ter_signature: str | UnsetType = UNSET
+    uncorrected: _Metrics | UnsetType = UNSET  # post-editing
+    tokenized_bleu_lowercased: _Share | UnsetType = UNSET
+    tokenized_bleu_lowercased_signature: str | UnsetType = UNSET
+    tokenized_bleu_tokens: str | UnsetType = UNSET
+    sentences_per_second: _Number | None = None
+
+    def __post_init__(self) -> None:
+        needed = {"ter": self.uncorrected, "ter_signature": self.uncorrected}
+        needed["tokenized_bleu_lowercased_signature"] = self.tokenized_bleu_tokens
+        for key, other in needed.items():
+            if other is not UNSET and getattr(self, key) is UNSET:
+                raise ValueError(f"the key {key} is missing")
+
+
+class _Training(Struct):
+    processor_seconds: _Number | None
+    tokens_per_second: _Number | None
+    tokens_per_processor_second: _Number | None
+    alignment: dict[str, _Number | None] | UnsetType = UNSET
+
+
+class _Validation(Struct):
+    loss: _Number
+    ppl: _Number | None
+    support: _Number | None = None
+
+
+class _Beam(Struct):
+    beam: whole(1)
+    bleu: _Share
+    length_ratio: _Number
+
+
+class _Calibration(Struct):
+    expected_calibration_error: _Number
+
+
+class _Exact(Struct):
+    completed: _Number
+    empty_is_most_probable: _Number
+    empty_may_be_most_probable: _Number
+    empty_is_possible: _Number
+
+
+class _Search(Struct):
+    beams: Annotated[list[_Beam], Meta(min_length=1)]
+    calibration: _Calibration
+    exact: _Exact | UnsetType = UNSET
+
+
+class _Heads(Struct):
+    alpha_mean: _Number | None = None
+    density_mean: _Number | None = None
+
+
+class _Result(Struct):
+    """What the tables need of result.json; what has a default is missing in older records."""
+
+    run: str
+    corpus: str
+    direction: str
+    averaged_epochs: whole(1) | Literal["ema"]
+    parameters: _Number
+    training: _Training
+    validation: _Validation
+    evaluation: dict[str, _Scores]
+    heads: dict[str, _Heads]
+    search: dict[str, _Search] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if "valid" not in self.evaluation:
+            raise ValueError("the key evaluation.valid is missing")
 
 
 def read_result(path: Path) -> dict:
     """Read the ``result.json`` of a run; raises UserError if it is corrupt or lacks what the tables need."""
     remedy = f"restore the file, or remove the folder {path.parent} to make the run again"
-    what = "a result of scripts/experiment.py"
-    result = read_object(path, what, _RESULT, remedy)
-    require(path, what, _missing(result), remedy)
-    return result
-
-
-def _missing(result: dict) -> Iterator[Fault]:
-    for name, scores in result["evaluation"].items():
-        for key, needed in _NEEDED:
-            if needed in scores and key not in scores:
-                yield Fault(key, f"evaluation.{name[:80]}.{key} is missing")
-    for name, found in result.get("search", {}).items():
-        if not found["beams"]:
-            yield Fault("beams", f"search.{name[:80]}.beams is empty")
+    return read_object(path, "a result of scripts/experiment.py", _Result, remedy)
 
 
 def experiment_tables(results: list[dict]) -> str:

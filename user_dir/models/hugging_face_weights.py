@@ -5,17 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from ..errors import UserError, one_line
 from ..guards.hostile_checkpoints import is_archive
 from ..io import name_fault, shown, unchanged
-from ..schema import ANYTHING, TEXT, read_object
+from ..schema import read_object
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 MAX_HEADER = 16 << 20
 """Bytes of the names and shapes of a safetensors file, which are read at once; a BERT's have 0.1 MB."""
-_INDEX = {"weight_map": {"*": TEXT}, "*": ANYTHING}
+
+
+class _Index(Struct):
+    weight_map: dict[str, str]
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -33,7 +37,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{folder} has neither {' nor '.join(WEIGHTS)}, nor an index of one; download it again"
         )
-    places = read_object(index, "an index of weights", _INDEX, "download it again")["weight_map"]
+    places = read_object(index, "an index of weights", _Index, "download it again")["weight_map"]
     for name, shard in places.items():
         fault = name_fault(shard, longest=255)
         if fault is not None or Path(shard).suffix not in (".safetensors", ".bin"):
