@@ -17,6 +17,7 @@ from .description import Description
 from .readers.left_out import EMPTY
 
 UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
+NEAR_DUPLICATES = "near_duplicates"
 Pair = tuple[str, str]
 
 
@@ -48,10 +49,13 @@ def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
     """The filters of ``clean`` on sentences, or on pieces; raises UserError if they are invalid."""
     found = []
     for unit, settings in description.clean.items():
+        if unit == NEAR_DUPLICATES:
+            if not isinstance(settings, bool):
+                raise description.error("clean", f"clean: {unit} is {settings!r}, but must be true or false")
+            continue
         if unit not in UNITS:
-            raise description.error(
-                "clean", f"clean: unknown filter {unit!r}; choose from {', '.join(UNITS)}"
-            )
+            known = ", ".join([*UNITS, NEAR_DUPLICATES])
+            raise description.error("clean", f"clean: unknown filter {unit!r}; choose from {known}")
         if not isinstance(settings, dict) or not settings.keys() <= {"min", "max", "ratio"}:
             raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
         for key, value in settings.items():

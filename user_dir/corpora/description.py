@@ -252,7 +252,7 @@ def _file_names(value: Any) -> Iterator[str]:
             yield from _file_names(each)
     elif isinstance(value, dict):
         for key, each in value.items():
-            if key not in ("format", "lines"):
+            if key not in ("format", "lines", "columns", "separator"):
                 yield from _file_names(each)
 
 

@@ -157,7 +157,7 @@ def _read(
     corpus: Corpus, source: Source, names: dict[str, str], raw: Path | None, left_out: Counter
 ) -> Iterator[tuple[str, str]]:
     paths = (path_of(corpus, names[language], raw) for language in corpus.languages)
-    return read_pairs(*paths, corpus.languages, source.form, left_out, source.translator)
+    return read_pairs(*paths, corpus.languages, source.form, left_out, source.translator, source.table)
 
 
 def path_of(corpus: Corpus, name: str, raw: Path | None) -> Path:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .description import Description
-from .readers import FORMATS, format_of
+from .readers import FORMATS, Table, format_of
 
-ONE_FILE = ("tmx", "segments")
+ONE_FILE = ("tmx", "segments", "columns")
 """Formats of which one file can have both languages."""
 
 
@@ -19,7 +19,7 @@ class Source:
     """Parallel files by side (language, or src, mt and pe), their format, and separate references if any.
 
     ``first`` and ``last`` are the numbers, from 1, of the pairs that are used; ``last`` None: to the end.
-    ``translator``: whose reference is read from WMT's XML; None for the first.
+    ``translator``: whose reference is read from WMT's XML; None for the first. ``table``: of ``columns``.
     """
 
     names: dict[str, str]
@@ -28,6 +28,7 @@ class Source:
     first: int = 1
     last: int | None = None
     translator: str | None = None
+    table: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     form = settings.pop("format", None)
     references = settings.pop("reference", None)
     translator = settings.pop("translator", None)
+    table = _table(description, split, entry, settings.pop("columns", None), settings.pop("separator", "\t"))
     names = settings.pop("file", None)
     if names is None:
         names = {side: settings.pop(side, None) for side in description.sides}
@@ -108,15 +110,17 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     alike = len(set(names.values())) < len(names)
     if alike and form not in ONE_FILE:
         raise fail(f"but must have {mark} in it")
-    if form == "tmx" and not alike:
-        raise fail("but TMX must be a single file")
+    if form in ("tmx", "columns") and not alike:
+        raise fail(f"but the format {form} has both languages in a single file")
+    if (form == "columns") != (table is not None):
+        raise fail("but columns: {LANGUAGE: NUMBER, …} and format: columns belong together")
     if translator is not None and (form != "segments" or not isinstance(translator, str)):
         raise fail("but a translator is a name in WMT's XML, in quotes")
     if references is not None:
         references = _sides(description, references)
         if references is None or split == "train":
             raise fail("but a reference must be a file name with {language} in it, and not for train")
-    return Source(names, form, references, first, last, translator)
+    return Source(names, form, references, first, last, translator, table)
 
 
 def _sides(description: Description, names: Any) -> dict[str, str] | None:
@@ -137,6 +141,25 @@ def _lines(description: Description, key: str, entry: Any, value: Any) -> tuple[
     if not 1 <= first <= last:
         raise description.error(key, f"{key}: the lines of {entry!r} must be FIRST-LAST, counted from 1")
     return first, last
+
+
+def _table(description: Description, split: str, entry: Any, columns: Any, separator: Any) -> Table | None:
+    """The table of ``columns: {LANGUAGE: NUMBER, …}`` and ``separator``; None if there is none."""
+    if columns is None:
+        return None
+    if (
+        not isinstance(columns, dict)
+        or set(columns) != set(description.languages)
+        or not all(type(number) is int and 1 <= number <= 1000 for number in columns.values())
+        or len(set(columns.values())) < 2
+    ):
+        raise description.error(
+            "splits",
+            f"splits: {split} is {entry!r}, but columns must be a number from 1 to 1,000 for each language",
+        )
+    if not isinstance(separator, str) or not separator or "\n" in separator:
+        raise description.error("splits", f"splits: {split} is {entry!r}, but separator must be a text")
+    return Table(tuple(columns[language] for language in description.languages), separator)
 
 
 def _all_names(values: Iterable[Any]) -> bool:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from . import cleaning, normalising, parallel_text, pretraining, stamps
 from .corpus import Corpus
+from .near_duplicates import NEAR_DUPLICATE, drop_near_duplicates
 from .origins import Origin
 from .readers import read_made_lines
 from .split_sources import HeldOut, sources_of
@@ -39,6 +40,9 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
         "splits": corpus.description.splits,
         "clean": [vars(each) for each in limits],
     }
+    near_duplicates = corpus.description.clean.get(cleaning.NEAR_DUPLICATES, False)
+    if near_duplicates:
+        settings[cleaning.NEAR_DUPLICATES] = True
     if corpus.description.wordpiece:
         settings["wordpiece"] = corpus.description.wordpiece
     if corpus.description.pretraining:
@@ -69,6 +73,10 @@ def make_text(corpus: Corpus, origin: Origin, raw: Path | None, workers: int, fo
                 build.report[subset] = {"pairs": count, "dropped": {}}
                 _add_left_out(build.report[subset], left_out)
             _write_references(corpus, origin.references(corpus, split, raw), build, subset)
+        if near_duplicates:
+            dropped = drop_near_duplicates(corpus, build.folder)
+            build.report["train"]["pairs"] -= dropped
+            _add_left_out(build.report["train"], Counter({NEAR_DUPLICATE: dropped}))
         if corpus.description.triplets:
             _write_uncorrected(corpus, build.folder)
         for subset, counts in build.report.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import UserError
 from ...io import shown
+from .columns import Table, read_columns
 from .left_out import TRAILING
 from .lines import count_lines, read_lines
 from .segments import read_segments
@@ -19,7 +20,7 @@ from .wmt_xml import is_wmt_xml, read_wmt_pairs, read_wmt_side
 
 logger = logging.getLogger(__name__)
 
-FORMATS = ("lines", "ted_tags", "segments", "tmx")
+FORMATS = ("lines", "ted_tags", "segments", "tmx", "columns")
 ENDINGS = {"sgm": "segments", "sgml": "segments", "xml": "segments", "tmx": "tmx"}
 COMPRESSED = (".gz", ".bz2", ".xz")
 
@@ -38,8 +39,9 @@ def read_pairs(
     form: str,
     left_out: Counter | None = None,
     translator: str | None = None,
+    table: Table | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """The pairs of a source and a target file in one of ``FORMATS``; for ``tmx`` both are the same file.
+    """The pairs of a source and a target file in one of ``FORMATS``; ``tmx`` and ``columns`` have one file.
 
     Args:
         source: file of the source side.
@@ -48,6 +50,7 @@ def read_pairs(
         form: one of ``FORMATS``.
         left_out: is increased by what is left out, by reason.
         translator: of WMT's XML: whose reference is read.
+        table: of ``columns``: where the sides are.
 
     Raises:
         UserError: the files do not match, with both counts if their lengths differ (of lines: before the
@@ -56,6 +59,8 @@ def read_pairs(
     left_out = Counter() if left_out is None else left_out
     if form == "tmx":
         return read_tmx(source, languages, left_out)
+    if form == "columns":
+        return read_columns(source, table or Table((1, 2)), left_out)
     if form == "segments":
         if source == target:
             return _pairs_of_one(source, languages, translator, left_out)
