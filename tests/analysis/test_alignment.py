@@ -7,15 +7,7 @@ import torch
 from sentences import as_batch, dictionary
 
 from user_dir.analysis.align_split import align_split, best
-from user_dir.analysis.alignment import (
-    ErrorRate,
-    Gold,
-    candidate_name,
-    candidates,
-    links,
-    pharaoh,
-    word_weights,
-)
+from user_dir.analysis.alignment import ErrorRate, Gold, candidates, links, pharaoh, word_weights
 from user_dir.analysis.words import Pieces
 from user_dir.errors import UserError
 
@@ -48,16 +40,9 @@ def test_links_go_to_the_largest_weight_and_zeros_have_none():
 
 def test_candidates_are_heads_layers_and_all():
     context = [torch.rand(1, 2, 3, 4) for _ in range(2)]
-    found = {candidate_name(candidate): weights for candidate, weights in candidates(context)}
-    assert list(found) == [
-        "layer0-head0",
-        "layer0-head1",
-        "layer0",
-        "layer1-head0",
-        "layer1-head1",
-        "layer1",
-        "all",
-    ]
+    found = {name: weights for name, _, weights in candidates(context)}
+    heads = ["layer0-head0", "layer0-head1", "layer0", "layer1-head0", "layer1-head1", "layer1"]
+    assert list(found) == [*heads, "all"]
     assert torch.equal(found["layer1-head0"], context[1][:, 0])
     assert torch.allclose(found["all"], sum(weights.sum(1) for weights in context) / 4)
 

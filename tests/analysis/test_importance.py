@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import sacrebleu
 import torch
 from helpers import batch, build, dictionary, loss
 from tiny_splits import described, translation_task
 
-from user_dir.analysis.bleu_importance import bleu_without_each_head
 from user_dir.analysis.capture import all_heads, masked_heads
-from user_dir.analysis.importance import correlations, head_importance, losses, pruned_counts, pruning_orders
+from user_dir.analysis.importance import (
+    bleu_without_each_head,
+    correlations,
+    head_importance,
+    losses,
+    pruned_counts,
+    pruning_orders,
+)
 from user_dir.analysis.plots_importance import importance_figure
-from user_dir.translation.scored_split import ScoredSplit
+from user_dir.analysis.split import Split
 from user_dir.translation.split_search import translate_split
 
 PAD = dictionary().pad()
@@ -47,7 +55,8 @@ def test_importance_is_the_loss_added():
     model = build().eval()
     rows = rows_of(model, density=lambda i: 0.9 - i / 20, alpha=lambda i: 1 + i / 20, entropy=lambda i: 1.0)
     samples = [sample_of(batch())]
-    report = head_importance(model, lambda name: samples, PAD, rows, points=4, seeds=2)
+    split = SimpleNamespace(model=model, samples=lambda name: samples, padding=PAD)
+    report = head_importance(split, rows, points=4, seeds=2)
     (base,) = losses(model, samples, PAD, [[]])
     assert report["loss"] == base
     for row in report["heads"]:
@@ -55,12 +64,8 @@ def test_importance_is_the_loss_added():
         assert row["loss"] == without
         assert row["importance"] == without - base
     curves = report["curves"]
-    assert {name: len(curve["losses"]) for name, curve in curves.items()} == {
-        "importance": 1,
-        "density": 1,
-        "alpha": 1,
-        "random": 2,
-    }
+    orders = {name: len(curve["losses"]) for name, curve in curves.items()}
+    assert orders == {"importance": 1, "density": 1, "alpha": 1, "random": 2}
     (bare,) = losses(model, samples, PAD, [all_heads(model)])
     least = min(report["heads"], key=lambda row: row["importance"])
     for curve in curves.values():
@@ -77,9 +82,8 @@ def test_importance_is_the_loss_added():
     assert labels == ["loss (nats per token)", "importance (nats per token)"]
     lines = {line.get_label(): line.get_xydata() for line in figure.axes[0].get_lines()}
     assert len(lines) == 4
-    assert lines["densest first"].tolist() == list(
-        map(list, zip(curves["density"]["pruned"], curves["density"]["losses"][0]))
-    )
+    densest = zip(curves["density"]["pruned"], curves["density"]["losses"][0])
+    assert lines["densest first"].tolist() == list(map(list, densest))
 
 
 def test_orders_keep_sparse_heads_longest():
@@ -138,15 +142,16 @@ def test_correlation_is_that_of_ranks():
 def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
     model = build("--max-target-positions 12").float().eval()
     task = translation_task([([5, 6], [7, 8]), ([9, 10, 11], [12]), ([13], [14, 15, 16])])
+    task.cfg.source_lang, task.cfg.target_lang = "de", "en"
     whole = translate_split(model, task, "test", beam=1).texts
     corpus = described(tmp_path)
     for language in corpus.languages:
         path = corpus.text("test", language)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in [*whole, "one more"]))
-    split = ScoredSplit(corpus, "test", ("de", "en"))
+    split = Split(tmp_path, corpus, "test", "test", model, task)
     rows = [{"attention": "decoder_context", "layer": 1, "head": 1}]
-    found = bleu_without_each_head(model, task, split, rows, beam=1)
+    found = bleu_without_each_head(split, rows, beam=1)
     assert found["bleu"] == pytest.approx(100)
     assert rows[0]["bleu"] < 100
     with masked_heads(model, [("decoder_context", 1, 1)]):

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import torch
+from torch import Tensor
 
 from ..errors import UserError
 from ..io import atomic_write
-from .alignment import (
-    ErrorRate,
-    Gold,
-    candidate_name,
-    candidates,
-    latent_candidate,
-    links,
-    pharaoh,
-    word_weights,
-)
+from .alignment import ErrorRate, Gold, Link, candidates, links, pharaoh, word_weights
 from .capture import captured_attention
 from .words import Pieces
 
 QUERIES = {"output": "target", "input": "prev_output_tokens"}
 """The step whose attention aligns a target word: the one that predicts it, or the one that reads it (Chen et
 al. 2020). The value is where a batch has the words of these steps."""
+
+
+@dataclass
+class _Aligned:
+    """What is written and counted of one candidate."""
+
+    file: TextIO
+    facts: dict
+    rate: ErrorRate
+
+    def add(self, found: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
+        """Add a sentence."""
+        self.file.write(pharaoh(found) + "\n")
+        self.rate.add(found, sure, possible)
 
 
 @torch.no_grad()
@@ -40,8 +47,6 @@ def align_split(
     query: str = "output",
 ) -> dict:
     """Write ``NAME.pharaoh`` to ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
-
-    A latent alignment is one more candidate, ``alignment``: its posterior given the target words.
 
     Args:
         model: from :func:`~.capture.load_model`.
@@ -62,65 +67,58 @@ def align_split(
     """
     if not model.attentions()["decoder_context"] and model.alignment is None:
         raise UserError("the model has no context attention to align with")
-    files, rates, rows, words = {}, {}, {}, 0
-    sentences = 0
+    found: dict[str, _Aligned] = {}
+    sentences = words = 0
     with captured_attention(model) as captured, contextlib.ExitStack() as stack:
         for sample in samples:
-            model(**sample["net_input"])
-            tokens = sample["target"] if query == "output" else sample["net_input"]["prev_output_tokens"]
-            target_word = target.words(tokens, part_punctuation=False)
-            source_word = source.words(sample["net_input"]["src_tokens"], part_punctuation=False)
-            lengths = [((word.amax(1) + 1).tolist()) for word in (source_word, target_word)]
-            context = [
-                word_weights(weights.double(), target_word, source_word)
-                for weights in captured["decoder_context"]
-            ]
+            sizes, candidates = _candidates(model, sample, captured, source, target, query)
             order = sample["id"].argsort().tolist()
-            facts = [_gold_of(gold, sentences + i, lengths, row) for i, row in enumerate(order)]
-            latent = []
-            if model.alignment is not None and query == "output":
-                weights = model.posterior_alignment(sample).double().unsqueeze(1)
-                latent.append(
-                    (latent_candidate(), word_weights(weights, target_word, source_word).squeeze(1))
-                )
-            for candidate, weights in itertools.chain(candidates(context), latent):
-                name = candidate_name(candidate)
-                if name not in files:
+            expected = [_gold_links(gold, sentences + i, *sizes[row]) for i, row in enumerate(order)]
+            for name, facts, weights in candidates:
+                if name not in found:
                     beside = stack.enter_context(atomic_write(folder / f"{name}.pharaoh"))
-                    files[name] = stack.enter_context(beside.open("w", encoding="utf-8"))
-                    rates[name], rows[name] = ErrorRate(), candidate
-                for row, facts_of_row in zip(order, facts):
-                    found = links(weights[row, : lengths[1][row], : lengths[0][row]])
-                    files[name].write(pharaoh(found) + "\n")
-                    rates[name].add(found, *facts_of_row)
+                    file = stack.enter_context(beside.open("w", encoding="utf-8"))
+                    found[name] = _Aligned(file, facts, ErrorRate())
+                for row, sure_and_possible in zip(order, expected):
+                    source_words, target_words = sizes[row]
+                    found[name].add(links(weights[row, :target_words, :source_words]), *sure_and_possible)
             sentences += len(order)
-            words += sum(lengths[1])
+            words += sum(target_words for _, target_words in sizes)
         if gold is not None and len(gold) != sentences:
             raise UserError(f"{gold.path} has {len(gold)} lines for {sentences} sentences")
-        for file in files.values():
-            file.close()
-    return {
-        "sentences": sentences,
-        "query": query,
-        "candidates": [
-            {
-                "name": name,
-                **rows[name],
-                "links": rate.links,
-                "aligned": rate.links / words if words else None,
-                **(rate.scores() if gold is not None else {}),
-            }
-            for name, rate in rates.items()
-        ],
-    }
+        for each in found.values():  # all are complete before the first gets its name
+            each.file.close()
+    rows = []
+    for name, each in found.items():
+        share = each.rate.links / words if words else None
+        row = {"name": name, **each.facts, "links": each.rate.links, "aligned": share}
+        rows.append(row | (each.rate.scores() if gold is not None else {}))
+    return {"sentences": sentences, "query": query, "candidates": rows}
 
 
-def _gold_of(gold: Gold | None, number: int, lengths: list[list[int]], row: int):
+def _candidates(
+    model, sample: dict, captured: dict[str, list[Tensor]], source: Pieces, target: Pieces, query: str
+) -> tuple[list[tuple[int, int]], Iterator[tuple[str, dict, Tensor]]]:
+    """Run the model: the numbers of source and target words of each sentence, and the candidates."""
+    model(**sample["net_input"])
+    tokens = sample["target"] if query == "output" else sample["net_input"]["prev_output_tokens"]
+    target_word = target.words(tokens, part_punctuation=False)
+    source_word = source.words(sample["net_input"]["src_tokens"], part_punctuation=False)
+    sizes = [(word.amax(1) + 1).tolist() for word in (source_word, target_word)]
+    context = [word_weights(each.double(), target_word, source_word) for each in captured["decoder_context"]]
+    latent = None
+    if model.alignment is not None and query == "output":
+        posterior = model.posterior_alignment(sample).double().unsqueeze(1)
+        latent = word_weights(posterior, target_word, source_word).squeeze(1)
+    return list(zip(*sizes)), candidates(context, latent)
+
+
+def _gold_links(gold: Gold | None, number: int, source: int, target: int):
     if gold is None:
         return frozenset(), frozenset()
     if number >= len(gold):
         raise UserError(f"{gold.path} has {len(gold)} lines, fewer than the sentences of the split")
-    return gold.sentence(number, lengths[0][row], lengths[1][row])
+    return gold.sentence(number, source, target)
 
 
 def best(rows: list[dict], heads_only: bool) -> dict | None:

@@ -169,34 +169,23 @@ class ErrorRate:
         }
 
 
-def candidates(context: list[Tensor]) -> Iterator[tuple[dict, Tensor]]:
-    """The candidate alignments: each head, the mean of each layer's heads, and the mean of all.
+def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[tuple[str, dict, Tensor]]:
+    """The candidate alignments: each head, the mean of each layer's heads, the mean of all, and a latent one.
 
     Args:
         context: word weights of each layer, (B, H, target words, source words).
+        latent: those of a latent alignment given the target words, (B, target words, source words).
 
     Yields:
-        ``{"layer": l, "head": h}``, with None for what is averaged over, and the weights (B, target words,
-        source words).
+        the name, such as ``layer1-head0``, ``layer1``, ``all`` or ``alignment``; ``{"layer": l, "head": h}``,
+        with None for what is averaged over; and the weights (B, target words, source words).
     """
     for layer, weights in enumerate(context):
         for head in range(weights.size(1)):
-            yield {"layer": layer, "head": head}, weights[:, head]
-        yield {"layer": layer, "head": None}, weights.mean(1)
+            yield f"layer{layer}-head{head}", {"layer": layer, "head": head}, weights[:, head]
+        yield f"layer{layer}", {"layer": layer, "head": None}, weights.mean(1)
     if context:
-        yield {"layer": None, "head": None}, torch.stack([weights.mean(1) for weights in context]).mean(0)
-
-
-def latent_candidate() -> dict:
-    """The candidate that is the posterior of a latent alignment; it has no layer and no head."""
-    return {"layer": None, "head": None, "latent": True}
-
-
-def candidate_name(candidate: dict) -> str:
-    """Such as ``layer1-head0``, ``layer1`` (the mean of its heads), ``all`` (of layers) or ``alignment``."""
-    if candidate.get("latent"):
-        return "alignment"
-    if candidate["layer"] is None:
-        return "all"
-    name = f"layer{candidate['layer']}"
-    return name if candidate["head"] is None else f"{name}-head{candidate['head']}"
+        mean = torch.stack([weights.mean(1) for weights in context]).mean(0)
+        yield "all", {"layer": None, "head": None}, mean
+    if latent is not None:
+        yield "alignment", {"layer": None, "head": None, "latent": True}, latent

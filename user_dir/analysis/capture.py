@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -66,8 +66,8 @@ def batches(
     """The batches of a split in fairseq's form, on the model's device, with a progress bar.
 
     Args:
-        model: determines the device and the maximum length.
-        task: the model's task.
+        model: limits the length of sentences.
+        task: has the dataset, or loads it.
         subset: fairseq's name of the split.
         max_tokens: maximum batch size in tokens of one side, including padding.
         sentences: only the first N sentences of the split; None for all.
@@ -82,22 +82,10 @@ def batches(
     order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
     device = next(model.parameters()).device
     with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
-        for members in _parted(order, lengths, max_tokens):
-            sample = dataset.collater([dataset[int(i)] for i in members])
+        for members in dataset.batch_by_size(order, max_tokens=max_tokens):
+            sample = dataset.collater([dataset[i] for i in members])
             yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
             progress.update(len(members))
-
-
-def _parted(order, lengths, max_tokens: int) -> Iterator[list[int]]:
-    """Split ``order`` into batches of at most ``max_tokens`` when padded to their longest sentence."""
-    members, longest = [], 0
-    for i in order:
-        longest = max(longest, int(lengths[i]))
-        if longest * (len(members) + 1) > max_tokens:
-            yield members
-            members, longest = [], int(lengths[i])
-        members.append(int(i))
-    yield members
 
 
 def run(model, sample: dict):
@@ -114,7 +102,6 @@ def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
     By attention type, a list over layers of (B, H, T, S), including rows and columns of padding.
     """
     captured: dict[str, list[Tensor]] = {}
-    handles = []
 
     def ask_for_weights(module: nn.Module, args, kwargs):
         return args, {**kwargs, "need_weights": True, "need_head_weights": True}
@@ -125,16 +112,15 @@ def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
 
         return hook
 
-    for attention_type, attentions in model.attentions().items():
-        captured[attention_type] = [torch.empty(0)] * len(attentions)
-        for layer, attention in enumerate(attentions):
-            handles.append(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True))
-            handles.append(attention.register_forward_hook(keep(captured[attention_type], layer)))
-    try:
+    with ExitStack() as hooks:
+        for attention_type, attentions in model.attentions().items():
+            layers = captured[attention_type] = [torch.empty(0)] * len(attentions)
+            for layer, attention in enumerate(attentions):
+                asked = attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
+                kept = attention.register_forward_hook(keep(layers, layer))
+                hooks.callback(asked.remove)
+                hooks.callback(kept.remove)
         yield captured
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -147,30 +133,26 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
         UserError: the model has no such head.
     """
     attentions = model.attentions()
-    by_layer: dict[tuple[str, int], list[int]] = {}
+    masked: dict[nn.Module, list[int]] = {}
     for attention_type, layer, head in heads:
         layers = attentions.get(attention_type, [])
         if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
             raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
-        by_layer.setdefault((attention_type, layer), []).append(head)
+        masked.setdefault(layers[layer], []).append(head)
 
-    def zero(masked: list[int], num_heads: int):
+    def zero(chosen: list[int], num_heads: int):
         def hook(module: nn.Module, args):
             outputs = args[0].unflatten(-1, (num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
-            outputs[..., masked, :] = 0
+            outputs[..., chosen, :] = 0
             return (outputs.flatten(-2), *args[1:])
 
         return hook
 
-    handles = []
-    for (attention_type, layer), masked in by_layer.items():
-        attention = attentions[attention_type][layer]
-        handles.append(attention.out_proj.register_forward_pre_hook(zero(masked, attention.num_heads)))
-    try:
+    with ExitStack() as hooks:
+        for attention, chosen in masked.items():
+            hook = zero(chosen, attention.num_heads)
+            hooks.callback(attention.out_proj.register_forward_pre_hook(hook).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def all_heads(model) -> list[Head]:

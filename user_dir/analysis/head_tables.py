@@ -33,6 +33,11 @@ def alpha_and_density(rows: list[dict]) -> dict[str, float]:
     }
 
 
+def head_of(row: dict) -> tuple[str, int, int]:
+    """Attention type, layer and head of a row."""
+    return row["attention"], row["layer"], row["head"]
+
+
 def head_name(row: dict) -> str:
     """The name of a head, such as ``encoder_self layer 0 head 2``; both count from 0."""
     return f"{row['attention']} layer {row['layer']} head {row['head']}"

@@ -7,14 +7,17 @@ whether sparse heads are more important.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from tqdm import tqdm
 
+from ..translation.scored_split import ScoredSplit
+from ..translation.split_search import translate_split
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
 from .correlation import constant, rank_correlation
-from .head_tables import by_attention
+from .head_tables import by_attention, head_of
+from .split import Split
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""
@@ -54,16 +57,16 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
         rows: one per head, with ``importance``, ``density`` and ``alpha``.
         seeds: number of random orders.
     """
-    heads = [head_of(row) for row in rows]
 
-    def by(key) -> list[list[Head]]:
-        return [[head_of(row) for row in sorted(rows, key=key)]]
+    def by(measure: str, sign: int = 1) -> list[list[Head]]:
+        return [[head_of(row) for row in sorted(rows, key=lambda row: sign * row[measure])]]
 
-    orders = {"importance": by(lambda row: row["importance"])}
+    orders = {"importance": by("importance")}
     if not constant([row["density"] for row in rows]):
-        orders["density"] = by(lambda row: -row["density"])
+        orders["density"] = by("density", -1)
     if not constant([row["alpha"] for row in rows]):
-        orders["alpha"] = by(lambda row: row["alpha"])
+        orders["alpha"] = by("alpha")
+    heads = [head_of(row) for row in rows]
     orders["random"] = [random.Random(seed).sample(heads, len(heads)) for seed in range(1, seeds + 1)]
     return orders
 
@@ -84,35 +87,18 @@ def correlations(rows: list[dict]) -> list[dict]:
     for attention, chosen in {"all": rows, **by_attention(rows)}.items():
         importance = [row["importance"] for row in chosen]
         for measure in MEASURES:
-            values = [row[measure] for row in chosen]
-            rho, p_value = rank_correlation(values, importance)
-            found.append(
-                {
-                    "attention": attention,
-                    "measure": measure,
-                    "heads": len(chosen),
-                    "spearman": rho,
-                    "p_value": p_value,
-                }
-            )
+            rho, p_value = rank_correlation([row[measure] for row in chosen], importance)
+            row = {"attention": attention, "measure": measure, "heads": len(chosen)}
+            found.append({**row, "spearman": rho, "p_value": p_value})
     return found
 
 
-def head_of(row: dict) -> Head:
-    """The head that a row of the statistics describes."""
-    return row["attention"], row["layer"], row["head"]
-
-
-def head_importance(
-    model, samples: Callable[[str], Iterable[dict]], padding: int, rows: list[dict], points: int, seeds: int
-) -> dict:
+def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> dict:
     """Importance of every head, pruning curves, and rank correlations.
 
     Args:
-        model: from :func:`~.capture.load_model`.
-        samples: function that returns the batches, given a name for the progress bar.
-        padding: the padding symbol.
-        rows: statistics of the same model and batches, each with ``alpha``, ``density`` and ``entropy``.
+        split: a model over a split, with teacher forcing.
+        rows: its statistics, each row with ``alpha``, ``density`` and ``entropy``.
         points: number of points per curve.
         seeds: number of random orders.
 
@@ -122,24 +108,49 @@ def head_importance(
         ``pruned``, numbers of heads from 0 to all, and ``losses``, a list per order (several for ``random``).
         ``correlations``: see :func:`correlations`.
     """
+    model, padding = split.model, split.padding
     singles = [[head] for head in all_heads(model)]
-    base, *without = losses(model, samples("each head"), padding, [[], *singles])
+    base, *without = losses(model, split.samples("each head"), padding, [[], *singles])
     by_head = {heads[0]: loss for heads, loss in zip(singles, without)}
-    names = ("attention", "layer", "head", *MEASURES)
-    heads = [
-        {
-            **{name: row[name] for name in names},
-            "loss": by_head[head_of(row)],
-            "importance": by_head[head_of(row)] - base,
-        }
-        for row in rows
-    ]
+    heads = []
+    for row in rows:
+        loss = by_head[head_of(row)]
+        kept = {name: row[name] for name in ("attention", "layer", "head", *MEASURES)}
+        heads.append({**kept, "loss": loss, "importance": loss - base})
     counts = pruned_counts(len(heads), points)
     orders = pruning_orders(heads, seeds)
     masks = [order[:count] for each in orders.values() for order in each for count in counts]
-    found = iter(losses(model, samples("pruning"), padding, masks))
+    found = iter(losses(model, split.samples("pruning"), padding, masks))
     curves = {
         name: {"pruned": [0, *counts], "losses": [[base, *(next(found) for _ in counts)] for _ in each]}
         for name, each in orders.items()
     }
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
+
+
+def bleu_without_each_head(split: Split, rows: list[dict], beam: int = 5) -> dict:
+    """Add to each row of a head the ``bleu`` of the model without that head.
+
+    BLEU is computed as by evaluate.py, on detokenised text as the corpus specifies. Returns ``bleu`` of the
+    unmasked model, and ``bleu_signature``, sacrebleu's signature.
+    """
+    scored = ScoredSplit(split.corpus, split.subset, split.direction)
+
+    def bleu(description: str) -> float:
+        found = translate_split(
+            split.model,
+            split.task,
+            split.subset,
+            beam=beam,
+            limit=scored.limit,
+            max_tokens=split.max_tokens,
+            sentences=split.sentences,
+            description=description,
+        )
+        return scored.bleu_of(found.texts)
+
+    whole = bleu("BLEU")
+    for i, row in enumerate(rows, start=1):
+        with masked_heads(split.model, [head_of(row)]):
+            row["bleu"] = bleu(f"BLEU without head {i} of {len(rows)}")
+    return {"bleu": whole, "bleu_signature": str(scored.bleu.get_signature())}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,12 @@ MAX_SENTENCE = 512 << 20
 """Bytes of a sentence's arrays, so that with copies of them less than 1 GiB is in memory."""
 MAX_ALPHAS = 1 << 20  # bytes; 24 layers of 16 heads have 3,072
 TOKENS = ("source", "target_input", "target")
+SIDES = {
+    "encoder_self": ("source", "source"),
+    "decoder_self": ("target_input", "target_input"),
+    "decoder_context": ("target_input", "source"),
+}
+"""The tokens of the queries and of the keys, by attention type."""
 _TYPES = "|".join(ATTENTION_TYPES)
 _NAME = re.compile(
     rf"corpus|subset|(?:alpha|row_sums)/(?:{_TYPES})|(?P<number>0|[1-9]\d{{0,8}})/(?:{_TYPES}|{'|'.join(TOKENS)}|text)"
@@ -74,11 +81,11 @@ class SentenceMaps:
 
     def queries(self, attention_type: str) -> list[str]:
         """The T query tokens."""
-        return self.source if attention_type == "encoder_self" else self.target_input
+        return getattr(self, SIDES[attention_type][0])
 
     def keys(self, attention_type: str) -> list[str]:
         """The S key tokens."""
-        return self.target_input if attention_type == "decoder_self" else self.source
+        return getattr(self, SIDES[attention_type][1])
 
     def head(self, attention_type: str, layer: int, head: int) -> np.ndarray:
         """Weights (T, S) of one head; raises UserError if it does not exist."""
@@ -117,24 +124,19 @@ class Maps:
             raise UserError(f"{path} is not a file of attention maps: {one_line(error)}") from None
         self._names = self._arrays.names
         self._sentences = self._count()
-        try:
-            self.corpus, self.subset = map(self._text, ("corpus", "subset"))
-            self.row_sums = {
-                name: text for name in ATTENTION_TYPES if (text := self._text(f"row_sums/{name}")) is not None
-            }
+        with self._readable():
+            self.corpus, self.subset = self._text("corpus"), self._text("subset")
+            sums = {name: self._text(f"row_sums/{name}") for name in ATTENTION_TYPES}
+            self.row_sums = {name: kind for name, kind in sums.items() if kind is not None}
             check_row_sums(self.row_sums)
-        except Exception as error:  # a corrupt file can raise any exception
-            raise self._corrupt(error) from None
         self.shapes = self._read(0).shapes
-        try:
+        with self._readable():
             self.alphas = {
                 name: self._arrays.read(f"alpha/{name}", MAX_ALPHAS)
                 for name in ATTENTION_TYPES
                 if f"alpha/{name}" in self._names
             }
             check_alphas(self.alphas, self.shapes)
-        except Exception as error:  # as above
-            raise self._corrupt(error) from None
 
     def __len__(self) -> int:
         return self._sentences
@@ -147,41 +149,28 @@ class Maps:
         if not 0 <= number < len(self):
             raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
         found = self._read(number)
-        try:
+        with self._readable(f" at sentence {number}"):
             check_shapes(found.shapes, self.shapes)
             check_rows(found.weights, self.row_sums, self.alphas)
-        except ValueError as error:
-            raise self._corrupt(error, f" at sentence {number}") from None
         return found
 
     def _read(self, number: int) -> SentenceMaps:
-        size = sum(map(self._arrays.size, self._of_sentence(number)))
+        names = {name: f"{number}/{name}" for name in (*ATTENTION_TYPES, *TOKENS, "text")}
+        there = {name: array for name, array in names.items() if array in self._names}
+        size = sum(map(self._arrays.size, there.values()))
         if size > MAX_SENTENCE:
             raise UserError(
                 f"{self.path}: sentence {number} has {size:,} bytes; at most {MAX_SENTENCE:,} are read"
             )
-        try:
-            found = SentenceMaps(
-                weights={
-                    name: self._arrays.read(f"{number}/{name}")
-                    for name in ATTENTION_TYPES
-                    if f"{number}/{name}" in self._names
-                },
-                text=self.text(number),
-                **{name: _tokens(self._arrays.read(f"{number}/{name}", MAX_STRINGS)) for name in TOKENS},
-            )
-            if not found.weights:
+        for name in TOKENS:
+            if name not in there:
+                raise UserError(f"{self.path} has a sentence {number}, but no array {names[name]}")
+        with self._readable(f" at sentence {number}"):
+            weights = {name: self._arrays.read(there[name]) for name in ATTENTION_TYPES if name in there}
+            tokens = {name: _tokens(self._arrays.read(names[name], MAX_STRINGS)) for name in TOKENS}
+            if not weights:
                 raise ValueError("it has no weights")
-        except KeyError as error:
-            raise UserError(f"{self.path} has a sentence {number}, but no array {error.args[0]}") from None
-        except Exception as error:  # as above
-            raise self._corrupt(error, f" at sentence {number}") from None
-        return found
-
-    def _of_sentence(self, number: int) -> list[str]:
-        """The names of the sentence's arrays."""
-        names = (f"{number}/{name}" for name in (*ATTENTION_TYPES, *TOKENS, "text"))
-        return [name for name in names if name in self._names]
+            return SentenceMaps(weights, **tokens, text=self.text(number))
 
     def text(self, number: int) -> str | None:
         """The source of a sentence as text; None if it is not in the file."""
@@ -210,11 +199,16 @@ class Maps:
             raise ValueError(f"its {name} is not a string")
         return str(array)
 
-    def _corrupt(self, error: Exception, place: str = "") -> UserError:
-        return UserError(
-            f"{self.path} is corrupt{place}: {one_line(error)}; write it again with head_stats.py "
-            "--dump-attention"
-        )
+    @contextmanager
+    def _readable(self, place: str = "") -> Iterator[None]:
+        """Raise a UserError that names the file over what is wrong in it."""
+        try:
+            yield
+        except Exception as error:  # a corrupt file can raise any exception
+            raise UserError(
+                f"{self.path} is corrupt{place}: {one_line(error)}; write it again with head_stats.py "
+                "--dump-attention"
+            ) from None
 
 
 def _tokens(array: np.ndarray) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..io import atomic_write
 from .map_checks import check_alphas, check_row_sums, check_rows, check_shapes
-from .maps import TOKENS, SentenceMaps
+from .maps import SIDES, TOKENS, SentenceMaps
 
 
 class MapsWriter:
@@ -34,16 +34,49 @@ class MapsWriter:
             check_rows(sentence.weights, self._row_sums, self._alphas)
         except ValueError as error:
             raise ValueError(f"sentence {self.sentences}: {error}") from None
-        for name, weights in sentence.weights.items():
-            self._member(name, np.asarray(weights, dtype=np.float32))
-        for name in TOKENS:
-            self._member(name, np.array(getattr(sentence, name), dtype=np.str_))
+        members = {
+            name: np.ascontiguousarray(weights, np.float32) for name, weights in sentence.weights.items()
+        }
+        members |= {name: np.array(getattr(sentence, name), np.str_) for name in TOKENS}
         if sentence.text is not None:
-            self._member("text", np.array(sentence.text, dtype=np.str_))
+            members["text"] = np.array(sentence.text, np.str_)
+        for name, array in members.items():
+            _write_member(self._archive, f"{self.sentences}/{name}", array)
         self.sentences += 1
 
-    def _member(self, name: str, array: np.ndarray) -> None:
-        _write_member(self._archive, f"{self.sentences}/{name}", array)
+    def write_batch(self, task, texts: Sequence[str], sentences: int, sample: dict, captured: dict) -> None:
+        """Append those sentences of a batch that are among the first of a split.
+
+        Args:
+            task: fairseq's task, for its dictionaries.
+            texts: every source sentence of the split as text.
+            sentences: how many, from the first, are written.
+            sample: a batch; batches come in corpus order.
+            captured: its attention, from :func:`~.capture.captured_attention`.
+        """
+        inputs, padding = sample["net_input"], task.source_dictionary.pad()
+        sides = {
+            "source": (inputs["src_tokens"], task.source_dictionary),
+            "target_input": (inputs["prev_output_tokens"], task.target_dictionary),
+            "target": (sample["target"], task.target_dictionary),
+        }
+        for number, row in sorted((number, row) for row, number in enumerate(sample["id"].tolist())):
+            if number >= sentences:
+                break
+            real = {name: (tokens[row] != padding).cpu().numpy() for name, (tokens, _) in sides.items()}
+            weights = {
+                kind: np.stack([layer[row].cpu().numpy() for layer in layers])
+                for kind, layers in captured.items()
+                if layers
+            }
+            for kind, each in weights.items():
+                query, key = SIDES[kind]
+                weights[kind] = each[:, :, real[query]][..., real[key]]
+            symbols = {
+                name: [dictionary[token] for token in tokens[row].tolist() if token != padding]
+                for name, (tokens, dictionary) in sides.items()
+            }
+            self.write(SentenceMaps(weights=weights, text=texts[number], **symbols))
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:
@@ -78,13 +111,12 @@ def maps_writer(
     arrays = {name: np.array(layers, dtype=np.float64) for name, layers in (alphas or {}).items()}
     row_sums = dict(row_sums or {})
     check_row_sums(row_sums)
+    named = {"corpus": corpus, "subset": subset}
+    members = {name: np.array(value, np.str_) for name, value in named.items() if value is not None}
+    members |= {f"alpha/{name}": array for name, array in arrays.items()}
+    members |= {f"row_sums/{name}": np.array(kind, np.str_) for name, kind in row_sums.items()}
     deflated = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}  # enough for exact zeros
     with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", **deflated) as archive:
-        for name, value in (("corpus", corpus), ("subset", subset)):
-            if value is not None:
-                _write_member(archive, name, np.array(value, dtype=np.str_))
-        for name, array in arrays.items():
-            _write_member(archive, f"alpha/{name}", array)
-        for name, kind in row_sums.items():
-            _write_member(archive, f"row_sums/{name}", np.array(kind, dtype=np.str_))
+        for name, array in members.items():
+            _write_member(archive, name, array)
         yield MapsWriter(archive, row_sums, arrays)

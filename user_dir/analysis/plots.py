@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 import warnings
+from collections.abc import Iterator
 from functools import lru_cache, wraps
 from itertools import cycle
 from pathlib import Path
@@ -70,16 +71,21 @@ def styled(draw):
     return drawing
 
 
+def checked_format(path: Path) -> Path:
+    """The path; raises UserError unless its name ends in a format of figures."""
+    if path.suffix.lstrip(".") not in FORMATS:
+        raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
+    return path
+
+
 @styled
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files.
 
     A figure drawn with a given width keeps it; others are cropped to their content.
     """
-    path = Path(path)
+    path = checked_format(Path(path))
     kind = path.suffix.lstrip(".")
-    if kind not in FORMATS:
-        raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with atomic_write(path) as beside, warnings.catch_warnings(record=True) as caught:
         cropped = None if isinstance(figure, _SizedFigure) else "tight"
@@ -100,19 +106,20 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
 
     (Correia et al. 2019, figure 2.)
     """
-    figure, rows = _panels(1, len(trajectories.alphas), width=width)
-    for axes, values in zip(rows[0], trajectories.alphas.values()):
-        layers = values.shape[1]
-        for layer, colour in enumerate(_ramp(layers)):
+    alphas = trajectories.alphas
+    figure, rows = _panels(1, len(alphas), width=width)
+    low = min(float(values.min()) for values in alphas.values())
+    high = max(float(values.max()) for values in alphas.values())
+    margin = max(0.02, 0.04 * (high - low))
+    for axes, values in zip(rows[0], alphas.values()):
+        for layer, colour in enumerate(_ramp(values.shape[1])):
             for head in range(values.shape[2]):
-                label = f"layer {layer}" if head == 0 else None
-                axes.plot(
-                    trajectories.updates, values[:, layer, head], color=colour, linewidth=0.9, label=label
-                )
+                style = {"color": colour, "linewidth": 0.9, "label": f"layer {layer}" if head == 0 else None}
+                axes.plot(trajectories.updates, values[:, layer, head], **style)
         axes.margins(x=0)
-    _alpha_limits(rows[0], trajectories.alphas.values(), "y")
-    _label(rows, [""], list(trajectories.alphas), "updates", "α")
-    _legend(figure, rows[0])
+        axes.set_ylim(max(1.0, low - margin), high + margin)
+    _label(rows, [""], list(alphas), "updates", "α")
+    _legend(figure, rows)
     return figure
 
 
@@ -126,20 +133,16 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | No
     """
     types = _types(models.values())
     figure, rows = _panels(len(models), len(types), height=1.5, width=width)
-    values = [alphas for model in models.values() for alphas in model.values()]
-    top = max(2.0, max(float(np.max(each)) for each in values))
+    top = max(2.0, *(float(np.max(alphas)) for model in models.values() for alphas in model.values()))
     bin_width = 0.05 if top < 11 else (top - 1) / 200
     edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
-    for row, model, style in zip(rows, models.values(), cycle(STYLES)):
-        for axes, attention_type in zip(row, types):
-            alphas = np.ravel(model.get(attention_type, []))
-            # The last bin includes its upper edge, for heads at the default's maximum of 2.
-            counts = np.histogram(np.clip(alphas, edges[0], edges[-1]), edges)[0]
-            axes.bar(
-                edges[:-1], counts, np.diff(edges), align="edge", color=style[0], edgecolor="white", lw=0.5
-            )
-            axes.set_xlim(edges[0], edges[-1])
-            axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    for axes, kind, _, model, (colour, *_) in _each(rows, types, models):
+        # The last bin includes its upper edge, for heads at the default's maximum of 2.
+        alphas = np.clip(np.ravel(model.get(kind, [])), edges[0], edges[-1])
+        counts = np.histogram(alphas, edges)[0]
+        axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colour, edgecolor="white", lw=0.5)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     _label(rows, list(models), types, "α", "heads")
     return figure
 
@@ -152,21 +155,18 @@ def density_histograms(models: dict[str, dict], width: float | None = None) -> F
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types), width=width)
-    for (name, statistics), style in zip(models.items(), cycle(STYLES)):
-        for axes, attention_type in zip(rows[0], types):
-            heads = by_attention(statistics["heads"]).get(attention_type)
-            if not heads:
-                continue
+    for axes, kind, name, statistics, (colour, line, _) in _each(rows, types, models):
+        heads = _rows(statistics, "heads", kind)
+        if heads:
             counts = np.sum([row["density_histogram"] for row in heads], axis=0)
-            edges = np.linspace(0, 1, len(counts) + 1)
-            share = counts / counts.sum()
-            axes.stairs(share, edges, color=style[0], linestyle=style[1], linewidth=1.3, label=name)
-            axes.stairs(share, edges, color=style[0], fill=True, alpha=0.12)
+            edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
+            axes.stairs(share, edges, color=colour, linestyle=line, linewidth=1.3, label=name)
+            axes.stairs(share, edges, color=colour, fill=True, alpha=0.12)
     for axes in rows[0]:
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
     _label(rows, [""], types, "density (share of all possible pairs)", "share of heads\n× sentences")
-    _legend(figure, rows[0])
+    _legend(figure, rows)
     return figure
 
 
@@ -179,24 +179,21 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(len(models), len(types), height=1.8, width=width)
-    for row, (name, statistics), style in zip(rows, models.items(), cycle(STYLES)):
-        for axes, attention_type in zip(row, types):
-            layers = by_layer(by_attention(statistics["heads"]).get(attention_type, []), "density")
-            head = "k-th densest head of each layer"
-            head = head if len(models) == 1 else f"{name}: {head}"
-            for line in zip(*(sorted(layer, reverse=True) for layer in layers.values())):
-                axes.plot(line, color=style[0], linewidth=0.9, marker=".", markersize=4, label=head)
-            rows_of_layers = by_attention(statistics.get("layers", [])).get(attention_type, [])
-            union = [each.get("union_density") for each in rows_of_layers]
-            if union and None not in union:
-                label = "union of the heads' supports"
-                axes.plot(
-                    union, color="black", linestyle="--", linewidth=1.2, marker="_", markersize=8, label=label
-                )
-            axes.set_ylim(0, 1.04)
-            _layer_ticks(axes, len(layers))
+    for axes, kind, name, statistics, (colour, *_) in _each(rows, types, models):
+        label = "k-th densest head of each layer"
+        style = {"color": colour, "linewidth": 0.9, "marker": ".", "markersize": 4}
+        style["label"] = label if len(models) == 1 else f"{name}: {label}"
+        densities = by_layer(_rows(statistics, "heads", kind), "density").values()
+        for line in zip(*(sorted(layer, reverse=True) for layer in densities)):
+            axes.plot(line, **style)
+        union = [row.get("union_density") for row in _rows(statistics, "layers", kind)]
+        if union and None not in union:
+            style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
+            axes.plot(union, label="union of the heads' supports", **style)
+        axes.set_ylim(0, 1.04)
+        _layer_ticks(axes, len(densities))
     _label(rows, list(models), types, "layer", "density")
-    _legend(figure, rows.flat)
+    _legend(figure, rows)
     return figure
 
 
@@ -209,19 +206,16 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     """
     types = _types_of_statistics(models)
     figure, rows = _panels(1, len(types), width=width)
-    for (name, statistics), style in zip(models.items(), cycle(STYLES)):
-        for axes, attention_type in zip(rows[0], types):
-            rows_of_layers = by_attention(statistics["layers"]).get(attention_type, [])
-            values = [each["diversity"] for each in rows_of_layers]
-            axes.plot(
-                values, color=style[0], linestyle=style[1], marker=style[2], markersize=4, label=name, lw=1.3
-            )
-            if values:
-                _layer_ticks(axes, len(values))
+    for axes, kind, name, statistics, (colour, line, marker) in _each(rows, types, models):
+        values = [row["diversity"] for row in _rows(statistics, "layers", kind)]
+        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
+        axes.plot(values, label=name, **style)
+        if values:
+            _layer_ticks(axes, len(values))
     for axes in rows[0]:
         axes.set_ylim(bottom=0)
     _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence / log H")
-    _legend(figure, rows[0])
+    _legend(figure, rows)
     return figure
 
 
@@ -229,6 +223,27 @@ def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
     """The α of each head in a model's statistics, by attention type."""
     groups = by_attention(statistics["heads"])
     return {name: np.array([row["alpha"] for row in rows]) for name, rows in groups.items()}
+
+
+def _rows(statistics: dict, part: str, kind: str) -> list[dict]:
+    """The rows of ``heads`` or ``layers`` that are of an attention type."""
+    return by_attention(statistics.get(part, [])).get(kind, [])
+
+
+def _types(models) -> list[str]:
+    return [kind for kind in ATTENTION_TYPES if any(kind in model for model in models)]
+
+
+def _types_of_statistics(models: dict[str, dict]) -> list[str]:
+    return _types([by_attention(model["heads"]) for model in models.values()])
+
+
+def _each(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterator[tuple]:
+    """Panel, attention type, model's name, its data and style; a single row of panels is of all models."""
+    of_models = np.broadcast_to(rows, (len(models), len(types)))
+    for row, (name, model), style in zip(of_models, models.items(), cycle(STYLES)):
+        for axes, kind in zip(row, types):
+            yield axes, kind, name, model, style
 
 
 def sized_figure(width: float, height: float, exact: bool) -> Figure:
@@ -263,13 +278,6 @@ def _ramp(count: int) -> list:
     return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.85, count)))
 
 
-def _alpha_limits(panels, values, axis: str) -> None:
-    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
-    margin = max(0.02, 0.04 * (high - low))
-    for axes in panels:
-        axes.set(**{f"{axis}lim": (max(1.0, low - margin), high + margin)})
-
-
 def _layer_ticks(axes: Axes, layers: int) -> None:
     axes.set_xlim(-0.3, layers - 0.7)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
@@ -299,10 +307,10 @@ def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y
                 axes.set_xlabel(x_label)
 
 
-def _legend(figure: Figure, panels) -> None:
+def _legend(figure: Figure, panels: np.ndarray) -> None:
     """One legend for all panels, with every label that occurs in any of them."""
     entries = {}
-    for axes in panels:
+    for axes in panels.flat:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     if entries:
@@ -314,11 +322,3 @@ def _legend(figure: Figure, panels) -> None:
             ncols=max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest)))),
             frameon=False,
         )
-
-
-def _types(models) -> list[str]:
-    return [name for name in ATTENTION_TYPES if any(name in model for model in models)]
-
-
-def _types_of_statistics(models: dict[str, dict]) -> list[str]:
-    return _types([by_attention(model["heads"]) for model in models.values()])

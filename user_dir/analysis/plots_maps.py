@@ -8,7 +8,9 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from ..attention_types import TITLES
 from ..errors import UserError
+from .maps import SentenceMaps
 from .plots import is_wide, sized_figure, styled
 from .words import separator_place
 
@@ -16,23 +18,44 @@ _CELL = 0.17  # inches; keeps tokens legible
 _MIN_CELL = 0.1
 _BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
-MAX_CELLS = (
-    100_000  # of all maps of a figure; four times as many take gigabytes to draw, and nobody reads them
-)
+MAX_CELLS = 100_000  # of a figure; four times as many take gigabytes to draw, and nobody reads them
+
+Panel = tuple[str, np.ndarray, list[str], list[str]]
+"""A map to draw: title, weights (T, S), T queries and S keys."""
+
+
+def panel(
+    sentence: SentenceMaps, alphas: dict[str, np.ndarray], head: tuple[str, int, int], model: str = ""
+) -> Panel:
+    """The map of a head: attention type, layer and head.
+
+    Args:
+        sentence: the maps of a sentence.
+        alphas: those of the file, by attention type; the title shows that of the head, if known.
+        head: the head.
+        model: first line of the title.
+
+    Raises:
+        UserError: there is no such head.
+    """
+    kind, layer, number = head
+    weights = sentence.head(kind, layer, number)
+    title = f"{TITLES[kind]}\nlayer {layer}, head {number}"
+    if kind in alphas:
+        title += f", α = {alphas[kind][layer, number]:.2f}"
+    if model:
+        title = f"{model}\n{title}"
+    return title, weights, sentence.queries(kind), sentence.keys(kind)
 
 
 @styled
-def head_maps(
-    maps: list[tuple[str, np.ndarray, list[str], list[str]]],
-    columns: int | None = None,
-    width: float | None = None,
-) -> Figure:
+def head_maps(maps: list[Panel], columns: int | None = None, width: float | None = None) -> Figure:
     """Vector heat maps side by side; weights of exactly zero are left in the paper's colour.
 
     Lines enclose the ``[SEP]`` that parts the source and the machine translation of a post-editor's input.
 
     Args:
-        maps: for each map its title, weights (T, S), T queries and S keys.
+        maps: see :data:`Panel`.
         columns: number of maps side by side; None for all.
         width: of the figure, in inches; None for as wide as the maps need. If cells would be too small, fewer
             maps are placed side by side.

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import UserError
 from ..io import PACKED, packed_or_plain, shown
 from ..packed_folders import there
 from .head_rows import TOLERANCE, shapes
-from .head_tables import head_name
+from .head_tables import head_name, head_of
 from .importance_file import read_importance
 from .map_checks import listed
 from .maps import Maps
@@ -32,19 +34,31 @@ class ModelAnalysis:
 def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
     """The default path of an analysis of a checkpoint over a split, such as ``best.valid.heads.json``.
 
-    Args:
-        checkpoint: the result is written next to it.
-        subset: public name of the split; results of different splits have different files.
-        ending: end of the file name, such as ``heads.json``.
+    ``subset`` is the public name of the split: results of different splits have different files.
     """
     return checkpoint.with_name(f"{checkpoint.stem}.{subset}.{ending}")
 
 
-def files_of(path: Path) -> tuple[Path, Path, Path]:
-    """The files that :func:`read_model` reads if they exist: statistics, α log and head importance."""
-    stem = path.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
-    log, importance = path.with_name("alpha.jsonl"), path.with_name(f"{stem}.importance.json")
-    return path, packed_or_plain(log), packed_or_plain(importance)
+def beside(statistics: Path, ending: str) -> Path:
+    """The path of another result, such as ``attention.npz``, of the model and split of some statistics."""
+    stem = statistics.name.removesuffix(PACKED).removesuffix(".json").removesuffix(".heads")
+    return statistics.with_name(f"{stem}.{ending}")
+
+
+def log_beside(path: Path) -> Path | None:
+    """The α log of training, ``alpha.jsonl``, in the folder of a checkpoint or its results; None without."""
+    return _found(path.with_name("alpha.jsonl"))
+
+
+def _found(path: Path) -> Path | None:
+    """A file, or the compressed one; None if there is neither."""
+    path = packed_or_plain(path)
+    return path if there(path) else None
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that :func:`read_model` reads: statistics and, if they exist, α log and head importance."""
+    return [path, *filter(None, (log_beside(path), _found(beside(path, "importance.json"))))]
 
 
 def read_model(path: Path) -> ModelAnalysis:
@@ -56,54 +70,61 @@ def read_model(path: Path) -> ModelAnalysis:
         UserError: a file does not have the expected content, the α log is of another model, or importance was
             measured on another split.
     """
-    _, log, importance = files_of(path)
+    importance = _found(beside(path, "importance.json"))
+    model = read_results(str(path), path, log_beside(path), importance=importance)
+    check_same_split([model])
+    return model
+
+
+def read_results(
+    name: str,
+    statistics: Path,
+    log: Path | None = None,
+    maps: Path | None = None,
+    importance: Path | None = None,
+) -> ModelAnalysis:
+    """Read files of one model; raises UserError if one is wrong, or they are not of the same model."""
     model = ModelAnalysis(
-        str(path),
-        read_statistics(path),
-        read_trajectories(log) if there(log) else None,
-        importance=read_importance(importance) if there(importance) else None,
+        name,
+        read_statistics(statistics),
+        read_trajectories(log) if log else None,
+        Maps(maps) if maps else None,
+        read_importance(importance) if importance else None,
     )
     check_same_model(model)
-    check_same_split([model])
     return model
 
 
 def check_same_model(model: ModelAnalysis) -> None:
     """Raise UserError unless α log, maps and importance have the heads of the statistics, and their α."""
-    rows = model.statistics["heads"]
-    expected, others, alphas = shapes(rows), {}, {}
+    rows, results = model.statistics["heads"], []
     if model.trajectories is not None:  # its last α's are not those of an average of checkpoints
-        others["α log"] = {name: values.shape for name, values in model.trajectories.final().items()}
+        final = model.trajectories.final()
+        results.append(("α log", {name: values.shape for name, values in final.items()}, {}))
     if model.maps is not None:
-        others["attention maps"] = model.maps.shapes
-        alphas["attention maps"] = {
-            (name, layer, head): alpha
-            for name, layers in model.maps.alphas.items()
-            for layer, heads in enumerate(layers.tolist())
-            for head, alpha in enumerate(heads)
+        alphas = {
+            (name, *place): alpha
+            for name, values in model.maps.alphas.items()
+            for place, alpha in np.ndenumerate(values)
         }
+        results.append(("attention maps", model.maps.shapes, alphas))
     if model.importance is not None:
-        others["importance"] = shapes(model.importance["heads"])
-        alphas["importance"] = {_place(row): row["alpha"] for row in model.importance["heads"]}
         _check_checkpoint(model)
-    for what, found in others.items():
-        if found != expected:
+        heads = model.importance["heads"]
+        results.append(("importance", shapes(heads), {head_of(row): row["alpha"] for row in heads}))
+    for what, found, alphas in results:
+        if found != shapes(rows):
             raise UserError(
                 f"the {what} of {model.name} have layers and heads {listed(found)}, but the statistics "
-                f"{listed(expected)}: they are of another model"
+                f"{listed(shapes(rows))}: they are of another model"
             )
-    for what, found in alphas.items():
         for row in rows:
-            alpha = found.get(_place(row), row["alpha"])
+            alpha = alphas.get(head_of(row), row["alpha"])
             if abs(alpha - row["alpha"]) > TOLERANCE:
                 raise UserError(
                     f"the {what} of {model.name} have α {alpha:g} for {head_name(row)}, but the statistics "
                     f"{row['alpha']:g}: they are of another model"
                 )
-
-
-def _place(row: dict) -> tuple[str, int, int]:
-    return row["attention"], row["layer"], row["head"]
 
 
 def _check_checkpoint(model: ModelAnalysis) -> None:
@@ -175,6 +196,5 @@ def model_names(paths: list[Path], given: list[str | None] | None = None) -> lis
 
 
 def _name(path: Path) -> str:
-    folder = path.absolute().parent.name
-    stem = path.name.split(".")[0]
+    folder, stem = path.absolute().parent.name, path.name.split(".")[0]
     return f"{folder}/{stem}" if folder else stem

@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import UserError
 from ..io import write_json, write_text
 from ..tables import csv_text
-from ..translation.scored_split import ScoredSplit
-from . import plots
 from .align_split import align_split, best
 from .alignment import Gold
-from .bleu_importance import bleu_without_each_head
 from .capture import row_sums
 from .columns import definitions
-from .dump import MapsDump
-from .importance import head_importance
+from .importance import bleu_without_each_head, head_importance
 from .maps import Maps
 from .maps_writer import maps_writer
-from .plots_importance import importance_figure
-from .roles import assign_roles, with_thresholds
+from .roles import Role, assign_roles, with_thresholds
 from .split import Split, rounded
 from .statistics import head_statistics
 from .statistics_file import read_statistics
+from .words import Pieces
+
+
+def measured(
+    split: Split,
+    pieces: tuple[Pieces, Pieces],
+    roles: dict[str, Role],
+    facts: dict,
+    maps: Path | None = None,
+    map_sentences: int = 0,
+    texts: Sequence[str] = (),
+) -> dict:
+    """Every statistic of every head, and the attention maps of the first sentences.
+
+    Args:
+        split: a model over a split, with teacher forcing.
+        pieces: of the source and target language.
+        roles: the roles to assign.
+        facts: what the result says of the sentences besides the split.
+        maps: the file of attention maps; None for none.
+        map_sentences: the number of sentences in it, from the first.
+        texts: the source sentences of the split.
+
+    Returns:
+        The content of a file of statistics.
+    """
+    sums, write = row_sums(split.model), None
+    with contextlib.ExitStack() as stack:
+        if maps is not None:
+            about = {"corpus": split.corpus.name, "subset": split.name}
+            about |= {"alphas": split.model.alpha_values(), "row_sums": sums}
+            writer = stack.enter_context(maps_writer(maps, **about))
+            write = functools.partial(writer.write_batch, split.task, texts, map_sentences)
+        samples = split.samples(in_order=maps is not None)
+        statistics = head_statistics(split.model, samples, *pieces, split.padding, write)
+    report = {**split.facts, **facts, "row_sums": sums, **statistics}
+    report["roles"] = assign_roles(report["heads"], roles)
+    report["measures"] = definitions(report)
+    return rounded(report)
 
 
 def write_statistics(
@@ -51,24 +86,11 @@ def write_statistics(
     Returns:
         The content of the JSON file.
     """
-    roles = with_thresholds(thresholds)
-    pieces = split.pieces(scheme, interrogatives)
-    with contextlib.ExitStack() as stack:
-        dump = None
-        if maps is not None:
-            source = split.corpus.text(split.subset, split.direction[0])
-            texts = source.read_text(encoding="utf-8").split("\n")
-            alphas = split.model.alpha_values()
-            named = {"corpus": split.corpus.name, "subset": split.name}
-            writer = maps_writer(maps, **named, alphas=alphas, row_sums=row_sums(split.model))
-            dump = MapsDump(stack.enter_context(writer), split.task, map_sentences, texts)
-        samples = split.samples(in_order=maps is not None)
-        statistics = head_statistics(split.model, samples, *pieces, split.padding, dump)
-    sums = row_sums(split.model)
-    report = {**split.facts, "bpe": pieces[0].scheme, "row_sums": sums, **statistics}
-    report["roles"] = assign_roles(report["heads"], roles)
-    report["measures"] = definitions(report)
-    report = rounded(report)
+    roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
+    if maps is not None:
+        source = split.corpus.text(split.subset, split.direction[0])
+        texts = source.read_text(encoding="utf-8").split("\n")
+    report = measured(split, pieces, roles, {"bpe": pieces[0].scheme}, maps, map_sentences, texts)
     write_json(output, report)
     write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
     return report
@@ -94,14 +116,10 @@ def statistics_are_current(
     if min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False
     try:
-        found = read_statistics(statistics)
-        splits = [(found.get("corpus"), found.get("subset"))]
-        if maps is not None:
-            with_maps = Maps(maps)
-            splits.append((with_maps.corpus, with_maps.subset))
+        found = [read_statistics(statistics), *(vars(Maps(file)) for file in files[1:])]
     except UserError:  # by an earlier version
         return False
-    return set(splits) == {(corpus, subset)}
+    return all((each.get("corpus"), each.get("subset")) == (corpus, subset) for each in found)
 
 
 def write_importance(
@@ -129,24 +147,15 @@ def write_importance(
     Raises:
         UserError: the name of ``figure`` does not end in a known format.
     """
-    figure = figure or output.with_suffix(".svg")
-    if figure.suffix.lstrip(".") not in plots.FORMATS:
-        raise UserError(f"--figure {figure} must end in .{', .'.join(plots.FORMATS)}")
+    from . import plots  # matplotlib, which other results do not need
+    from .plots_importance import importance_figure
+
+    figure = plots.checked_format(figure or output.with_suffix(".svg"))
     statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
-    found = head_importance(
-        split.model, split.samples, split.padding, statistics["heads"], points, random_orders
-    )
+    found = head_importance(split, statistics["heads"], points, random_orders)
     report = {**split.facts, "sentences": statistics["sentences"], **found}
     if bleu_beam is not None:
-        report |= bleu_without_each_head(
-            split.model,
-            split.task,
-            ScoredSplit(split.corpus, split.subset, split.direction),
-            report["heads"],
-            beam=bleu_beam,
-            max_tokens=split.max_tokens,
-            sentences=split.sentences,
-        )
+        report |= bleu_without_each_head(split, report["heads"], bleu_beam)
     report = rounded(report)
     plots.save(importance_figure(report), figure)
     write_json(output, report)

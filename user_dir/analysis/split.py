@@ -20,6 +20,7 @@ class Split:
         checkpoint: path of the model.
         corpus: prepared corpus.
         name: public name of the split: train, valid or a test set.
+        subset: fairseq's name of the split.
         model: from :func:`~.capture.load_model`.
         task: the model's task.
         sentences: only the first N sentences of the split; None for all.
@@ -29,15 +30,11 @@ class Split:
     checkpoint: Path
     corpus: Corpus
     name: str
+    subset: str
     model: object
     task: object
-    sentences: int | None
-    max_tokens: int
-
-    @property
-    def subset(self) -> str:
-        """fairseq's name of the split."""
-        return self.corpus.subset(self.name)
+    sentences: int | None = None
+    max_tokens: int = 4096
 
     @property
     def direction(self) -> tuple[str, str]:
@@ -50,17 +47,12 @@ class Split:
         return self.task.source_dictionary.pad()
 
     @property
-    def update(self) -> int | None:
-        """The number of updates of the checkpoint's training; None if unknown."""
-        alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
-        return next(alphas).updates or None
-
-    @property
     def facts(self) -> dict:
-        """The provenance that result files record."""
+        """The provenance that result files record; ``update`` is None if the checkpoint does not say it."""
+        alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
         return {
             "checkpoint": str(self.checkpoint),
-            "update": self.update,
+            "update": next(alphas).updates or None,
             "corpus": self.corpus.name,
             "subset": self.name,
             "source_lang": self.direction[0],
@@ -69,14 +61,9 @@ class Split:
 
     def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
         """The batches, see :func:`~.capture.batches`; ``description`` labels the progress bar."""
+        limits = {"max_tokens": self.max_tokens, "sentences": self.sentences}
         return batches(
-            self.model,
-            self.task,
-            self.subset,
-            max_tokens=self.max_tokens,
-            sentences=self.sentences,
-            in_order=in_order,
-            description=description,
+            self.model, self.task, self.subset, in_order=in_order, description=description, **limits
         )
 
     def pieces(
@@ -88,12 +75,11 @@ class Split:
             scheme: one of :data:`~.words.SCHEMES`; None detects it.
             interrogatives: by language, words that replace the built-in list.
         """
-        dictionaries = self.task.source_dictionary, self.task.target_dictionary
-        source, target = (
-            Pieces(dictionary, language, scheme, (interrogatives or {}).get(language))
-            for dictionary, language in zip(dictionaries, self.direction)
+        lists, (source, target) = interrogatives or {}, self.direction
+        return (
+            Pieces(self.task.source_dictionary, source, scheme, lists.get(source)),
+            Pieces(self.task.target_dictionary, target, scheme, lists.get(target)),
         )
-        return source, target
 
 
 def open_split(
@@ -107,10 +93,10 @@ def open_split(
     language: str | None = None,
     cpu: bool = False,
 ) -> Split:
-    """Load a model and a split.
+    """Load a model, of ours or fairseq's stock transformer, and a split.
 
     Args:
-        checkpoint: of our model or of fairseq's stock transformer.
+        checkpoint: path of the model.
         corpus: a prepared corpus, or its name.
         name: name of the split, ours or fairseq's.
         data: folder of the corpora; None for the repository's.
@@ -124,9 +110,9 @@ def open_split(
     """
     if isinstance(corpus, str):
         corpus = load_corpus(corpus, data)
-    corpus.require_prepared().subset(name)
+    subset = corpus.require_prepared().subset(name)
     model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
-    return Split(checkpoint, corpus, corpus.split(name), model, task, sentences, max_tokens)
+    return Split(checkpoint, corpus, corpus.split(name), subset, model, task, sentences, max_tokens)
 
 
 def rounded(value):

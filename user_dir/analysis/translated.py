@@ -10,16 +10,11 @@ from torch import Tensor
 
 from ..corpora import Corpus
 from ..errors import UserError
-from ..io import packed_or_plain
-from .capture import batches, row_sums
-from .columns import definitions
-from .dump import MapsDump
 from .maps import Maps
-from .maps_writer import maps_writer
-from .result_files import ModelAnalysis
-from .roles import ROLES, assign_roles
-from .split import Split, rounded
-from .statistics import head_statistics
+from .result_files import ModelAnalysis, log_beside
+from .results import measured
+from .roles import ROLES
+from .split import Split
 from .trajectories import read_trajectories
 
 SUBSET = "own translations"
@@ -68,18 +63,8 @@ def analyse_translations(
         shuffle=False,
     )
     longest = max(map(max, lengths))
-    split = Split(checkpoint, corpus, SUBSET, model, task, None, max(4096, longest))
-    samples = batches(
-        model, task, SUBSET, max_tokens=split.max_tokens, in_order=True, description="attention"
-    )
-    sums = row_sums(model)
-    named = {"corpus": corpus.name, "subset": SUBSET}
-    with maps_writer(maps, **named, alphas=model.alpha_values(), row_sums=sums) as writer:
-        dump = MapsDump(writer, task, len(sources), texts)
-        statistics = head_statistics(model, samples, *split.pieces(), split.padding, dump)
-    statistics = {**split.facts, "target": "translation", "row_sums": sums, **statistics}
-    statistics["roles"] = assign_roles(statistics["heads"], ROLES)
-    statistics["measures"] = definitions(statistics)
-    log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))
-    trajectories = read_trajectories(log) if log.is_file() else None
-    return ModelAnalysis(name, rounded(statistics), trajectories, Maps(maps))
+    split = Split(checkpoint, corpus, SUBSET, SUBSET, model, task, max_tokens=max(4096, longest))
+    about = {"target": "translation"}
+    statistics = measured(split, split.pieces(), ROLES, about, maps, len(sources), texts)
+    log = log_beside(checkpoint)
+    return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))

@@ -7,16 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io import packed_or_plain
-from .maps import Maps
-from .result_files import ModelAnalysis, check_same_split, result_file
-from .statistics_file import read_statistics
-from .trajectories import read_trajectories
+from .result_files import ModelAnalysis, check_same_split, log_beside, read_results, result_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..corpora import Corpus
+
+# What takes seconds to import is imported by the functions that need it.
 
 
 def analyse(
@@ -53,15 +51,6 @@ def analyse(
 
     Raises:
         UserError: the checkpoint, corpus or split is missing or corrupt, or they do not match.
-
-    Example::
-
-        from user_dir.analysis import analyse, figures, write_report
-
-        model = analyse("checkpoints/toy/alpha_entmax/average.pt")
-        densest = max(model.statistics["heads"], key=lambda head: head["density"])
-        figures([model])["density_histograms"].savefig("density.pdf")
-        write_report([model], "heads.html")
     """
     from ..checkpoints import load_checkpoint
     from ..translation.loading import corpus_of
@@ -73,16 +62,10 @@ def analyse(
         corpus = corpus_of(load_checkpoint(checkpoint), checkpoint, data=data)
     split = open_split(checkpoint, corpus, subset, data=data, sentences=sentences, cpu=cpu)
     beside = checkpoint if output is None else Path(output) / checkpoint.name
-    statistics = result_file(beside, split.name, "heads.json")
-    maps = result_file(beside, split.name, "attention.npz")
+    statistics, maps = (result_file(beside, split.name, end) for end in ("heads.json", "attention.npz"))
     write_statistics(split, statistics, maps=maps, map_sentences=map_sentences)
-    log = packed_or_plain(checkpoint.with_name("alpha.jsonl"))
-    return ModelAnalysis(
-        name or f"{checkpoint.absolute().parent.name}/{checkpoint.stem}",
-        read_statistics(statistics),
-        read_trajectories(log) if log.is_file() else None,
-        Maps(maps),
-    )
+    name = name or f"{checkpoint.absolute().parent.name}/{checkpoint.stem}"
+    return read_results(name, statistics, log_beside(checkpoint), maps)
 
 
 def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
@@ -105,12 +88,9 @@ def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict
     check_same_split([replace(model, maps=None) for model in models])
     statistics = {model.name: model.statistics for model in models}
     alphas = {name: plots.alphas_of_heads(each) for name, each in statistics.items()}
-    drawn = {
-        "alpha_histograms": plots.alpha_histograms(alphas, width),
-        "density_histograms": plots.density_histograms(statistics, width),
-        "sorted_densities": plots.sorted_densities(statistics, width),
-        "diversity": plots.diversity(statistics, width),
-    }
+    drawn = {"alpha_histograms": plots.alpha_histograms(alphas, width)}
+    for draw in (plots.density_histograms, plots.sorted_densities, plots.diversity):
+        drawn[draw.__name__] = draw(statistics, width)
     for number, model in enumerate(models):
         if model.trajectories is not None:
             suffix = f"_{number}" if len(models) > 1 else ""
@@ -129,13 +109,6 @@ def head_map(model: ModelAnalysis, head: tuple[str, int, int], sentence: int = 0
     Raises:
         UserError: the head or the sentence does not exist.
     """
-    from ..attention_types import TITLES
-    from .plots_maps import head_maps
+    from .plots_maps import head_maps, panel
 
-    attention_type, layer, number = head
-    maps = model.maps[sentence]
-    title = f"{TITLES[attention_type]}\nlayer {layer}, head {number}"
-    if attention_type in model.maps.alphas:
-        title += f", α = {model.maps.alphas[attention_type][layer, number]:.2f}"
-    weights = maps.head(attention_type, layer, number)
-    return head_maps([(title, weights, maps.queries(attention_type), maps.keys(attention_type))])
+    return head_maps([panel(model.maps[sentence], model.maps.alphas, head)])

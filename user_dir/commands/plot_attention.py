@@ -9,6 +9,7 @@ titles show α of the head. Example: one head of each of two models, on sentence
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 
 from ..command_line import file_path, whole_number
@@ -24,8 +25,8 @@ def heads(text: str) -> list[tuple[str, int, int]]:
     return [(match.group(1), int(match.group(2)), int(match.group(3))) for match in found]
 
 
-def main(argv=None) -> None:
-    """Read the command line, draw, write."""
+def parse_args(argv=None) -> argparse.Namespace:
+    """Read the command line."""
     parser = new_parser(__doc__)
     parser.add_argument(
         "maps", type=file_path, nargs="+", metavar="MAPS.npz", help="attention maps of each model"
@@ -61,33 +62,29 @@ def main(argv=None) -> None:
             parser.error(
                 f"--head names {len(chosen)} heads for {len(args.maps)} models; give one, or one each"
             )
+    return args
+
+
+def main(argv=None) -> None:
+    """Read the command line, draw, write."""
+    args = parse_args(argv)
 
     from ..analysis.maps import Maps
     from ..analysis.plots import save
-    from ..analysis.plots_maps import head_maps
+    from ..analysis.plots_maps import head_maps, panel
     from ..analysis.result_files import check_same_sentences, model_names
-    from ..attention_types import TITLES
     from ..io import check_output
 
     check_output(args.output, args.maps)
     names = model_names(args.maps, args.name)
-    models = [Maps(path) for path in args.maps]
-    check_same_sentences(models, args.sentence or [0])
+    models, numbers = [Maps(path) for path in args.maps], args.sentence or [0]
+    check_same_sentences(models, numbers)
     panels = []
-    for number in args.sentence or [0]:
+    for number in numbers:
         sentences = [maps[number] for maps in models]
         for chosen in args.head:
-            for index, sentence in enumerate(sentences):
-                attention_type, layer, head = chosen[index % len(chosen)]
-                weights = sentence.head(attention_type, layer, head)
-                title = f"{TITLES[attention_type]}\nlayer {layer}, head {head}"
-                if attention_type in models[index].alphas:
-                    title += f", α = {models[index].alphas[attention_type][layer, head]:.2f}"
-                if len(models) > 1:
-                    title = f"{names[index]}\n{title}"
-                panels.append(
-                    (title, weights, sentence.queries(attention_type), sentence.keys(attention_type))
-                )
+            for name, maps, sentence, head in zip(names, models, sentences, itertools.cycle(chosen)):
+                panels.append(panel(sentence, maps.alphas, head, name if len(models) > 1 else ""))
     columns = len(models) if len(models) > 1 else min(len(args.head), 4)
     save(head_maps(panels, columns, args.width), args.output)
     print(f"{len(panels)} maps: {args.output}")

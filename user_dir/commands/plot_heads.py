@@ -40,24 +40,17 @@ def main(argv=None) -> None:
             f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"
         )
 
-    from ..analysis import plots
-    from ..analysis.result_files import ModelAnalysis, check_same_model, model_names
-    from ..analysis.statistics_file import read_statistics
-    from ..analysis.trajectories import read_trajectories
-    from ..analysis.whole_analysis import figures
+    from ..analysis import figures
+    from ..analysis.plots import save
+    from ..analysis.result_files import model_names, read_results
     from ..io import check_outputs
 
     names = model_names(args.statistics, args.name)
-    logs = [read_trajectories(log) for log in args.alpha_log or []] or [None] * len(names)
-    models = [
-        ModelAnalysis(name, read_statistics(path), log)
-        for name, path, log in zip(names, args.statistics, logs)
-    ]
-    for model in models:
-        check_same_model(model)
+    logs = args.alpha_log or [None] * len(names)
+    models = list(map(read_results, names, args.statistics, logs))
     drawn = figures(models, args.width)
     paths = [args.output / f"{stem}.{args.format}" for stem in drawn]
     check_outputs(paths, [*args.statistics, *(args.alpha_log or [])])
     for path, figure in zip(paths, drawn.values()):
-        plots.save(figure, path)
+        save(figure, path)
     print("\n".join(map(str, paths)))

@@ -96,21 +96,16 @@ def parse_args(argv=None) -> argparse.Namespace:
 
 def name_files(model: argparse.Namespace, subset: str) -> None:
     """Fill in the files of a model that were not given; ``source`` is the option that started it."""
-    from ..analysis.result_files import result_file
-    from ..io import packed_or_plain
-    from ..packed_folders import there
+    from ..analysis.result_files import beside, log_beside, result_file
 
     given = vars(model)
     model.path, statistics = given.get("path"), given.get("statistics")
     model.source = model.path or statistics
-    statistics = statistics or result_file(model.path, subset, "heads.json")
-    stem = statistics.name.removesuffix(".bz2").removesuffix(".json").removesuffix(".heads")
-    model.statistics = statistics
-    model.report = statistics.with_name(f"{stem}.report.html")
-    log = packed_or_plain(statistics.with_name("alpha.jsonl"))
+    model.statistics = statistics or result_file(model.path, subset, "heads.json")
+    model.report = beside(model.statistics, "report.html")
     model.maps_given = "maps" in given
-    model.maps = given.get("maps", statistics.with_name(f"{stem}.attention.npz"))
-    model.alpha_log = given.get("alpha_log", log if there(log) else None)
+    model.maps = given.get("maps") or beside(model.statistics, "attention.npz")
+    model.alpha_log = given.get("alpha_log") or log_beside(model.statistics)
 
 
 def files_of(model: argparse.Namespace) -> list[Path]:
@@ -157,16 +152,8 @@ def main(argv=None) -> None:
     """Read the command line, compute what is missing, write the page."""
     args = parse_args(argv)
 
-    from ..analysis.maps import Maps
     from ..analysis.report import write_report
-    from ..analysis.result_files import (
-        ModelAnalysis,
-        check_same_model,
-        check_same_split,
-        model_names,
-    )
-    from ..analysis.statistics_file import read_statistics
-    from ..analysis.trajectories import read_trajectories
+    from ..analysis.result_files import check_same_split, model_names, read_results
     from ..errors import UserError
     from ..io import check_output
 
@@ -190,16 +177,14 @@ def main(argv=None) -> None:
         [model.source for model in args.models], [getattr(m, "name", None) for m in args.models]
     )
     models = [
-        ModelAnalysis(
+        read_results(
             name,
-            read_statistics(model.statistics),
-            read_trajectories(model.alpha_log) if model.alpha_log else None,
-            Maps(model.maps) if model.maps_given or model.maps.is_file() else None,
+            model.statistics,
+            model.alpha_log,
+            model.maps if model.maps_given or model.maps.is_file() else None,
         )
         for name, model in zip(names, args.models)
     ]
-    for model in models:
-        check_same_model(model)
     check_same_split(models)
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")
