@@ -70,15 +70,13 @@ def sentences(words: np.ndarray, number: int, seed: int, rng: np.random.Generato
 def make_release(corpus, pairs: int, folder: Path, seed: int) -> None:
     """Write into ``folder`` every raw file that ``corpus`` is read from, with ``pairs`` pairs to train on."""
     from user_dir.corpora.archives import split_name
-    from user_dir.corpora.split_sources import HeldOut, sources_of
+    from user_dir.corpora.split_sources import sources_of
 
     members: dict[str, dict[str, Path]] = {}
     rng = np.random.default_rng(seed)
     words = {language: words_of(language, rng) for language in corpus.languages}
     for split in corpus.subsets:
         sources = sources_of(corpus.description, split)
-        if isinstance(sources, HeldOut):
-            continue
         for source in sources:
             number = -(-pairs // len(sources)) if split == "train" else 3000
             for language, name in [*source.names.items(), *(source.references or {}).items()]:

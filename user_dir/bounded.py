@@ -99,12 +99,13 @@ def too_large(name: Path | str, most: int) -> UserError:
 
 
 @contextmanager
-def unpacking(path: Path, most: int | None = None) -> Iterator[BinaryIO]:
+def unpacking(path: Path, most: int | None = None, ending: str | None = None) -> Iterator[BinaryIO]:
     """Yield the bytes of a file, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
     Args:
         path: the file, which may be in a packed folder (:mod:`.packed_folders`).
         most: maximum number of bytes that it may unpack to; None for what fits its size.
+        ending: what its name is taken to end in.
 
     Raises:
         UserError: the compressed file is damaged, or unpacks to too many bytes.
@@ -114,11 +115,12 @@ def unpacking(path: Path, most: int | None = None) -> Iterator[BinaryIO]:
     if packed is not None:
         yield io.BytesIO(packed)
         return
-    if path.suffix not in COMPRESSED:
+    ending = path.suffix if ending is None else ending
+    if ending not in COMPRESSED:
         with path.open("rb") as file:
             yield file
         return
-    kind, opened = COMPRESSED[path.suffix]
+    kind, opened = COMPRESSED[ending]
     try:
         with opened(path) as stream:
             limited = Unpacked(stream, most or most_unpacked(os.path.getsize(path)), path)

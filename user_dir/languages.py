@@ -103,6 +103,7 @@ def language(code: str) -> Language:
     return Language(code, known, subtag if known or script else code, script, says_script, region)
 
 
+@lru_cache(maxsize=1024)
 def same_language(one: str, other: str) -> bool:
     """Whether two codes can mean one language: ``de`` and ``de-DE`` do, ``pt-PT`` and ``pt-BR`` do not.
 

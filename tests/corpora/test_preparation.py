@@ -16,10 +16,11 @@ import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
 from user_dir.corpora import corpus as corpora
-from user_dir.corpora import load_corpus, parallel_text, stamps, vocabulary
+from user_dir.corpora import load_corpus, stamps, vocabulary
 from user_dir.corpora import preparation as module
 from user_dir.corpora import text_stages as text_module
 from user_dir.corpora.preparation import prepare
+from user_dir.corpora.raw_files import RawFiles
 from user_dir.corpora.summary import _next_command, summary
 from user_dir.errors import UserError
 
@@ -169,7 +170,7 @@ def kill_in(monkeypatch, stage):
         return wrapped
 
     where, name, count = {
-        "text": (text_module, "write_pairs", 2),
+        "text": (text_module, "write_rows", 2),
         "model": (vocabulary, "train_model", 1),
         "bin": (module, "preprocess", 1),
         "move": (Path, "replace", 3),
@@ -320,7 +321,7 @@ def test_existing_raw_files_are_not_downloaded(data, raw):
         ),
         (
             lambda raw: (raw / "train.de.gz").write_bytes(b"plain"),
-            r"train\.de\.gz is an incomplete gzip file",
+            r"train\.de\.gz is not a gzip file",
         ),
     ],
 )
@@ -454,7 +455,7 @@ def test_the_published_files(name, number, tmp_path, caplog):
         pytest.skip(f"no copy of {name} in {SHARED}; set CORPORA to a folder that has one")
     corpus = load_corpus(name, tmp_path)
     with caplog.at_level(logging.WARNING):
-        module.make_text(corpus, parallel_text, SHARED / name, workers=1, force=False)
+        module.make_text(corpus, RawFiles(corpus, SHARED / name), workers=1, force=False)
     assert caplog.text == ""  # all checksums match corpus.yaml
     report = stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     assert report["train"] == {"pairs": number, "dropped": {}}

@@ -12,9 +12,10 @@ import pytest
 import releases
 from releases import EMPTY, ODD, RELEASES, TEST, TRAIN, UNLIKE, VALID, columns
 
-from user_dir.corpora import load_corpus, parallel_text, worker_pool
+from user_dir.corpora import load_corpus, raw_text, worker_pool
 from user_dir.corpora import preparation as module
 from user_dir.corpora.preparation import prepare
+from user_dir.corpora.raw_files import RawFiles
 from user_dir.corpora.stamps import read_stamp
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
@@ -105,7 +106,7 @@ def test_every_23rd_cleaned_pair_is_held_out_for_validation(tmp_path):
     held_out = load_corpus("iwslt14-de-en", tmp_path / "data")
     pairs = [
         pair
-        for pair in parallel_text.pairs(held_out, "train", tmp_path / "raw", Counter())
+        for pair in raw_text.pairs(RawFiles(held_out, tmp_path / "raw"), "train", Counter())
         if pair in set(joined)
     ]
     assert joined == pairs

@@ -2,7 +2,7 @@ import pytest
 from tiny import DESCRIPTION
 
 from user_dir.corpora.description import read_description
-from user_dir.corpora.split_sources import HeldOut, Source, file_names, sources_of
+from user_dir.corpora.split_sources import Source, file_names, held_out, sources_of
 from user_dir.errors import UserError
 
 NAMES = {"de": "t.de", "en": "t.en"}
@@ -33,8 +33,10 @@ def test_sources_of_a_split(tmp_path, train, sources):
 
 
 def test_held_out_and_references(tmp_path):
-    assert sources_of(described(tmp_path, valid="{held_out: 23}"), "valid") == HeldOut(23)
+    found = described(tmp_path, valid="{held_out: 23}")
+    assert held_out(found) == 23 and sources_of(found, "valid") == []
     found = described(tmp_path, valid="{file: 't.{language}', reference: 'o.{language}'}")
+    assert held_out(found) is None
     assert sources_of(found, "valid") == [Source(NAMES, "lines", {"de": "o.de", "en": "o.en"})]
     assert file_names(found)[:4] == ["t.de", "t.en", "o.de", "o.en"]
 

@@ -5,12 +5,13 @@ from collections import Counter
 
 from user_dir.corpora import load_corpus
 from user_dir.corpora.corpus import DATA
-from user_dir.corpora.parallel_text import available, inputs, pairs
+from user_dir.corpora.raw_files import RawFiles
+from user_dir.corpora.raw_text import pairs
 
 
 def test_splits_are_disjoint_and_have_their_sizes():
     corpus = load_corpus("toy")
-    splits = {name: list(pairs(corpus, name, None, Counter())) for name in corpus.subsets}
+    splits = {name: list(pairs(RawFiles(corpus), name, Counter())) for name in corpus.subsets}
     assert {name: len(found) for name, found in splits.items()} == {"train": 8000, "valid": 400, "test": 400}
     for side in (0, 1):
         assert len({pair[side] for found in splits.values() for pair in found}) == 8800
@@ -18,12 +19,12 @@ def test_splits_are_disjoint_and_have_their_sizes():
 
 def test_text_beside_the_description_is_used_in_another_data_folder(tmp_path):
     there = load_corpus("toy", tmp_path)
-    assert available(there)
-    assert inputs(there, None) == inputs(load_corpus("toy"), None)
+    assert None not in RawFiles(there).found()
+    assert RawFiles(there).digests() == RawFiles(load_corpus("toy")).digests()
     (there.raw).mkdir(parents=True)  # one's own file comes first
     (there.raw / "valid.de").write_text("Gut.\n", encoding="utf-8")
     (there.raw / "valid.en").write_text("Good.\n", encoding="utf-8")
-    assert list(pairs(there, "valid", None, Counter())) == [("Gut.", "Good.")]
+    assert list(pairs(RawFiles(there), "valid", Counter())) == [("Gut.", "Good.")]
 
 
 def test_gold_links_are_within_their_sentences():
@@ -31,7 +32,7 @@ def test_gold_links_are_within_their_sentences():
     sure = 0
     for split in ("valid", "test"):
         lines = (DATA / "toy" / "gold" / f"{split}.pharaoh").read_text(encoding="utf-8").splitlines()
-        for (german, english), line in zip(pairs(corpus, split, None, Counter()), lines, strict=True):
+        for (german, english), line in zip(pairs(RawFiles(corpus), split, Counter()), lines, strict=True):
             for source, kind, target in re.findall(r"(\d+)([-?])(\d+)", line):
                 assert int(source) < len(german.split())
                 assert int(target) < len(english.split())

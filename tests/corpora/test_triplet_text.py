@@ -11,8 +11,8 @@ from user_dir.corpora import preparation as module
 from user_dir.corpora.new_text import NewText
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.readers.left_out import BLANK, OUTSIDE
+from user_dir.corpora.readers.triplets import source_line
 from user_dir.corpora.summary import summary
-from user_dir.corpora.triplet_text import source_line
 from user_dir.errors import UserError
 
 

@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """
 import shutil, sys
 from pathlib import Path
-from user_dir.corpora import load_corpus, prepare
+from user_dir.corpora import load_corpus, preparation
 def only_the_dictionary(languages, subsets, folder, dictionary, target, workers):
     shutil.copy(dictionary, target / "dict.de.txt")
-prepare.preprocess = only_the_dictionary
-prepare.prepare(load_corpus("tiny", sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]))
+preparation.preprocess = only_the_dictionary
+preparation.prepare(load_corpus("tiny", sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]))
 """
 
 

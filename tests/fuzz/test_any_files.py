@@ -37,7 +37,8 @@ from user_dir.config import check_config, hydra_override
 from user_dir.corpora import cleaning, normalising
 from user_dir.corpora.corpus import Corpus
 from user_dir.corpora.description import read_description
-from user_dir.corpora.origins import ORIGINS
+from user_dir.corpora.raw_files import RawFiles
+from user_dir.corpora.raw_text import check as check_origin
 from user_dir.corpora.readers import FORMATS, read_lines, read_pairs
 from user_dir.models.from_settings import checkpoint_alphas, from_stock
 from user_dir.releases.archive import place_of, unpack, write_archive
@@ -380,14 +381,11 @@ def use_description(path: Path) -> None:
         cleaning.clean(
             [("ein Satz", "a sentence")], corpus.languages, cleaning.limits_of(description, pieces)
         )
-    origin = ORIGINS.get(description.origin)
-    if origin is not None:
-        origin.check(corpus)
-        for split, subset in corpus.subsets.items():
-            assert corpus.text(
-                split, "de" if "de" in corpus.languages else corpus.languages[0]
-            ).name.startswith(subset)
-            normalising.steps_of(description, split)
+    check_origin(description)
+    RawFiles(corpus)
+    for split, subset in corpus.subsets.items():
+        assert corpus.text(split, corpus.languages[0]).name.startswith(subset)
+        normalising.steps_of(description, split)
 
 
 @search(200)

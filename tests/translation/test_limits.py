@@ -18,7 +18,8 @@ def corpus(tmp_path):
     corpus = described(tmp_path)
     corpus.bin.mkdir()
     for language, lengths in {"de": [5, 301, 1], "en": [4, 2, 250]}.items():
-        content = MAGIC + struct.pack(HEADER, 1, 4, len(lengths)) + np.array(lengths, np.int32).tobytes()
+        content = MAGIC + struct.pack(HEADER, 1, 4, len(lengths))
+        content += np.array(lengths, np.int32).tobytes() + bytes(8 * len(lengths))  # and no places
         (corpus.bin / f"train.de-en.{language}.idx").write_bytes(content)
     return corpus
 

@@ -10,10 +10,8 @@ import lzma
 import re
 import shutil
 import stat
-import struct
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import partial
@@ -23,7 +21,7 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from ..bounded import ShortReads, Unpacked, most_unpacked, too_large
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..io import MAX_NAME, shown, within
 
 ENDINGS = r"\.(tgz|tar|tar\.gz|tbz2?|tar\.bz2|txz|tar\.xz|zip)"
@@ -32,21 +30,6 @@ MAX_HEADERS = 1 << 20
 """Bytes of the headers of a tar's member, with its long name."""
 MAX_GLOBAL = 100  # global headers of a tar; git writes one
 MAX_SEEN = 10_000  # names of members that are remembered, for a suggestion
-BROKEN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    EOFError,
-    zlib.error,
-    lzma.LZMAError,
-    gzip.BadGzipFile,
-    RuntimeError,
-    # For malformed headers, tarfile and zipfile raise various exceptions.
-    ArithmeticError,
-    LookupError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
 
 
 def is_archive(name: str) -> bool:
@@ -66,10 +49,9 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
     The archive is streamed once and never held in memory. Raises UserError if it is incomplete, lacks a
     member, contains a name outside the folder, has a link in place of a member, or unpacks to too much.
     """
-    wanted = set(members)
+    wanted, seen = set(members), []
     try:
         with _open(archive) as entries:
-            seen = []
             for name, size, plain, read in entries:
                 if len(seen) < MAX_SEEN and len(name) < 2 * MAX_NAME:
                     seen.append(name)
@@ -83,16 +65,18 @@ def extract(archive: Path, members: Iterable[str], folder: Path) -> None:
                 wanted.discard(name)
     except UserError:
         raise
-    except (MemoryError, RecursionError):
-        raise _broken(archive, ValueError("its headers are too large")) from None
-    except OSError as error:
-        if error.errno is None:  # raised by a decompressor
-            raise _broken(archive, error) from None
-        raise UserError(f"cannot extract {archive}: {error.filename or folder}: {error.strerror}") from None
-    except BROKEN as error:
-        raise _broken(archive, error) from None
+    except Exception as error:  # tarfile and zipfile raise various ones for malformed headers
+        if isinstance(error, OSError) and error.errno is not None:  # else raised by a decompressor
+            where = error.filename or folder
+            raise UserError(f"cannot extract {archive}: {where}: {error.strerror}") from None
+        raise UserError(
+            f"{archive} is incomplete or corrupt ({one_line(error)}); download it again"
+        ) from None
     if wanted:
-        raise UserError(_missing(archive, sorted(wanted)[0], seen))
+        name = min(wanted)
+        close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
+        has = f"similar members are {', '.join(close)}" if close else f"it has {len(seen):,} other members"
+        raise UserError(f"{archive} has no member {name}; {has}; is it the right archive?")
 
 
 @contextmanager
@@ -199,14 +183,3 @@ def _copy(source, target: Path, size: int, archive: Path) -> None:
         shutil.copyfileobj(source, file, 1 << 20)
         if file.tell() != size:
             raise UserError(f"{archive} is incomplete ({target.name} is truncated); download it again")
-
-
-def _broken(archive: Path, error: Exception) -> UserError:
-    reason = " ".join(str(error).split()) or "it is truncated"
-    return UserError(f"{archive} is incomplete or corrupt ({reason}); download it again")
-
-
-def _missing(archive: Path, name: str, seen: list[str]) -> str:
-    close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
-    has = f"similar members are {', '.join(close)}" if close else f"it has {len(seen):,} other members"
-    return f"{archive} has no member {name}; {has}; is it the right archive?"

@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairseq.data import Dictionary
-
 from ..errors import UserError
-from .binarised import read_dictionary, reading_dictionary
+from .binarised import load_dictionary, read_dictionary
 from .reading_back import read_back
 from .reserved import MULTIPLE, filler
 
@@ -52,51 +50,32 @@ def preprocess(
     Returns:
         Subset → language → the numbers of :func:`.reading_back.read_back`.
     """
-    source_language, target_language = languages
-    _, _, *tests = subsets
-    arguments = {
-        "--source-lang": source_language,
-        "--target-lang": target_language,
-        "--trainpref": "train",
-        "--validpref": "valid",
-        "--destdir": str(target.resolve()),
-        "--srcdict": str(dictionary.resolve()),
-        "--workers": str(workers),
-    }
-    if tests:
-        arguments["--testpref"] = ",".join(tests)
-    _run(["--joined-dictionary", *(word for pair in arguments.items() for word in pair)], folder, target)
-    symbols, pair = read_dictionary(target, source_language), "-".join(languages)
-    return {
-        subset: {
-            language: read_back(
-                target / f"{subset}.{pair}.{language}", symbols, folder / f"{subset}.{language}"
-            )
-            for language in languages
-        }
-        for subset in subsets
-    }
+    train, valid, *tests = subsets
+    flags = ["--source-lang", languages[0], "--target-lang", languages[1], "--joined-dictionary"]
+    flags += ["--trainpref", train, "--validpref", valid, *(["--testpref", ",".join(tests)] if tests else [])]
+    _run(flags, folder, dictionary, target, workers)
+    symbols, pair = read_dictionary(target, languages[0]), "-".join(languages)
+
+    def read(subset: str, language: str) -> dict[str, int]:
+        return read_back(target / f"{subset}.{pair}.{language}", symbols, folder / f"{subset}.{language}")
+
+    return {subset: {language: read(subset, language) for language in languages} for subset in subsets}
 
 
 def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) -> dict[str, dict[str, int]]:
-    """Run ``fairseq-preprocess`` on the text for masked language modelling, ``folder/SUBSET.pretraining``.
-
-    Returns:
-        Subset → the numbers of :func:`.reading_back.read_back`.
-    """
+    """The same of the text for masked language modelling, ``folder/SUBSET.pretraining``; subset → numbers."""
     flags = ["--only-source", "--trainpref", "train.pretraining", "--validpref", "valid.pretraining"]
-    flags += ["--srcdict", str(dictionary.resolve()), "--destdir", str(target.resolve())]
-    _run([*flags, "--workers", str(workers)], folder, target)
-    with reading_dictionary(target / "dict.txt"):
-        symbols = Dictionary.load(str(target / "dict.txt"))
+    _run(flags, folder, dictionary, target, workers)
+    symbols = load_dictionary(target / "dict.txt")
     return {
         subset: read_back(target / subset, symbols, folder / f"{subset}.pretraining")
         for subset in ("train", "valid")
     }
 
 
-def _run(flags: list[str], folder: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "fairseq_cli.preprocess", *flags]
+def _run(flags: list[str], folder: Path, dictionary: Path, target: Path, workers: int) -> None:
+    command = [sys.executable, "-m", "fairseq_cli.preprocess", *flags, "--workers", str(workers)]
+    command += ["--srcdict", str(dictionary.resolve()), "--destdir", str(target.resolve())]
     output = target / "preprocess.out"
     # Run in the folder itself, because --testpref would be split at a comma in its path.
     with output.open("wb") as file:

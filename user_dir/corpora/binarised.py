@@ -22,6 +22,7 @@ from ..errors import UserError, one_line
 MAGIC = b"MMIDIDX\x00\x00"
 OTHERS = (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")  # fairseq's other formats, which are not checked
 HEADER = "<QBQ"  # version, type of the tokens, number of sentences
+START = len(MAGIC) + struct.calcsize(HEADER)  # bytes before the lengths
 PIECE = 1 << 20  # sentences, or tokens, read at a time
 REMEDY = "prepare the corpus again (prepare with --force, or fairseq-preprocess)"
 
@@ -30,17 +31,16 @@ def require_file(path: Path, what: str = "") -> None:
     """Raise a ``UserError``, which says ``what`` is expected, unless ``path`` is a readable file."""
     try:
         mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):  # opening a pipe would wait
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise UserError(f"{path} is {kind}, not a file; {REMEDY}")
+        path.open("rb").close()
     except FileNotFoundError:
         raise UserError(f"there is no {what} {path}; {REMEDY}".replace("  ", " ")) from None
+    except PermissionError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; look at its permissions") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; {REMEDY}") from None
-    if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise UserError(f"{path} is {kind}, not a file; {REMEDY}")
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; look at its permissions") from None
 
 
 @contextmanager
@@ -57,19 +57,22 @@ def reading_dictionary(path: Path) -> Iterator[None]:
         raise UserError(f"{path} is not a fairseq dictionary ({one_line(error)}); {REMEDY}") from None
 
 
-def read_dictionary(folder: Path, language: str) -> Dictionary:
-    """Read the dictionary of a language; raises UserError if it is missing or corrupt."""
-    path = folder / f"dict.{language}.txt"
+def load_dictionary(path: Path) -> Dictionary:
+    """Read a dictionary; raises UserError if it is missing or corrupt."""
     with reading_dictionary(path):
         return Dictionary.load(str(path))
 
 
+def read_dictionary(folder: Path, language: str) -> Dictionary:
+    """The dictionary of a language in a folder of binarised data; raises UserError as above."""
+    return load_dictionary(folder / f"dict.{language}.txt")
+
+
 def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side: str) -> np.ndarray:
     """The length of each sentence of a side, in tokens with ``</s>``, of data that were checked."""
-    content = (folder / f"{subset}.{'-'.join(languages)}.{side}.idx").read_bytes()
-    start = len(MAGIC) + struct.calcsize(HEADER)
-    _, _, count = struct.unpack(HEADER, content[len(MAGIC) : start])
-    return np.frombuffer(content, np.int32, count, start).astype(np.int64)
+    index = folder / f"{subset}.{'-'.join(languages)}.{side}.idx"
+    _, count = _header(index)
+    return np.fromfile(index, np.int32, count, offset=START).astype(np.int64)
 
 
 def binarised_lines(folder: Path, subset: str, languages: tuple[str, str], side: str) -> Iterator[str]:
@@ -85,10 +88,24 @@ def binarised_lines(folder: Path, subset: str, languages: tuple[str, str], side:
 
 def tokens_of(prefix: Path) -> np.ndarray:
     """The tokens of all sentences, one after the other and each with ``</s>``, of data that were checked."""
-    with prefix.with_name(f"{prefix.name}.idx").open("rb") as file:
-        _, code, _ = struct.unpack(HEADER, file.read(len(MAGIC) + struct.calcsize(HEADER))[len(MAGIC) :])
-    kind, path = _code_to_dtype[code], prefix.with_name(f"{prefix.name}.bin")
+    kind, _ = _header(prefix.with_name(f"{prefix.name}.idx"))
+    path = prefix.with_name(f"{prefix.name}.bin")
     return np.memmap(path, kind, "r") if path.stat().st_size else np.empty(0, kind)
+
+
+def _header(index: Path) -> tuple[np.dtype, int] | None:
+    """The type of the tokens and the number of sentences; None for a format that is not checked."""
+    with index.open("rb") as file:
+        header = file.read(START)
+    if header.startswith(OTHERS):
+        return None
+    if not header.startswith(MAGIC) or len(header) < START:
+        raise UserError(f"{index} is not an index of binarised data; {REMEDY}")
+    _, code, count = struct.unpack(HEADER, header[len(MAGIC) :])
+    kind = np.dtype(_code_to_dtype.get(code, np.float64))
+    if kind.kind not in "iu" or index.stat().st_size != START + 12 * count:
+        raise UserError(f"{index} is corrupt or truncated; {REMEDY}")
+    return kind, count
 
 
 def check_split(folder: Path, subset: str, languages: tuple[str, str]) -> None:
@@ -132,18 +149,11 @@ def check_side(prefix: Path, symbols: int | None) -> int | None:
 
 
 def _check_files(index: Path, tokens: Path, symbols: int | None) -> int | None:
-    start = len(MAGIC) + struct.calcsize(HEADER)
-    with index.open("rb") as file:
-        header = file.read(start)
-    if header.startswith(OTHERS):
+    header = _header(index)
+    if header is None:
         return None
-    if not header.startswith(MAGIC) or len(header) < start:
-        raise UserError(f"{index} is not an index of binarised data; {REMEDY}")
-    _, code, count = struct.unpack(HEADER, header[len(MAGIC) :])
-    kind = np.dtype(_code_to_dtype.get(code, np.float64))
-    if kind.kind not in "iu" or index.stat().st_size != start + 12 * count:
-        raise UserError(f"{index} is corrupt or truncated; {REMEDY}")
-    expected, size = _check_index(index, count, start, kind.itemsize, symbols), tokens.stat().st_size
+    kind, count = header
+    expected, size = _check_index(index, count, kind.itemsize, symbols), tokens.stat().st_size
     if size != expected:
         raise UserError(f"{tokens} has {size:,} bytes, but {expected:,} according to its index; {REMEDY}")
     if symbols is not None and size:
@@ -158,12 +168,12 @@ def _check_files(index: Path, tokens: Path, symbols: int | None) -> int | None:
     return count
 
 
-def _check_index(index: Path, count: int, start: int, width: int, symbols: int | None) -> int:
+def _check_index(index: Path, count: int, width: int, symbols: int | None) -> int:
     """Check that each sentence begins where the one before it ends; returns the bytes of all."""
     if not count:
         return 0
-    sizes = np.memmap(index, np.int32, "r", start, (count,))
-    places = np.memmap(index, np.int64, "r", start + 4 * count, (count,))
+    sizes = np.memmap(index, np.int32, "r", START, (count,))
+    places = np.memmap(index, np.int64, "r", START + 4 * count, (count,))
     least = 0 if symbols is None else 1  # a sentence has its end at least, an alignment may have no link
     end = 0
     for first in range(0, count, PIECE):

@@ -7,14 +7,15 @@ one side more than ``ratio`` times as long as the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..languages import language as language_of
 from .description import Description
 from .readers.left_out import EMPTY
+from .worker_pool import map_batches
 
 UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
 NEAR_DUPLICATES = "near_duplicates"
@@ -91,6 +92,19 @@ def clean(
         else:
             dropped[reason] += 1
     return kept, dropped
+
+
+def cleaned(
+    pairs: Iterable[Pair],
+    languages: tuple[str, str],
+    limits: tuple[Limits, ...],
+    dropped: Counter,
+    workers: int,
+) -> Iterator[Pair]:
+    """The pairs that pass all filters; ``dropped`` is increased by the others, by reason."""
+    for kept, reasons in map_batches(partial(clean, languages=languages, limits=limits), pairs, workers):
+        dropped.update(reasons)
+        yield from kept
 
 
 def _reason(pair: Pair, languages: tuple[str, str], limits: tuple[Limits, ...]) -> str | None:

@@ -56,7 +56,7 @@ class Description:
     title: str
     languages: tuple[str, str]  # source, target
     splits: dict[str, Any]
-    origin: str = "parallel_text"  # a key of origins.ORIGINS
+    origin: str = "parallel_text"  # a key of raw_text.ORIGINS
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
     pretraining: list[Any] = field(default_factory=list)  # sources of the text for masked language modelling

@@ -73,7 +73,7 @@ def _wrong(url: str, part: Path, published: Download, name: str) -> str | None:
         found = checksums(part, published.checksums or ["sha256"], name)
     except UserError:
         return f"{url} is an incomplete gzip file"
-    wrong = difference(found, published)
+    wrong = difference(found, published.checksums)
     return wrong and f"{url} is not the expected file: {wrong}"
 
 

@@ -6,13 +6,13 @@ other tested, which a test score then rewards.
 
 from __future__ import annotations
 
-import os
 import unicodedata
 from hashlib import blake2b
 from pathlib import Path
 
 from .corpus import Corpus
 from .readers import read_made_lines
+from .writing import write_rows
 
 NEAR_DUPLICATE = "a side was that of a held-out pair but for punctuation, case or spaces"
 
@@ -29,7 +29,7 @@ def drop_near_duplicates(corpus: Corpus, folder: Path) -> int:
     A pair goes if either of its sides has the :func:`letters` of the same side of a held-out pair.
 
     Returns:
-        The number of pairs left out.
+        The number of pairs kept.
     """
     held_out = {
         (language, key)
@@ -39,22 +39,17 @@ def drop_near_duplicates(corpus: Corpus, folder: Path) -> int:
         for line in read_made_lines(folder / f"{subset}.{language}")
         if (key := _key(line))
     }
-    paths = [folder / f"train.{language}" for language in corpus.languages]
-    parts = [path.with_name(f"{path.name}.part") for path in paths]
-    dropped = 0
-    with (
-        parts[0].open("w", encoding="utf-8", newline="\n") as left,
-        parts[1].open("w", encoding="utf-8", newline="\n") as right,
-    ):
-        for pair in zip(*map(read_made_lines, paths)):
-            if any((language, _key(side)) in held_out for language, side in zip(corpus.languages, pair)):
-                dropped += 1
-                continue
-            left.write(pair[0] + "\n")
-            right.write(pair[1] + "\n")
-    for part, path in zip(parts, paths):
-        os.replace(part, path)
-    return dropped
+    pairs = zip(*(read_made_lines(folder / f"train.{language}") for language in corpus.languages))
+    unlike = (
+        pair
+        for pair in pairs
+        if not any((language, _key(side)) in held_out for language, side in zip(corpus.languages, pair))
+    )
+    kept = write_rows(folder / "unlike", "train", corpus.languages, unlike)["train"]
+    for path in (folder / "unlike").iterdir():
+        path.replace(folder / path.name)
+    (folder / "unlike").rmdir()
+    return kept
 
 
 def _key(line: str) -> bytes:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from . import normalising
 from .corpus import Corpus
+from .readers.triplets import source_line
 from .segment import load_pieces, pieces_of
-from .triplet_text import source_line
 
 
 class NewText:

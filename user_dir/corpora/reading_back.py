@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from ..errors import UserError
 from ..io import shown
 from .binarised import check_side, tokens_of
 from .readers import read_made_lines
-from .worker_pool import batches
 
 
 class _Numbers(dict):
@@ -42,39 +40,21 @@ def read_back(prefix: Path, dictionary: Dictionary, pieces: Path) -> dict[str, i
     """
     check_side(prefix, len(dictionary))
     counts = dict.fromkeys(("pieces", "unknown", "empty"), 0)
-    number_of, eos = _Numbers(dictionary).__getitem__, dictionary.eos()
-    tokens, first, position = tokens_of(prefix), 0, 0
-    for batch in batches(read_made_lines(pieces)):
-        expected: list[int] = []
-        for line in batch:
-            expected += map(number_of, line.split(" ")) if line else ()
-            expected.append(eos)
-        numbers = np.array(expected)
-        found = tokens[position : position + len(numbers)]
-        own = (numbers == dictionary.bos()) | (numbers == dictionary.pad())
-        if not np.array_equal(found, numbers) or own.any() or np.count_nonzero(numbers == eos) != len(batch):
-            raise _fault(MMapIndexedDataset(str(prefix)), dictionary, batch, first, pieces)
-        counts["pieces"] += len(numbers) - len(batch)
-        counts["unknown"] += int(np.count_nonzero(numbers == dictionary.unk()))
-        counts["empty"] += batch.count("")
-        first, position = first + len(batch), position + len(numbers)
+    number_of, unknown, eos = _Numbers(dictionary).__getitem__, dictionary.unk(), dictionary.eos()
+    own = {dictionary.bos(), dictionary.pad(), eos}
+    tokens, number, position = np.asarray(tokens_of(prefix)), 0, 0
+    for number, line in enumerate(read_made_lines(pieces), start=1):
+        expected = list(map(number_of, line.split(" "))) if line else []
+        found = tokens[position : position + len(expected) + 1].tolist()
+        if found != [*expected, eos] or not own.isdisjoint(expected):
+            raise UserError(
+                f"{pieces}, line {number}: {shown(line)} reads back from the binarised data as "
+                f"{shown(' '.join(dictionary[token] for token in found))}"
+            )
+        position += len(found)
+        counts["pieces"] += len(expected)
+        counts["unknown"] += expected.count(unknown)
+        counts["empty"] += not line
     if position != len(tokens):
-        raise UserError(f"{pieces} has {first:,} lines, but the binarised data have more sentences")
+        raise UserError(f"{pieces} has {number:,} lines, but the binarised data have more sentences")
     return counts
-
-
-def _fault(
-    rows: MMapIndexedDataset, dictionary: Dictionary, batch: list[str], first: int, text: Path
-) -> UserError:
-    """The error for the first line of a batch that differs from its sentence, or has one of fairseq's own."""
-    number_of = _Numbers(dictionary)
-    own = {"<s>", "<pad>", "</s>"}
-    for number, line in enumerate(batch, start=first):
-        pieces = line.split(" ") if line else []
-        found = rows[number].tolist() if number < len(rows) else []
-        if found != [*map(number_of.__getitem__, pieces), dictionary.eos()] or not own.isdisjoint(pieces):
-            break
-    return UserError(
-        f"{text}, line {number + 1}: {shown(line)} reads back from the binarised data as "
-        f"{shown(' '.join(dictionary[token] for token in found))}"
-    )

@@ -31,24 +31,27 @@ class Source:
     table: Table | None = None
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """A split that consists of every N-th pair of the cleaned training text."""
+def held_out(description: Description) -> int | None:
+    """N if every N-th pair of the cleaned training text is held out for valid; None if valid has files."""
+    value = description.splits["valid"]
+    return value["held_out"] if isinstance(value, dict) and value.keys() == {"held_out"} else None
 
-    every: int
 
+def sources_of(description: Description, split: str) -> list[Source]:
+    """The sources of a split, read in this order; none if it is held out.
 
-def sources_of(description: Description, split: str) -> list[Source] | HeldOut:
-    """The sources of a split, read in this order; raises UserError for invalid settings."""
+    Raises:
+        UserError: its settings are invalid.
+    """
     value = description.splits[split]
     if isinstance(value, dict) and value.keys() == {"held_out"}:
         every = value["held_out"]
-        if split != "valid" or not isinstance(every, int) or isinstance(every, bool) or every < 2:
+        if split != "valid" or type(every) is not int or every < 2:
             raise description.error(
                 "splits",
                 f"splits: {split} is {value!r}, but only valid can be held_out, with a number of at least 2",
             )
-        return HeldOut(every)
+        return []
     entries = value if isinstance(value, list) else [value]
     if not entries:
         raise description.error("splits", f"splits: {split} is empty; name its files")
@@ -71,15 +74,11 @@ def pretraining_sources(description: Description) -> list[Source]:
 
 def file_names(description: Description) -> list[str]:
     """All files or members that the text is read from, without duplicates."""
-    names: dict[str, None] = dict.fromkeys([description.wordpiece] if description.wordpiece else [])
-    for source in pretraining_sources(description):
-        names.update(dict.fromkeys(source.names.values()))
-    for split in description.splits:
-        sources = sources_of(description, split)
-        for source in [] if isinstance(sources, HeldOut) else sources:
-            for side in (source.names, source.references or {}):
-                names.update(dict.fromkeys(side.values()))
-    return list(names)
+    names = [description.wordpiece] if description.wordpiece else []
+    by_split = [sources_of(description, split) for split in description.splits]
+    for source in (source for sources in (pretraining_sources(description), *by_split) for source in sources):
+        names += [*source.names.values(), *(source.references or {}).values()]
+    return list(dict.fromkeys(names))
 
 
 def _source(description: Description, split: str, entry: Any) -> Source:

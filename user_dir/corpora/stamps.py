@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ..io import MAX_JSON, name_fault, parse_json, read_text, within
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -47,6 +50,14 @@ def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
         (stamp.parent / name).is_file() and (stamp.parent / name).stat().st_size == size
         for name, size in record.get("outputs", {}).items()
     )
+
+
+def is_done(stage: str, stamp: Path, inputs: dict[str, Any], force: bool = False) -> bool:
+    """Whether a stage need not run, which is then logged; ``force`` runs it anyway."""
+    done = not force and is_whole(stamp, inputs)
+    if done:
+        logger.info("%s: already there", stage)
+    return done
 
 
 def fingerprint(stamp: Path) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -27,10 +27,10 @@ TIMES = 1.2  # a translation in validation ends after so many pieces for each of
 PER_VALIDATION = 100  # minimum number of updates
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Settings that depend on the number of training pairs, as starting points of a search."""
 
+    title: str
     model: str
     dropout: float
     max_tokens: int
@@ -40,13 +40,12 @@ class Size:
     @classmethod
     def of(cls, pairs: int, triplets: bool = False) -> Size:
         """Follow the recipes of Multi30k (experiments/tuning.yaml), IWSLT and WMT in configs/."""
+        base = "Transformer-base", "adaptively_sparse_transformer"
         if triplets:
-            return cls("adaptively_sparse_post_editor_tiny", 0.1, 2048, 0.0007, 30)
+            return cls("The tiny post-editor", "adaptively_sparse_post_editor_tiny", 0.1, 2048, 0.0007, 30)
         if pairs < SMALL:
-            return cls("adaptively_sparse_transformer_tiny", 0.1, 2048, 0.003, 30)
-        if pairs < LARGE:
-            return cls("adaptively_sparse_transformer", 0.3, 8192, 0.0007, 60)
-        return cls("adaptively_sparse_transformer", 0.1, 8192, 0.0007, 20)
+            return cls("The tiny model", "adaptively_sparse_transformer_tiny", 0.1, 2048, 0.003, 30)
+        return cls(*base, 0.3, 8192, 0.0007, 60) if pairs < LARGE else cls(*base, 0.1, 8192, 0.0007, 20)
 
 
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
@@ -63,52 +62,49 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     for name in ("base", *VARIANTS):
         if (folder / f"{name}.yaml").exists():
             raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
-    source, target = corpus.languages
-    title = f"{corpus.name}, {source} to {target}"
-    size, updates = _size(corpus)
-    write_text(folder / "base.yaml", _base(corpus, root, size, updates))
-    for variant, (normalizer, described) in VARIANTS.items():
-        write_text(
-            folder / f"{variant}.yaml", _variant(corpus.name, variant, normalizer, described, title, size)
-        )
-    return folder / "alpha_entmax.yaml"
-
-
-def _size(corpus: Corpus) -> tuple[Size, int]:
-    """The settings, and the resulting number of updates per epoch."""
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
     longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
     size = Size.of(len(longer), corpus.description.triplets)
-    return size, max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
+    common = {"train": " ".join(command_words("train", "train")), "name": corpus.name}
+    per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
+    write_text(folder / "base.yaml", BASE.format(**common, **_settings(corpus, root, size, per_epoch)))
+    source, target = corpus.languages
+    for variant, (normalizer, described) in VARIANTS.items():
+        text = VARIANT.format(
+            **common,
+            variant=variant,
+            about=f"{size.title} on {corpus.name}, {source} to {target}, with {described}.",
+            normalizer=normalizer,
+            alpha=_ALPHA_LOG if normalizer == "entmax" else "",
+            save_dir=_scalar(f"checkpoints/{corpus.name}/{variant}"),
+        )
+        write_text(folder / f"{variant}.yaml", text)
+    return folder / "alpha_entmax.yaml"
 
 
-def _base(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> str:
+def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[str, Any]:
+    """What stands in ``BASE``; ``per_epoch`` is the number of updates."""
     data = corpus.bin.relative_to(root) if corpus.bin.is_relative_to(root) else corpus.bin
     updates = min(max(size.epochs * per_epoch, 1000), 100_000)
     every = max(1, math.ceil(PER_VALIDATION / per_epoch))
-    intervals = ""
+    interval = ""
     if every > 1:
-        intervals = f"  {{key}}: {every}  # epochs: one has only about {per_epoch} updates\n"
-    source, target = corpus.languages
-    return BASE.format(
-        train=" ".join(command_words("train", "train")),
-        name=corpus.name,
-        data=_scalar(str(data)),
-        source=_scalar(source),
-        target=_scalar(target),
-        bleu=validation_bleu(corpus),
-        model=size.model,
-        layers=_BERT if corpus.description.triplets else _PRE_NORM,
-        dropout=size.dropout,
-        warmup=min(4000, updates // 4),
-        max_tokens=size.max_tokens,
-        validate_interval=intervals.format(key="validate_interval"),
-        updates=updates,
-        epochs=round(updates / per_epoch),
-        per_epoch=per_epoch,
-        lr=size.lr,
-        save_interval=intervals.format(key="save_interval"),
-    )
+        interval = f"_interval: {every}  # epochs: one has only about {per_epoch} updates\n"
+    source, target = map(_scalar, corpus.languages)
+    return {
+        **size._asdict(),
+        "data": _scalar(str(data)),
+        "source": source,
+        "target": target,
+        "bleu": validation_bleu(corpus),
+        "layers": _BERT if corpus.description.triplets else _PRE_NORM,
+        "warmup": min(4000, updates // 4),
+        "validate_interval": interval and f"  validate{interval}",
+        "save_interval": interval and f"  save{interval}",
+        "updates": updates,
+        "epochs": round(updates / per_epoch),
+        "per_epoch": per_epoch,
+    }
 
 
 def validation_bleu(corpus: Corpus) -> str:
@@ -117,10 +113,11 @@ def validation_bleu(corpus: Corpus) -> str:
     sacrebleu's tokenizer is that of the target language (``guards/validation_bleu.py``). Tokens of a release
     in a language without spaces, which Moses does not detokenise, are scored as they are.
     """
+    sides = [sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages]
+    beyond = max(10, math.ceil((sides[1] - 1 - TIMES * sides[0]).max(initial=0)))
+    search = f'{{"beam": 1, "max_len_a": {TIMES}, "max_len_b": {beyond}}}'
+    lines = ["eval_bleu: true", f"eval_bleu_args: '{search}'", "eval_bleu_remove_bpe: sentencepiece"]
     target = language(corpus.languages[1])
-    search = f'{{"beam": 1, "max_len_a": {TIMES}, "max_len_b": {_pieces_beyond(corpus)}}}'
-    lines = ["eval_bleu: true", f"eval_bleu_args: '{search}'"]
-    lines.append("eval_bleu_remove_bpe: sentencepiece")
     if corpus.description.tokenised and target.spaced:
         lines += ["eval_bleu_detok: moses", f'eval_bleu_detok_args: \'{{"target_lang": "{target.moses}"}}\'']
     elif corpus.description.tokenised:
@@ -128,37 +125,15 @@ def validation_bleu(corpus: Corpus) -> str:
     return "".join(f"  {line}\n" for line in lines)
 
 
-def _pieces_beyond(corpus: Corpus) -> int:
-    """The most pieces of a validation reference beyond :data:`TIMES` its source, at least 10."""
-    source, target = (
-        sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages
-    )
-    return max(10, math.ceil((target - 1 - TIMES * source).max(initial=0)))
-
-
-def _variant(name: str, variant: str, normalizer: str, described: str, title: str, size: Size) -> str:
-    alpha = ""
-    if normalizer == "entmax":
-        alpha = "  alpha_log: ${checkpoint.save_dir}/alpha.jsonl\n  alpha_log_interval: 100\n"
-    model = "The tiny model" if size.model.endswith("tiny") else "Transformer-base"
-    if "post_editor" in size.model:
-        model = "The tiny post-editor"
-    return VARIANT.format(
-        train=" ".join(command_words("train", "train")),
-        name=name,
-        variant=variant,
-        about=f"{model} on {title}, with {described}.",
-        normalizer=normalizer,
-        alpha=alpha,
-        save_dir=_scalar(f"checkpoints/{name}/{variant}"),
-    )
-
-
 def _scalar(text: str) -> str:
     """A string as YAML, quoted if needed: the language ``no`` would be read as false."""
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").strip()
 
 
+_ALPHA_LOG = """\
+  alpha_log: ${checkpoint.save_dir}/alpha.jsonl
+  alpha_log_interval: 100
+"""
 _PRE_NORM = """\
   share_all_embeddings: true
   encoder_normalize_before: true  # pre-norm, as in the paper

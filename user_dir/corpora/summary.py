@@ -13,6 +13,7 @@ import yaml
 
 from ..checkout import DATA, ROOT, command_words
 from .corpus import Corpus
+from .split_sources import held_out
 from .stamps import read_stamp
 
 MAX_UNKNOWN = 0.01
@@ -22,62 +23,55 @@ MAX_UNKNOWN = 0.01
 def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
     """Describe the sizes and paths of a prepared corpus, and the next command; ``notes`` stand before it."""
     text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
-    size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
+    pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
     binarised = read_stamp(corpus.bin / "stamp.json")["report"]
-    symbols = binarised["dictionary"]
+    size = read_stamp(corpus.folder / "spm.json")["inputs"]["vocabulary_size"]
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
-    pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
-    valid = corpus.description.splits["valid"]
-    held_out = text["valid"]["pairs"] if isinstance(valid, dict) and "held_out" in valid else 0
     for split, subset in corpus.subsets.items():
-        name = split if split == subset else f"{split} ({subset})"
-        rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
+        used = pieces[subset]["pairs"]
+        rows.append(_row(used, "pairs", split if split == subset else f"{split} ({subset})"))
         dropped = Counter(text[subset]["dropped"]) + Counter(pieces[subset]["dropped"])
         left_out = {f"dropped: {reason}": number for reason, number in dropped.items()}
-        if subset == "train" and held_out:
-            left_out["held out for validation"] = held_out
-        rows += [f"  {'':<28}{number:>10,} {reason}" for reason, number in left_out.items()]
+        if subset == "train" and held_out(corpus.description):
+            left_out["held out for validation"] = text["valid"]["pairs"]
+        rows += [_row(number, reason) for reason, number in left_out.items()]
         if left_out:
-            rows.append(f"  {'':<28}{pieces[subset]['pairs'] + sum(left_out.values()):>10,} read")
-        rows += _sides((binarised.get("sides") or {}).get(subset, {}))
+            rows.append(_row(used + sum(left_out.values()), "read"))
+        rows += _read_back((binarised.get("sides") or {}).get(subset, {}))
     rows += [
-        f"  {'vocabulary':<28}{size:>10,} pieces, {symbols:,} symbols in fairseq's dictionary",
+        _row(size, f"pieces, {binarised['dictionary']:,} symbols in fairseq's dictionary", "vocabulary"),
         f"  raw text    {_short(corpus.folder / 'text')}",
         f"  pieces      {_short(corpus.segmented)}, by {_short(corpus.pieces)}",
         f"  binarised   {_short(corpus.bin)}",
-        *_pretraining(corpus, text),
-        *(f"  {note}" for note in notes),
-        f"next: {_next_command(corpus)}",
     ]
-    return "\n".join(rows)
+    if "pretraining" in text:
+        counts = text["pretraining"]
+        told = f"{counts['train']:,} lines, {counts['valid']:,} for validation"
+        rows.append(f"  pretraining {_short(corpus.pretraining)}: {told}")
+        dropped = counts.get("dropped", {})  # not in older stamps
+        rows += [_row(number, f"dropped: {reason}") for reason, number in dropped.items()]
+    return "\n".join([*rows, *(f"  {note}" for note in notes), f"next: {_next_command(corpus)}"])
 
 
-def _sides(sides: dict[str, dict[str, int]]) -> list[str]:
+def _row(number: int, what: str, of: str = "") -> str:
+    return f"  {of:<28}{number:>10,} {what}"
+
+
+def _read_back(sides: dict[str, dict[str, int]]) -> list[str]:
     """Rows on what a subset's data read back as; none for corpora prepared before that was counted."""
     if not sides:
         return []
     shares = {language: side["unknown"] / max(side["pieces"], 1) for language, side in sides.items()}
     told = ", ".join(f"{language} {100 * share:.2f} %" for language, share in shares.items())
-    rows = [f"  {'':<28}{'':>10} <unk> among the pieces: {told}"]
+    rows = [f"{'':<41}<unk> among the pieces: {told}"]
     if max(shares.values()) > MAX_UNKNOWN:
         rows.append(
-            f"  {'':<28}warning: over {100 * MAX_UNKNOWN:g} % are unknown; character_coverage: 1.0 or "
+            f"{'':<30}warning: over {100 * MAX_UNKNOWN:g} % are unknown; character_coverage: 1.0 or "
             "byte_fallback: true gives every character a piece"
         )
     empty = ", ".join(f"{language} {side['empty']:,}" for language, side in sides.items() if side["empty"])
-    return [*rows, f"  {'':<28}warning: lines without a piece: {empty}"] if empty else rows
-
-
-def _pretraining(corpus: Corpus, counts: dict) -> list[str]:
-    if "pretraining" not in counts:
-        return []
-    train, valid = (f"{counts['pretraining'][subset]:,}" for subset in ("train", "valid"))
-    dropped = counts["pretraining"].get("dropped", {})  # not in older stamps
-    return [
-        f"  pretraining {_short(corpus.pretraining)}: {train} lines, {valid} for validation",
-        *(f"  {'':<28}{number:>10,} dropped: {reason}" for reason, number in dropped.items()),
-    ]
+    return [*rows, f"{'':<30}warning: lines without a piece: {empty}"] if empty else rows
 
 
 def _next_command(corpus: Corpus) -> str:

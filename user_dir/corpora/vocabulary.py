@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UserError
-from . import pretraining, stamps
+from . import stamps
 from .corpus import Corpus, load_corpus
 from .description import MAX_INTEGER
 from .learning import train_model
@@ -23,52 +23,61 @@ logger = logging.getLogger(__name__)
 
 
 def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
-    """Train ``spm.model`` and ``spm.vocab`` on the training text.
+    """Train ``spm.model`` and ``spm.vocab``, copy those of another corpus, or check the vocabulary of a BERT.
 
     Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
     """
-    stamp = corpus.folder / "spm.json"
-    if corpus.description.pieces_of:
-        return _copy_model(corpus, stamp, vocabulary_size, force)
-    if corpus.description.wordpiece:
-        return _take_vocabulary(corpus, stamp, vocabulary_size, force)
-    last = stamps.read_stamp(stamp)
-    before = last.get("report", {}).get("chosen_size")
+    stamp, other = corpus.folder / "spm.json", corpus.description.pieces_of
+    if vocabulary_size is not None and (other or corpus.description.wordpiece):
+        whose = f"pieces of {other}" if other else "vocabulary of a BERT"
+        raise UserError(f"--vocab-size {vocabulary_size}: {corpus.name} has the {whose}; omit it")
+    if other:
+        _copy_model(corpus, stamp, force)
+    elif corpus.description.wordpiece:
+        inputs = {"text": text_fingerprint(corpus), "vocabulary_size": len(read_vocabulary(corpus.pieces))}
+        if not stamps.is_done("WordPiece vocabulary", stamp, inputs, force):
+            with stamps.building(stamp, inputs, corpus.folder):
+                logger.info("WordPiece vocabulary: %s tokens", f"{inputs['vocabulary_size']:,}")
+    else:
+        _learn_model(corpus, stamp, vocabulary_size, force)
+
+
+def _learn_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
+    description = corpus.description
+    before = stamps.read_stamp(stamp).get("report", {}).get("chosen_size")
     chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= MAX_INTEGER else None)
     if chosen and not vocabulary_size:
         logger.info("sentencepiece: keeping the vocabulary size %s of an earlier --vocab-size", f"{chosen:,}")
     settings = {
-        "vocabulary_size": chosen or corpus.description.vocabulary_size,
-        "character_coverage": corpus.description.character_coverage,
-        "normalization": corpus.description.normalization,
-        "byte_fallback": corpus.description.byte_fallback,
-        "learn_from": corpus.description.learn_from,
+        "vocabulary_size": chosen or description.vocabulary_size,
+        **{
+            key: getattr(description, key) for key in ("character_coverage", "normalization", "byte_fallback")
+        },
     }
-    reserved = SYMBOLS if corpus.description.triplets or corpus.description.pretraining else ()
-    inputs = {"text": text_fingerprint(corpus), **settings}
-    if reserved:
-        inputs["symbols"] = list(reserved)
-    if stamps.is_whole(stamp, inputs) and not force:
-        return skip("sentencepiece model")
+    most = description.learn_from
+    inputs = {"text": text_fingerprint(corpus), **settings, "learn_from": most}
+    if description.triplets or description.pretraining:
+        settings["symbols"] = inputs["symbols"] = list(SYMBOLS)
+    if stamps.is_done("sentencepiece model", stamp, inputs, force):
+        return
     logger.info(
         "sentencepiece: learning %s pieces from the training text", f"{settings['vocabulary_size']:,}"
     )
     with stamps.building(stamp, inputs, corpus.folder) as build:
-        most = settings.pop("learn_from")
-        texts = [corpus.normalised("train", each) for each in corpus.languages]
-        texts += [path for subset, path in pretraining_text(corpus).items() if subset == "train"]
-        count = sum(1 for _ in _sentences(texts))
+        count = sum(1 for _ in _training_text(corpus))
         build.report = {"chosen_size": chosen, "sentences": count, "learned_from": min(count, most)}
         if count > most:
             logger.info("sentencepiece: a random sample of %s of %s sentences", f"{most:,}", f"{count:,}")
         model = build.folder / "spm.model"
-        train_model(sample(_sentences(texts), count, most), model, **settings, symbols=reserved)
+        train_model(sample(_training_text(corpus), count, most), model, **settings)
         _begin_again_if_changed(corpus, model)
-    return None
 
 
-def _sentences(texts: list[Path]) -> Iterator[str]:
-    for path in texts:
+def _training_text(corpus: Corpus) -> Iterator[str]:
+    """Every sentence to learn from."""
+    for path in [corpus.normalised("train", each) for each in corpus.languages] + pretraining_text(corpus)[
+        :1
+    ]:
         yield from filter(str.strip, read_made_lines(path))
 
 
@@ -84,14 +93,10 @@ def _begin_again_if_changed(corpus: Corpus, model: Path) -> None:
             (folder / "stamp.json").unlink(missing_ok=True)
 
 
-def _copy_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
+def _copy_model(corpus: Corpus, stamp: Path, force: bool) -> None:
     """Copy the sentencepiece model of the corpus whose pieces are used."""
     other = other_corpus(corpus)
     theirs = other.folder / "spm.json"
-    if vocabulary_size is not None:
-        raise UserError(
-            f"--vocab-size {vocabulary_size}: {corpus.name} has the pieces of {other.name}; omit it"
-        )
     if not other.spm_model.is_file() or not stamps.read_stamp(other.bin / "stamp.json"):
         raise corpus.description.error(
             "pieces_of", f"pieces_of: {other.name} is not prepared; prepare it first"
@@ -102,14 +107,13 @@ def _copy_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force:
         "vocabulary_size": stamps.read_stamp(theirs)["inputs"].get("vocabulary_size"),
     }
     pieces = (other.spm_model, other.spm_model.with_suffix(".vocab"))
-    theirs_still = all(_same(path, corpus.folder / path.name) for path in pieces)
-    if stamps.is_whole(stamp, inputs) and theirs_still and not force:
-        return skip("sentencepiece model")
+    changed = not all(_same(path, corpus.folder / path.name) for path in pieces)
+    if stamps.is_done("sentencepiece model", stamp, inputs, force or changed):
+        return
     with stamps.building(stamp, inputs, corpus.folder) as build:
         for path in pieces:
             shutil.copyfile(path, build.folder / path.name)
         _begin_again_if_changed(corpus, build.folder / other.spm_model.name)
-    return None
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -122,27 +126,7 @@ def other_corpus(corpus: Corpus) -> Corpus | None:
     return None if name is None else load_corpus(name, corpus.folder.parent)
 
 
-def _take_vocabulary(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
-    """Validate the WordPiece vocabulary, which is part of the text, instead of learning pieces."""
-    if vocabulary_size is not None:
-        raise UserError(
-            f"--vocab-size {vocabulary_size}: {corpus.name} has the vocabulary of a BERT; omit it"
-        )
-    inputs = {"text": text_fingerprint(corpus), "vocabulary_size": len(read_vocabulary(corpus.pieces))}
-    if stamps.is_whole(stamp, inputs) and not force:
-        return skip("WordPiece vocabulary")
-    with stamps.building(stamp, inputs, corpus.folder):
-        logger.info("WordPiece vocabulary: %s tokens", f"{inputs['vocabulary_size']:,}")
-    return None
-
-
-def pretraining_text(corpus: Corpus) -> dict[str, Path]:
-    """The text for masked language modelling by subset; empty if the corpus has none."""
+def pretraining_text(corpus: Corpus) -> list[Path]:
+    """The text for masked language modelling, to train on and to validate; none for most corpora."""
     folder = corpus.folder / "text" / "pretraining"
-    names = pretraining.SUBSETS if corpus.description.pretraining else ()
-    return {subset: folder / f"{subset}.txt" for subset in names}
-
-
-def skip(stage: str) -> None:
-    """Say that a stage is complete."""
-    logger.info("%s: already there", stage)
+    return [folder / "train.txt", folder / "valid.txt"] if corpus.description.pretraining else []

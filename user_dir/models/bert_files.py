@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checkout import ROOT
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
-from ..corpora.binarised import reading_dictionary
+from ..corpora.binarised import load_dictionary
 from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same
@@ -151,10 +151,7 @@ def _read_checkpoint(path: Path) -> Bert:
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
-    with reading_dictionary(dictionary):
-        from fairseq.data import Dictionary
-
-        symbols = Dictionary.load(str(dictionary))
+    symbols = load_dictionary(dictionary)
     rows = {symbol: row for row, symbol in enumerate(symbols.symbols)}
     symbols.add_symbol("<mask>")  # as fairseq's task does
     pieces = pieces_file(dictionary.parent)

@@ -103,4 +103,4 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 
 def _plain(line: str) -> str:
     # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
-    return " ".join(resolve(line, str).split())
+    return " ".join(resolve(line, "a line").split())

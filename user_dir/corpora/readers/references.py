@@ -18,7 +18,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def number_of(found: re.Match, place: Callable[[int], str]) -> int | None:
-    """The number of a character reference; None for a named one.
+    """The number of a character reference; None for a named one, and for a bare ``&``.
 
     Raises:
         UserError: it is beyond Unicode; ``place`` tells the file and line of an offset.
@@ -35,19 +35,17 @@ def number_of(found: re.Match, place: Callable[[int], str]) -> int | None:
 
 def named(found: re.Match) -> str | None:
     """The text of an entity of HTML; None if there is none of this name."""
-    return html5.get(found[3] + ";")
+    return html5.get(found[3] + ";") if found[3] else None
 
 
-def resolve(text: str, place: Callable[[int], str]) -> str:
+def resolve(text: str, place: str) -> str:
     """Resolve references as HTML does; an ``&`` that does not start one is kept, as in ``R&D``.
 
-    References to control characters become spaces.
+    References to control characters become spaces. ``place`` is for errors, as the file and line.
     """
-    if "&" not in text:
-        return text
 
     def replaced(found: re.Match) -> str:
-        number = number_of(found, place)
+        number = number_of(found, lambda _: place)
         if number is None:
             return named(found) or found[0]
         return chr(number) if 0xD800 <= number < 0xE000 else html.unescape(f"&#{number};") or " "

@@ -7,7 +7,7 @@ parsed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...bounded import MAX_LINE
@@ -30,48 +30,39 @@ def read_segments(path: Path) -> Iterator[tuple[str, str]]:
     parts: list[str] | None = None  # of the current segment
     opened, name, length = 0, "", 0
 
-    def place(line: int) -> Callable[[int], str]:
-        return lambda _: f"{path}, line {line}"
-
-    for line_number, line in enumerate(read_lines(path, longest=16 * MAX_LINE), start=1):
-        position = 0
-        for tag in TAG.finditer(line):
-            if parts is None and not tag[1]:
-                found = NUMBER.search(tag[2])
-                parts, opened, length = [], line_number, 0
-                name = found[1] if found else ""
-                if tag[2].endswith("/"):  # <seg/> is an empty segment
-                    yield name, ""
-                    parts = None
-            elif parts is not None and tag[1]:
-                parts.append(line[position : tag.start()])
-                yield name, plain("\n".join(parts), place(opened))
-                parts = None
-            else:
-                break
-            position = tag.end()
-        else:
-            if parts is not None:
-                parts.append(line[position:])
-                length += len(parts[-1]) + 1
-                if length > MAX_LINE:
-                    raise UserError(
-                        f"{path}, line {opened}: the segment has more than {MAX_LINE:,} characters"
-                    )
-            continue
-        where = f"line {opened}: the segment {shown(name)} is not closed" if parts is not None else None
-        raise UserError(
-            f"{path}, {where or f'line {line_number}: </seg> without <seg>'}; download the file again"
-        )
-    if parts is not None:
-        raise UserError(
+    def unclosed() -> UserError:
+        return UserError(
             f"{path}, line {opened}: the segment {shown(name)} is not closed; download the file again"
         )
 
+    for number, line in enumerate(read_lines(path, longest=16 * MAX_LINE), start=1):
+        position = 0
+        for tag in TAG.finditer(line):
+            if tag[1]:
+                if parts is None:
+                    raise UserError(f"{path}, line {number}: </seg> without <seg>; download the file again")
+                place = f"{path}, line {opened}"
+                yield name, plain("\n".join([*parts, line[position : tag.start()]]), place)
+                parts = None
+            else:
+                if parts is not None:
+                    raise unclosed()
+                found = NUMBER.search(tag[2])
+                parts, opened, name, length = [], number, found[1] if found else "", 0
+                if tag[2].endswith("/"):  # <seg/> is an empty segment
+                    yield name, ""
+                    parts = None
+            position = tag.end()
+        if parts is not None:
+            parts.append(line[position:])
+            length += len(parts[-1]) + 1
+            if length > MAX_LINE:
+                raise UserError(f"{path}, line {opened}: the segment has more than {MAX_LINE:,} characters")
+    if parts is not None:
+        raise unclosed()
 
-def plain(text: str, place: Callable[[int], str]) -> str:
+
+def plain(text: str, place: str) -> str:
     """The text of a segment on one line: references resolved, sections of CDATA as they are."""
-    if "<![CDATA[" not in text:
-        return on_one_line(resolve(text, place))
     pieces = CDATA.split(text)  # text, content, text, …
     return on_one_line("".join(each if i % 2 else resolve(each, place) for i, each in enumerate(pieces)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -71,7 +70,7 @@ class _Units(Target):
         elif name == "tuv":
             self._tag = self.language_of(attributes)
         elif name == "seg":
-            if any(_same(self._tag, language) for language in self._languages):
+            if any(same_language(self._tag, language) for language in self._languages):
                 self.begin_text()
         elif self._parts is not None:
             if name in NATIVE:
@@ -105,7 +104,7 @@ class _Units(Target):
     def _unit(self) -> None:
         self.units += 1
         sides = [None, None]
-        for same in (_equal, _same):  # exactly the same before what may be
+        for same in (_equal, same_language):  # exactly the same before what may be
             for side, language in enumerate(self._languages):
                 if sides[side] is None:
                     fitting = (
@@ -123,11 +122,6 @@ class _Units(Target):
             self.found.append(pair)
         else:
             self._left_out[EMPTY] += 1
-
-
-@lru_cache(maxsize=1000)
-def _same(tag: str, language: str) -> bool:
-    return same_language(tag, language)
 
 
 def _equal(tag: str, language: str) -> bool:

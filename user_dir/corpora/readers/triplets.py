@@ -45,3 +45,23 @@ def require_plain(text: str, where: str) -> None:
 def joined(src: str, mt: str) -> str:
     """The source line of a triplet."""
     return f"{src.strip()}{BETWEEN}{mt.strip()}"
+
+
+def source_line(text: str, number: int, name: str) -> str:
+    """``src`` and ``mt`` separated by a tab, as a source line; empty for an empty text.
+
+    Raises:
+        UserError: there is not exactly one tab, or a side is empty or contains a reserved symbol; with line
+            ``number`` of ``name``.
+    """
+    if not text.strip():
+        return ""
+    where = f"{name}, line {number}" if name else f"line {number}"
+    sides = text.split("\t")
+    if len(sides) != 2:
+        raise UserError(
+            f"{where} has {len(sides) - 1} tabs; write the source sentence, a tab, and its translation"
+        )
+    for side in sides:
+        require_plain(side, where)
+    return joined(*sides)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from ...bounded import unpacking
@@ -112,7 +111,8 @@ def _in_language(sides: list[Side], language: str, translator: str | None) -> li
     return [
         side
         for side in sides
-        if _same(side.language, language) and (side.kind == "src" or translator in (None, side.translator))
+        if same_language(side.language, language)
+        and (side.kind == "src" or translator in (None, side.translator))
     ]
 
 
@@ -172,8 +172,3 @@ class _Documents(Target):
         if self._sides and not self._suite:
             self.found.append(self._sides)
         self._sides, self._suite, self._size = [], False, 0
-
-
-@lru_cache(maxsize=1000)
-def _same(tag: str, language: str) -> bool:
-    return same_language(tag, language)

@@ -24,20 +24,13 @@ MAX_SHOWN = 20  # languages in an error
 
 
 class Target:
-    """What is done with the elements of a file: a subclass adds what it finds to ``found``.
-
-    Attributes:
-        path: the file.
-        found: what is to be yielded next.
-        active: whether something was read since this was last set to false.
-        languages: the codes that the file has.
-    """
+    """What is done with the elements of a file: a subclass adds what it finds to ``found``."""
 
     def __init__(self, path: Path):
         self.path = path
-        self.found: list = []
-        self.active = False
-        self.languages: dict[str, None] = {}
+        self.found: list = []  # what is to be yielded next
+        self.active = False  # whether something was read since this was last set to false
+        self.languages: dict[str, None] = {}  # the codes that the file has
         self._parts: list[str] | None = None  # of the text that is read
         self._length = 0
         self._depth = 0
@@ -80,9 +73,6 @@ class Target:
         text = "".join(self._parts or ())
         self._parts = None
         return text
-
-    def comment(self, text: str) -> None:
-        """A comment: left out before."""
 
     def close(self) -> None:
         """The end of the file."""

@@ -18,7 +18,9 @@ from ...errors import UserError
 from ...io import shown
 from .references import REFERENCE, joined_surrogates, named, number_of
 
-MAX_DOCTYPE = MAX_REFERENCE = 1 << 16  # characters
+MAX_REFERENCE = 1 << 16  # characters
+MAX_OPEN = {"<!DOCTYPE": 1 << 16, "<!--": 4 << 20, "<?": 4 << 20, "<![CDATA[": 4 << 20}
+"""Characters from a mark to the one that closes it."""
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _MARKS = (  # byte order marks, and the first character without one
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -34,11 +36,15 @@ _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][\w.-]{
 _ENCODINGS = re.compile(
     r"utf-8|ascii|iso8859-\d+|cp\d+|koi8-[rtu]|gb2312|gbk|gb18030|big5(hkscs)?|shift_jis|euc_(jp|kr)|tis-620"
 )
-_OPENING = re.compile(r"<!--|<!\[CDATA\[|<\?|<!DOCTYPE")
-_CLOSING = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>"}
-_DOCTYPE = re.compile(r"""(?:[^\[\]>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>""", re.DOTALL)
+_SECTION = re.compile(
+    r"""<!--.*?-->|<!\[CDATA\[(?P<text>.*?)\]\]>|<\?.*?\?>"""
+    r"""|<!DOCTYPE(?:[^\[\]>"']|"[^"]*"|'[^']*')*(?:\[.*?\]\s*)?>"""
+    r"""|(?P<open><!--|<!\[CDATA\[|<\?|<!DOCTYPE)""",
+    re.DOTALL,
+)
 _OPEN = re.compile(r"(?:<[^>]{0,8}|&[#\w]*)?\Z")  # a mark or a reference that may go on in the next piece
 _AMPERSAND = re.compile(rf"{REFERENCE.pattern}|&")
+_QUOTES = {'"': "&quot;", "'": "&apos;"}
 
 
 def decoded(file: BinaryIO, path: Path) -> Iterator[str]:
@@ -93,8 +99,6 @@ class Mending:
     def __init__(self, path: Path):
         self._path, self._line = path, 1
         self._waiting = ""  # what the next piece may go on with
-        self._inside: str | None = None  # the mark that opened what is not closed yet
-        self._opened = 1  # its line
         self._half = ""  # a reference to the first half of a character: the other may follow
 
     def feed(self, piece: str, last: bool = False) -> str:
@@ -103,83 +107,47 @@ class Mending:
         Raises:
             UserError: the document type declares entities, or something is not closed; with the line.
         """
-        text, at, mended = self._waiting + piece, 0, []
-        while True:
-            opened = self._inside
-            if opened is None:
-                found = _OPENING.search(text, at)
-                end = (
-                    found.start() if found else len(text) if last else max(at, _OPEN.search(text, at).start())
-                )
-                mended.append(self._mended(text[at:end]))
-                if not found:
-                    break
-                self._inside, self._opened, end = found[0], self._line, found.end()
-            elif opened == "<!DOCTYPE":
-                found = _DOCTYPE.match(text, at)
-                if not found:
-                    end = at
-                    if last or len(text) - at > MAX_DOCTYPE:
-                        raise self._error("its document type is not closed")
-                    break
-                end = found.end()
-                if "<!ENTITY" in found[0]:
-                    raise self._error("its document type declares entities, which are not read")
-                mended.append(self._left_out(found[0]))
-                self._inside = None
-            else:
-                closing = _CLOSING[opened]
-                place = text.find(closing, at)
-                if place < 0 and last:
-                    raise self._error(f"{opened} is not closed")
-                end = place if place >= 0 else max(at, len(text) - len(closing) + 1)
-                content = text[at:end]
-                mended.append(self._as_text(content) if "CDATA" in opened else self._left_out(content))
-                if place < 0:
-                    break
-                self._inside, end = None, end + len(closing)
+        text, at, mended, opened = self._waiting + piece, 0, [], None
+        for found in _SECTION.finditer(text):
+            mended.append(self._mended(text[at : found.start()]))
+            opened = found["open"]
+            if opened:
+                at = found.start()
+                break
+            mended.append(self._section(found))
+            at = found.end()
+        if not opened:
+            end = len(text) if last else _OPEN.search(text, at).start()
+            mended.append(self._mended(text[at:end]))
             at = end
-        self._waiting = text[end:]
-        if self._inside is None and len(self._waiting) > MAX_REFERENCE:
-            self._opened = self._line
-            raise self._error(f"a reference has more than {MAX_REFERENCE:,} characters")
+        self._waiting = text[at:]
+        most = MAX_OPEN.get(opened, MAX_REFERENCE)
+        if len(self._waiting) > most or (opened and last):
+            within = "" if last else f" within {most:,} characters"
+            raise self._error(f"{opened or 'a reference'} is not closed{within}")
         joined = self._half + "".join(mended)
         self._half = joined[-1:] if not last and "\ud800" <= joined[-1:] < "\udc00" else ""
         return joined_surrogates(joined.removesuffix(self._half))
 
-    def _error(self, complaint: str) -> UserError:
-        return UserError(f"{self._path}, line {self._opened}: {complaint}; download the file again")
-
-    def _left_out(self, text: str) -> str:
-        lines = text.count("\n")
+    def _section(self, found: re.Match) -> str:
+        """The text of a section of CDATA, and the lines of anything else."""
+        if found[0].startswith("<!DOCTYPE") and "<!ENTITY" in found[0]:
+            raise self._error("its document type declares entities, which are not read")
+        lines = found[0].count("\n")
         self._line += lines
-        return "\n" * lines
-
-    def _as_text(self, text: str) -> str:
-        self._line += text.count("\n")
-        return escape(FORBIDDEN.sub(" ", text))
+        return "\n" * lines if found["text"] is None else escape(FORBIDDEN.sub(" ", found["text"]))
 
     def _mended(self, text: str) -> str:
+        """Text and tags with proper references."""
         line = self._line
         self._line += text.count("\n")
-        if "&" in text:
-            text = _AMPERSAND.sub(_reference(text, line, self._path), text)
-        return FORBIDDEN.sub(" ", text)
 
+        def replaced(found: re.Match) -> str:
+            number = number_of(found, lambda at: f"{self._path}, line {line + text.count(chr(10), 0, at)}")
+            known = named(found) if number is None else chr(number)
+            return "&amp;" + found[0][1:] if known is None else escape(known, _QUOTES)
 
-def _reference(text: str, line: int, path: Path):
-    """What replaces a reference, or a bare ``&``."""
+        return FORBIDDEN.sub(" ", _AMPERSAND.sub(replaced, text))
 
-    def place(offset: int) -> str:
-        return f"{path}, line {line + text.count(chr(10), 0, offset)}"
-
-    def replaced(found: re.Match) -> str:
-        if found[0] == "&":
-            return "&amp;"
-        number = number_of(found, place)
-        if number is None:
-            known = named(found)
-            return "&amp;" + found[0][1:] if known is None else escape(known, {'"': "&quot;", "'": "&apos;"})
-        return escape(chr(number), {'"': "&quot;", "'": "&apos;"})
-
-    return replaced
+    def _error(self, complaint: str) -> UserError:
+        return UserError(f"{self._path}, line {self._line}: {complaint}; download the file again")
