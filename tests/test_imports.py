@@ -83,7 +83,7 @@ assert MODEL_REGISTRY["adaptively_sparse_transformer"] is model
 guards = checkpoint_utils.load_checkpoint_to_cpu
 names = []
 while hasattr(guards, "__wrapped__"):
-    names.append(guards.__globals__["__name__"])
+    names.append(guards.guard)
     guards = guards.__wrapped__
 assert sorted(set(names)) == sorted(names) and len(names) > 1, names
 assert all(name.startswith("adaptively_sparse.guards.") for name in names), names

@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from . import fingerprints
 from .errors import UserError
-from .guards.file_settings import without_files
 from .guards.hostile_checkpoints import (
     OPTIMIZER,
     Unreadable,
@@ -26,6 +25,7 @@ from .guards.hostile_checkpoints import (
     read_checkpoint,
     require_finite,
 )
+from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
 
 

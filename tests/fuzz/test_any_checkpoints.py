@@ -13,7 +13,8 @@ import torch
 from hypothesis import strategies as st
 from search import search, sentence
 
-from user_dir.guards.hostile_checkpoints import EVALUATED, read_checkpoint
+from user_dir.guards.hostile_checkpoints import read_checkpoint
+from user_dir.guards.hostile_settings import EVALUATED
 
 STATE = {
     "args": None,

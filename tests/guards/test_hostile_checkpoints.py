@@ -26,15 +26,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoder
 from helpers import SMALL, parse, translation_task
 
 from user_dir.errors import UserError
-from user_dir.guards.file_settings import FILES
-from user_dir.guards.hostile_checkpoints import (
-    EVALUATED,
-    Unreadable,
-    is_literal,
-    literal,
-    read_checkpoint,
-    require_finite,
-)
+from user_dir.guards.hostile_checkpoints import Unreadable, read_checkpoint, require_finite
+from user_dir.guards.hostile_settings import EVALUATED, FILES
+from user_dir.guards.literals import is_literal, literal
 from user_dir.guards.plain_data import MAX_CHARACTERS, MAX_KEY, plain_state
 
 

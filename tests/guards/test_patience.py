@@ -12,7 +12,7 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.trainer import Trainer
 from fairseq_cli import train
 
-from user_dir.guards import patience
+from user_dir.guards import installing, patience
 
 STATE = {"best": 3.5, "validations": 2, "metric": "loss"}
 
@@ -29,7 +29,7 @@ def resumed(monkeypatch):
             checkpoint_utils, "load_checkpoint", lambda cfg, trainer: ({patience.KEY: state}, None)
         )
         monkeypatch.setattr(Trainer, "save_checkpoint", Trainer.save_checkpoint)
-        patience.install()
+        installing.install(patience)
         trainer = SimpleNamespace(get_num_updates=lambda: updates)
         checkpoint_utils.load_checkpoint(dataclasses.replace(CheckpointConfig(), **settings), trainer)
         return vars(train.should_stop_early)

@@ -5,8 +5,6 @@ patches fairseq or PyTorch. Importing ``user_dir.models`` installs all guards, o
 those that the environment leaves out (:mod:`.table`).
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 
@@ -23,15 +21,15 @@ def install() -> None:
         return
     fairseq.guarded_by = __name__
 
-    from . import announcing
+    from . import announcing, installing
 
     without = left_out()
     if without:
         logger.warning("without the guards: %s", ", ".join(sorted(without)))
-    announcing.watch()
+    installing.install(announcing)
     for guard in GUARDS:
         if guard.name not in without:
-            importlib.import_module(f".{guard.module}", __name__).install()
+            installing.install(importlib.import_module(f".{guard.module}", __name__))
 
 
 __all__ = ["GUARDS", "Kind", "install"]

@@ -3,13 +3,12 @@
 Whoever compares with stock fairseq must know. Nothing is printed for this package's architectures.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 
 from fairseq import models
 
+from .installing import around
 from .table import WITHOUT
 
 OURS = "adaptively_sparse"
@@ -17,18 +16,13 @@ logger = logging.getLogger(__name__)
 _stock = ""  # the architecture of fairseq that was built last, if it was that
 
 
-def watch() -> None:
+@around(models, "build_model")
+def note_architecture(build, cfg, *args, **kwargs):
     """Note the architecture of every model that fairseq builds."""
-    build = models.build_model
-
-    @functools.wraps(build)
-    def build_model(cfg, task, *args, **kwargs):
-        global _stock
-        name = str(getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or "")
-        _stock = "" if name.startswith(OURS) else name
-        return build(cfg, task, *args, **kwargs)
-
-    models.build_model = build_model
+    global _stock
+    name = str(getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or "")
+    _stock = "" if name.startswith(OURS) else name
+    return build(cfg, *args, **kwargs)
 
 
 def acted(guard: str, what: str) -> None:
@@ -39,11 +33,5 @@ def acted(guard: str, what: str) -> None:
 
 @functools.cache
 def _say_once(guard: str, what: str, architecture: str) -> None:
-    logger.warning(
-        "%s: the plugin %s, unlike fairseq alone (the guard %s; %s=%s leaves it out)",
-        architecture,
-        what,
-        guard,
-        WITHOUT,
-        guard,
-    )
+    without = f"the guard {guard}; {WITHOUT}={guard} leaves it out"
+    logger.warning("%s: the plugin %s, unlike fairseq alone (%s)", architecture, what, without)

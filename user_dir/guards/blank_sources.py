@@ -5,43 +5,31 @@ of white space, and of characters that the pieces drop. Not where its beginning 
 language models, which go on from nothing. Unnecessary once fairseq leaves blank lines blank.
 """
 
-from __future__ import annotations
-
-import functools
-
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
 from .announcing import acted
+from .installing import around
 
 
-def install() -> None:
-    """Return an empty translation, with the score 0, of each blank source."""
-    for kind in (SequenceGenerator, SequenceGeneratorWithAlignment):
-        _watch(kind)
+@around(SequenceGenerator, "generate")
+@around(SequenceGeneratorWithAlignment, "generate")
+def generate(search, self, models, sample, **kwargs):
+    """Find an empty translation, with the score 0, of each blank source."""
+    found = search(self, models, sample, **kwargs)
+    if kwargs.get("prefix_tokens") is None and kwargs.get("constraints") is None:
+        for row in _blank_sources(self, sample):
+            acted("blank-sources", "leaves blank lines blank")
+            found[row] = [_blank(each, self.eos) for each in found[row][:1]]
+    return found
 
 
-def blank_sources(generator: SequenceGenerator, sample: dict) -> list[int]:
+def _blank_sources(generator: SequenceGenerator, sample: dict) -> list[int]:
     """The rows of a batch whose source has no piece; none of a model without an encoder."""
     source = sample["net_input"].get("src_tokens")
     if source is None or source.dim() != 2 or not generator.model.has_encoder():
         return []
     return (source.eq(generator.pad) | source.eq(generator.eos)).all(1).nonzero().flatten().tolist()
-
-
-def _watch(kind: type) -> None:
-    generate = kind.generate
-
-    @functools.wraps(generate)
-    def watched(self, models, sample, **kwargs):
-        found = generate(self, models, sample, **kwargs)
-        if kwargs.get("prefix_tokens") is None and kwargs.get("constraints") is None:
-            for row in blank_sources(self, sample):
-                acted("blank-sources", "leaves blank lines blank")
-                found[row] = [_blank(each, self.eos) for each in found[row][:1]]
-        return found
-
-    kind.generate = watched
 
 
 def _blank(hypothesis: dict, end: int) -> dict:

@@ -4,11 +4,7 @@ All versions of fairseq are affected. A symbol outside the dictionary is only no
 read, on a GPU as a CUDA assertion. Unnecessary once fairseq checks the files that it opens.
 """
 
-from __future__ import annotations
-
-import functools
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,47 +15,29 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ..corpora.binarised import REMEDY, check_side, reading_dictionary, require_file
 from ..errors import UserError, one_line
+from .installing import around
 
 
-def install() -> None:
-    """Check dictionaries and binarised data whenever one of fairseq's tasks loads them."""
-    _check_dictionaries()
-    _check_datasets()
-    _name_missing_languages()
-    _name_missing_splits()
+@around(Dictionary, "load")
+def load_dictionary(load, cls, f, *args, **kwargs):
+    """Check a dictionary that is loaded from a file."""
+    if not isinstance(f, str) or PathManager.path_requires_pathmanager(f):
+        return load(cls, f, *args, **kwargs)
+    with reading_dictionary(Path(f)):
+        return load(cls, f, *args, **kwargs)
 
 
-def _check_dictionaries() -> None:
-    load = Dictionary.load.__func__
-
-    @functools.wraps(load)
-    def checked(cls, f, *args, **kwargs):
-        if not isinstance(f, str) or PathManager.path_requires_pathmanager(f):
-            return load(cls, f, *args, **kwargs)
-        with reading_dictionary(Path(f)):
-            return load(cls, f, *args, **kwargs)
-
-    Dictionary.load = classmethod(checked)
-
-
-def _check_datasets() -> None:
-    load = data_utils.load_indexed_dataset
-
-    @functools.wraps(load)
-    def checked(path, dictionary=None, dataset_impl=None, combine=False, default="cached"):
-        if not PathManager.path_requires_pathmanager(path):
-            for prefix in _parts(path, combine):
-                if dataset_impl in (None, "raw") and prefix.exists():  # raw text, which fairseq prefers
-                    require_file(prefix)
-                elif _files(prefix):
-                    sentences = check_side(prefix, None if dictionary is None else len(dictionary))
-                    if sentences is not None and not os.path.getsize(f"{prefix}.bin"):
-                        raise UserError(
-                            f"{prefix}.bin is of no sentence, which fairseq cannot load; {REMEDY}"
-                        )
-        return load(path, dictionary, dataset_impl, combine, default)
-
-    data_utils.load_indexed_dataset = checked
+@around(data_utils, "load_indexed_dataset")
+def load_indexed_dataset(load, path, dictionary=None, dataset_impl=None, combine=False, default="cached"):
+    """Check the binarised data of one side, or of several sides that are combined."""
+    for prefix in () if PathManager.path_requires_pathmanager(path) else _parts(path, combine):
+        if dataset_impl in (None, "raw") and prefix.exists():  # raw text, which fairseq prefers
+            require_file(prefix)
+        elif _files(prefix):
+            sentences = check_side(prefix, None if dictionary is None else len(dictionary))
+            if sentences is not None and not os.path.getsize(f"{prefix}.bin"):
+                raise UserError(f"{prefix}.bin is of no sentence, which fairseq cannot load; {REMEDY}")
+    return load(path, dictionary, dataset_impl, combine, default)
 
 
 def _parts(path: str, combine: bool) -> Iterator[Path]:
@@ -77,51 +55,37 @@ def _files(prefix: Path) -> list[Path]:
     return [file for file in files if file.exists() or file.is_symlink()]
 
 
-def _name_missing_languages() -> None:
-    infer = data_utils.infer_language_pair
-
-    @functools.wraps(infer)
-    def named(path):
-        try:
-            pair = infer(path)
-        except OSError as error:
-            raise UserError(f"cannot read the folder {path} of binarised data: {error.strerror}") from None
-        if None in pair:
-            raise UserError(f"there is no binarised data in {path}; {REMEDY}")
-        return pair
-
-    data_utils.infer_language_pair = named
+@around(data_utils, "infer_language_pair")
+def infer_language_pair(infer, path):
+    """Name a folder that has no data of two languages."""
+    try:
+        pair = infer(path)
+    except OSError as error:
+        raise UserError(f"cannot read the folder {path} of binarised data: {error.strerror}") from None
+    if None in pair:
+        raise UserError(f"there is no binarised data in {path}; {REMEDY}")
+    return pair
 
 
-def _name_missing_splits() -> None:
-    load_pair = translation.load_langpair_dataset
+@around(translation, "load_langpair_dataset")
+def load_langpair_dataset(load, data_path, split, src, src_dict, tgt, *args, **kwargs):
+    """Name a split that is not there, or whose sides do not fit."""
+    for pair in (f"{src}-{tgt}", f"{tgt}-{src}"):
+        prefix = Path(data_path, f"{split}.{pair}.{src}")
+        if not prefix.exists() and _files(prefix):
+            check_side(prefix, len(src_dict))
+    try:
+        return load(data_path, split, src, src_dict, tgt, *args, **kwargs)
+    except FileNotFoundError:
+        raise UserError(f"there is no split {split} of {src}-{tgt} in {data_path}; {REMEDY}") from None
+    except AssertionError as error:  # sides of different lengths
+        raise UserError(f"the split {split} in {data_path} is broken: {one_line(error)}; {REMEDY}") from None
 
-    @functools.wraps(load_pair)
-    def load_langpair_dataset(data_path, split, src, src_dict, tgt, *args, **kwargs):
-        for pair in (f"{src}-{tgt}", f"{tgt}-{src}"):
-            prefix = Path(data_path, f"{split}.{pair}.{src}")
-            if not prefix.exists() and _files(prefix):
-                check_side(prefix, len(src_dict))
-        try:
-            return load_pair(data_path, split, src, src_dict, tgt, *args, **kwargs)
-        except FileNotFoundError:
-            raise UserError(f"there is no split {split} of {src}-{tgt} in {data_path}; {REMEDY}") from None
-        except AssertionError as error:  # sides of different lengths
-            raise UserError(
-                f"the split {split} in {data_path} is broken: {one_line(error)}; {REMEDY}"
-            ) from None
 
-    for name, module in list(sys.modules.items()):  # other tasks have already imported it
-        if name.startswith("fairseq.") and getattr(module, "load_langpair_dataset", None) is load_pair:
-            module.load_langpair_dataset = load_langpair_dataset
-
-    load_text = LanguageModelingTask.load_dataset
-
-    @functools.wraps(load_text)
-    def load_dataset(self, split, *args, **kwargs):
-        try:
-            return load_text(self, split, *args, **kwargs)
-        except FileNotFoundError as error:
-            raise UserError(f"{one_line(error)}; {REMEDY}") from None
-
-    LanguageModelingTask.load_dataset = load_dataset
+@around(LanguageModelingTask, "load_dataset")
+def load_text(load, self, split, *args, **kwargs):
+    """Name a split of a language model that is not there."""
+    try:
+        return load(self, split, *args, **kwargs)
+    except FileNotFoundError as error:
+        raise UserError(f"{one_line(error)}; {REMEDY}") from None

@@ -4,20 +4,14 @@ fairseq (all versions) splits the paths of data and of checkpoints at colons, to
 Unnecessary once fairseq asks whether the whole is a path.
 """
 
-from __future__ import annotations
-
-import functools
 import os
 
 from fairseq import utils
 
+from .installing import around
 
-def install() -> None:
+
+@around(utils, "split_paths")
+def split_paths(split, paths: str, separator: str = os.pathsep) -> list[str]:
     """Do not split what exists as a whole."""
-    split = utils.split_paths
-
-    @functools.wraps(split)
-    def split_paths(paths: str, separator: str = os.pathsep) -> list[str]:
-        return [paths] if os.path.exists(paths) else split(paths, separator)
-
-    utils.split_paths = split_paths
+    return [paths] if os.path.exists(paths) else split(paths, separator)

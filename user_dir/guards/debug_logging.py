@@ -4,8 +4,6 @@
 libraries flood the terminal. Unnecessary once fairseq leaves the root logger alone.
 """
 
-from __future__ import annotations
-
 import logging
 
 

@@ -5,8 +5,6 @@ a vector of one number is repeated, a cut file is taken for a whole one, and a f
 the dictionary has no effect. Unnecessary once fairseq checks the files.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -16,6 +14,7 @@ from fairseq import utils
 from torch import Tensor, nn
 
 from ..errors import UserError, exit_on_user_error
+from .installing import around
 
 MAX_LINE = 1 << 20  # characters; vectors have some hundred numbers
 
@@ -28,21 +27,20 @@ class _Embeddings(dict):
         self.path = path
 
 
-def install() -> None:
+@around(utils, "parse_embedding")
+def parse_embedding(parse, embed_path: str) -> dict[str, Tensor]:
     """Read embeddings with an error message for what is wrong, and the line."""
-    load = utils.load_embedding
+    with exit_on_user_error():
+        return read_embeddings(embed_path)
 
-    def parse_embedding(embed_path: str) -> dict[str, Tensor]:
+
+@around(utils, "load_embedding")
+def load_embedding(load, embed_dict, vocab, embedding: nn.Embedding) -> nn.Embedding:
+    """Check that the embeddings fit the model before they are copied into it."""
+    if isinstance(embed_dict, _Embeddings):
         with exit_on_user_error():
-            return read_embeddings(embed_path)
-
-    def load_embedding(embed_dict, vocab, embedding: nn.Embedding) -> nn.Embedding:
-        if isinstance(embed_dict, _Embeddings):
-            with exit_on_user_error():
-                _check_fit(embed_dict, vocab, embedding)
-        return load(embed_dict, vocab, embedding)
-
-    utils.parse_embedding, utils.load_embedding = parse_embedding, load_embedding
+            _check_fit(embed_dict, vocab, embedding)
+    return load(embed_dict, vocab, embedding)
 
 
 def read_embeddings(path: str) -> dict[str, Tensor]:

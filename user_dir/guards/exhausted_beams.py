@@ -9,9 +9,6 @@ token has a probability, ends such a hypothesis in the same way. Unnecessary onc
 such sentences.
 """
 
-from __future__ import annotations
-
-import functools
 import math
 from typing import Optional
 
@@ -20,24 +17,24 @@ from fairseq.search import BeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from .installing import around
+
 # The score of ending a hypothesis that has probability 0: below that of any real one, and finite.
 IMPOSSIBLE = -1e6
 
 
 def install() -> None:
-    """End exhausted searches, in Python and in TorchScript; then drop what only served to end them."""
+    """End exhausted searches, in Python and in TorchScript."""
     BeamSearch.step_of_fairseq = BeamSearch.step
     BeamSearch.step = torch.jit.export(_step)
     Sampling.step_of_fairseq = Sampling.step
     Sampling.step = torch.jit.export(_sampling_step)
 
-    generate = SequenceGenerator.generate
 
-    @functools.wraps(generate)
-    def generate_possible(self, *args, **kwargs):
-        return [_possible(hypotheses) for hypotheses in generate(self, *args, **kwargs)]
-
-    SequenceGenerator.generate = generate_possible
+@around(SequenceGenerator, "generate")
+def generate(search, self, *args, **kwargs):
+    """Drop the hypotheses that only served to end a search."""
+    return [_possible(hypotheses) for hypotheses in search(self, *args, **kwargs)]
 
 
 def _step(

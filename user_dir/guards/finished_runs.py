@@ -4,27 +4,21 @@ fairseq (0.12.2 and later) checks the number of updates only after making one. U
 ``fairseq_cli.train`` checks it before.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 
 from fairseq import checkpoint_utils
 
+from .installing import around
+
 logger = logging.getLogger(__name__)
 
 
-def install() -> None:
+@around(checkpoint_utils, "load_checkpoint")
+def load_unless_finished(load, cfg, trainer, **iterator):
     """End a run with status 0 if the checkpoint that it resumes from has all its updates."""
-    resume = checkpoint_utils.load_checkpoint
-
-    @functools.wraps(resume)
-    def resume_unless_finished(cfg, trainer, **iterator):
-        restored = resume(cfg, trainer, **iterator)
-        updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
-        if limit and limit <= updates:
-            logger.info("nothing to train: %d updates are done and --max-update is %d", updates, limit)
-            raise SystemExit(0)
-        return restored
-
-    checkpoint_utils.load_checkpoint = resume_unless_finished
+    restored = load(cfg, trainer, **iterator)
+    updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    if limit and limit <= updates:
+        logger.info("nothing to train: %d updates are done and --max-update is %d", updates, limit)
+        raise SystemExit(0)
+    return restored

@@ -5,23 +5,17 @@ fairseq's need, but looks for it among the attributes of its argument, where a D
 state. Unnecessary once fairseq takes a DictConfig's entries.
 """
 
-from __future__ import annotations
-
-import functools
 from argparse import Namespace
 
 from fairseq.models.transformer import TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
+from .installing import around
 
-def install() -> None:
-    """Hand ``from_namespace`` the entries of a DictConfig as a Namespace."""
-    from_namespace = TransformerConfig.from_namespace.__func__
 
-    @functools.wraps(from_namespace)
-    def kept(cls, args):
-        if isinstance(args, DictConfig):
-            args = Namespace(**{name: args[name] for name in args if not OmegaConf.is_missing(args, name)})
-        return from_namespace(cls, args)
-
-    TransformerConfig.from_namespace = classmethod(kept)
+@around(TransformerConfig, "from_namespace")
+def from_namespace(convert, cls, args):
+    """Take the entries of a DictConfig as a Namespace."""
+    if isinstance(args, DictConfig):
+        args = Namespace(**{name: args[name] for name in args if not OmegaConf.is_missing(args, name)})
+    return convert(cls, args)

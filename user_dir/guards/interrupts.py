@@ -3,9 +3,6 @@
 All versions of fairseq are affected. Unnecessary once its ``main`` catches both.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 import os
 import signal
@@ -15,21 +12,18 @@ from pathlib import Path
 
 from fairseq import checkpoint_utils
 
+from .installing import around
 
-def install() -> None:
+
+@around(checkpoint_utils, "verify_checkpoint_directory")
+def begin_training(verify, save_dir: str) -> None:
     """Check the checkpoint folder when training starts, and report how to resume after an interrupt."""
-    begin = checkpoint_utils.verify_checkpoint_directory
-
-    @functools.wraps(begin)
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        try:
-            begin(save_dir)  # called by the first worker when training starts
-        except OSError as error:
-            raise SystemExit(f"error: cannot write to --save-dir {save_dir}: {error.strerror}") from None
-        logging.raiseExceptions = False  # a full disk would cause a traceback per log line
-        sys.excepthook = _reporting_interrupts(save_dir, sys.excepthook)
-
-    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
+    try:
+        verify(save_dir)  # called by the first worker
+    except OSError as error:
+        raise SystemExit(f"error: cannot write to --save-dir {save_dir}: {error.strerror}") from None
+    logging.raiseExceptions = False  # a full disk would cause a traceback per log line
+    sys.excepthook = _reporting_interrupts(save_dir, sys.excepthook)
 
 
 def _reporting_interrupts(save_dir: str, otherwise: Callable) -> Callable:

@@ -6,52 +6,36 @@
 one batch per worker. Unnecessary once fairseq keeps both.
 """
 
-from __future__ import annotations
-
-import functools
-import inspect
-
 import numpy as np
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
 from .announcing import acted
+from .installing import around
 
 
-def install() -> None:
-    """Keep the last batch and the last group; all other batches are fairseq's."""
-    batch_by_size = data_utils.batch_by_size
-    signature = inspect.signature(batch_by_size)
-    ordered_batches = EpochBatchIterator.ordered_batches
+@around(data_utils, "batch_by_size")
+def batch_by_size(batch, indices, *args, **kwargs):
+    """Keep the last batch; all others are fairseq's."""
+    if kwargs.get("fixed_shapes") is not None:
+        return batch(indices, *args, **kwargs)
+    if not isinstance(indices, np.ndarray):
+        indices = np.fromiter(indices, dtype=np.int64, count=-1)
+    if not len(indices):
+        return []  # fairseq would access the last batch
+    batches = list(batch(indices, *args, **kwargs))
+    kept = sum(map(len, batches))  # batches are consecutive parts of the indices
+    if kept == len(indices):
+        return batches
+    acted("last-batches", "keeps the sentences that do not fill the last batch")
+    return [*batches, indices[kept:]]
 
-    @functools.wraps(batch_by_size)
-    def batch_all_by_size(*args, **kwargs):
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        if given.arguments["fixed_shapes"] is not None:
-            return batch_by_size(*given.args, **given.kwargs)
-        indices = given.arguments["indices"]
-        if not isinstance(indices, np.ndarray):
-            indices = given.arguments["indices"] = np.fromiter(indices, dtype=np.int64, count=-1)
-        if not len(indices):
-            return []  # fairseq would access the last batch
-        batches = list(batch_by_size(*given.args, **given.kwargs))
-        kept = sum(map(len, batches))  # batches are consecutive parts of the indices
-        if kept == len(indices):
-            return batches
-        acted("last-batches", "keeps the sentences that do not fill the last batch")
-        return [*batches, indices[kept:]]
 
-    @functools.wraps(ordered_batches)
-    def order_all_batches(self, *args, **kwargs):
-        if self.grouped_shuffling and len(self.frozen_batches) % self.num_shards:
-            acted("last-batches", "keeps the batches that do not fill the last group")
-            # fairseq gives an empty batch to a worker for which none is left.
-            self._frozen_batches = (
-                *self.frozen_batches,
-                *([[]] * (-len(self.frozen_batches) % self.num_shards)),
-            )
-        return ordered_batches(self, *args, **kwargs)
-
-    data_utils.batch_by_size = batch_all_by_size
-    EpochBatchIterator.ordered_batches = order_all_batches
+@around(EpochBatchIterator, "ordered_batches")
+def ordered_batches(order, self, *args, **kwargs):
+    """Keep the last group; fairseq gives an empty batch to a worker for which none is left."""
+    missing = -len(self.frozen_batches) % self.num_shards
+    if self.grouped_shuffling and missing:
+        acted("last-batches", "keeps the batches that do not fill the last group")
+        self._frozen_batches = (*self.frozen_batches, *([[]] * missing))
+    return order(self, *args, **kwargs)

@@ -5,9 +5,6 @@ only at the first validation, and its warning about training data names neither 
 Unnecessary once fairseq names the split, the lines and the remedy before it starts.
 """
 
-from __future__ import annotations
-
-import functools
 import inspect
 import logging
 
@@ -17,6 +14,7 @@ from fairseq.data import ConcatDataset, LanguagePairDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from ..errors import UserError, exit_on_user_error
+from .installing import around
 
 logger = logging.getLogger(__name__)
 
@@ -37,57 +35,52 @@ def first_few(numbers: list[int], noun: str = "line") -> str:
     return f"{noun}{'' if len(numbers) == 1 else 's'} {joined}"
 
 
-def install() -> None:
-    """Name split, lines, lengths, limit and remedy in one message, and check validation data at the start."""
-    get_batch_iterator = FairseqTask.get_batch_iterator
-    signature = inspect.signature(get_batch_iterator)
-    load_checkpoint = checkpoint_utils.load_checkpoint
+@around(FairseqTask, "filter_indices_by_size")
+def filter_indices_by_size(
+    _, self, indices, dataset, max_positions=None, ignore_invalid_inputs=False
+) -> np.ndarray:
+    """Name split, lines, lengths, limit and remedy in one message."""
+    kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
+    if len(left_out):
+        told = _described(self, dataset, left_out, f"more than {_limit(max_positions)}")
+        if not ignore_invalid_inputs:
+            raise UserError(
+                f"{told}; leave {'it' if len(left_out) == 1 else 'them'} out with "
+                "--skip-invalid-size-inputs-valid-test, or shorten long sources with --truncate-source "
+                "(--max-source-positions and --max-target-positions set the limit, up to the model's own)"
+            )
+        if not len(kept):
+            raise UserError(f"{told}, which leaves no sentence")
+        share = f"{len(left_out):,} of {len(left_out) + len(kept):,}"
+        logger.warning("%s: left out, %s", told, share)
+    return kept
 
-    def filter_indices_by_size(
-        self, indices, dataset, max_positions=None, ignore_invalid_inputs=False
-    ) -> np.ndarray:
-        kept, left_out = dataset.filter_indices_by_size(indices, max_positions)
-        if len(left_out):
-            told = _described(self, dataset, left_out, f"more than {_limit(max_positions)}")
-            if not ignore_invalid_inputs:
-                raise UserError(
-                    f"{told}; leave {'it' if len(left_out) == 1 else 'them'} out with "
-                    "--skip-invalid-size-inputs-valid-test, or shorten long sources with --truncate-source "
-                    "(--max-source-positions and --max-target-positions set the limit, up to the model's own)"
-                )
-            if not len(kept):
-                raise UserError(f"{told}, which leaves no sentence")
-            share = f"{len(left_out):,} of {len(left_out) + len(kept):,}"
-            logger.warning("%s: left out, %s", told, share)
-        return kept
 
-    @functools.wraps(get_batch_iterator)
-    def get_fitting_batch_iterator(*args, **kwargs):
-        try:
-            return get_batch_iterator(*args, **kwargs)
-        except AssertionError as error:
-            if "max_tokens" not in str(error):
-                raise
-            given = signature.bind(*args, **kwargs).arguments
-            dataset, most = given["dataset"], given["max_tokens"]
-            long = [i for i in range(len(dataset)) if dataset.num_tokens(i) > most]
-            told = _described(given["self"], dataset, long, f"more than the {most} of a batch")
-            raise UserError(f"{told}; give a larger --max-tokens (in training, --max-tokens-valid)") from None
+@around(FairseqTask, "get_batch_iterator")
+def get_batch_iterator(get, *args, **kwargs):
+    """Name the sentences that do not fit a batch of --max-tokens."""
+    try:
+        return get(*args, **kwargs)
+    except AssertionError as error:
+        if "max_tokens" not in str(error):
+            raise
+        given = inspect.signature(get).bind(*args, **kwargs).arguments
+        dataset, most = given["dataset"], given["max_tokens"]
+        long = [i for i in range(len(dataset)) if dataset.num_tokens(i) > most]
+        told = _described(given["self"], dataset, long, f"more than the {most} of a batch")
+        raise UserError(f"{told}; give a larger --max-tokens (in training, --max-tokens-valid)") from None
 
-    @functools.wraps(load_checkpoint)
-    def check_and_load_checkpoint(cfg, trainer, **iterator):
-        settings = trainer.cfg.dataset
+
+@around(checkpoint_utils, "load_checkpoint")
+def check_and_load_checkpoint(load, cfg, trainer, **iterator):
+    """Check the validation data when a training begins."""
+    settings = trainer.cfg.dataset
+    with exit_on_user_error():
         if not settings.disable_validation:
-            subsets = ["valid"] if settings.combine_valid_subsets else settings.valid_subset.split(",")
-            for subset in subsets:
-                with exit_on_user_error():
-                    trainer.get_valid_iterator(subset)
-        with exit_on_user_error():
-            return load_checkpoint(cfg, trainer, **iterator)
-
-    FairseqTask.filter_indices_by_size = filter_indices_by_size
-    FairseqTask.get_batch_iterator = get_fitting_batch_iterator
-    checkpoint_utils.load_checkpoint = check_and_load_checkpoint
+            combined = settings.combine_valid_subsets
+            for subset in ["valid"] if combined else settings.valid_subset.split(","):
+                trainer.get_valid_iterator(subset)
+        return load(cfg, trainer, **iterator)
 
 
 def _described(task, dataset, long: list[int], limit: str) -> str:

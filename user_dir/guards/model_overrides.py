@@ -4,31 +4,24 @@ Since fairseq 0.10.1. A config of hydra holds the settings that were given, and 
 Unnecessary once fairseq reports overrides that it does not use.
 """
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Iterator
 
 from fairseq import checkpoint_utils
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .announcing import OURS
+from .installing import around
 
 
-def install() -> None:
+@around(checkpoint_utils, "overwrite_args_by_name")
+def overwrite_args_by_name(overwrite, cfg, overrides):
     """Add the settings that a checkpoint of our models does not have."""
-    overwrite = checkpoint_utils.overwrite_args_by_name
-
-    @functools.wraps(overwrite)
-    def overwrite_args_by_name(cfg, overrides):
-        known = set(_names(cfg))
-        overwrite(cfg, overrides)
-        model = cfg.get("model")
-        if isinstance(model, DictConfig) and str(model.get("_name")).startswith(OURS):
-            with open_dict(model):
-                model.update({name: value for name, value in overrides.items() if name not in known})
-
-    checkpoint_utils.overwrite_args_by_name = overwrite_args_by_name
+    known = set(_names(cfg))
+    overwrite(cfg, overrides)
+    model = cfg.get("model")
+    if isinstance(model, DictConfig) and str(model.get("_name")).startswith(OURS):
+        with open_dict(model):
+            model.update({name: value for name, value in overrides.items() if name not in known})
 
 
 def _names(cfg) -> Iterator[str]:

@@ -7,34 +7,27 @@ TensorFlow and in the code of Correia and Martins 2019. fairseq 0.12.2 and later
 averages each parameter once and offers a warm-up.
 """
 
-from __future__ import annotations
-
-import functools
 from types import SimpleNamespace
 
 from fairseq.models.ema.ema import EMA
 from torch import Tensor, nn
 
 from .announcing import acted
+from .installing import around
 
 
-def install() -> None:
+@around(EMA, "_step_internal")
+def step_once(step, self, new_model, updates=None):
     """Average each parameter once per step, with a warm-up if the model asks for it."""
-    step = EMA._step_internal
-
-    @functools.wraps(step)
-    def step_once(self, new_model, updates=None):
-        if getattr(new_model, "ema_warmup", False) and updates is not None:
-            self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
-        state = first_names(new_model)
-        if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
-            acted("moving-average", "averages shared parameters once per update (--store-ema)")
-        return step(self, SimpleNamespace(state_dict=lambda: state), updates)
-
-    EMA._step_internal = step_once
+    if getattr(new_model, "ema_warmup", False) and updates is not None:
+        self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
+    state = _first_names(new_model)
+    if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
+        acted("moving-average", "averages shared parameters once per update (--store-ema)")
+    return step(self, SimpleNamespace(state_dict=lambda: state), updates)
 
 
-def first_names(model: nn.Module) -> dict[str, Tensor]:
+def _first_names(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model, each shared parameter by its first name only."""
     first = {name for name, _ in model.named_parameters()}  # shared ones once
     every = {name for name, _ in model.named_parameters(remove_duplicate=False)}

@@ -5,8 +5,6 @@ with an AttributeError, because ``numpy.compat.long`` is gone; it was another na
 once fairseq writes ``int``.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

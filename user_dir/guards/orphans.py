@@ -4,8 +4,6 @@ PyTorch has the system send them SIGINT then, which a shell makes its background
 children, too. In all versions. Unnecessary once ``call_main`` ends the workers that it has spawned.
 """
 
-from __future__ import annotations
-
 import ctypes
 import multiprocessing
 import os

@@ -5,10 +5,7 @@ might be too large is therefore first built on PyTorch's ``meta`` device, where 
 data. Unnecessary once fairseq checks the sizes itself.
 """
 
-from __future__ import annotations
-
 import copy
-import functools
 import logging
 import os
 import re
@@ -21,10 +18,24 @@ from fairseq import models
 from torch import Tensor, nn
 
 from ..errors import UserError
-from .hostile_checkpoints import MAX_LITERAL
+from .hostile_settings import every_setting
+from .installing import around
+from .literals import MAX_LITERAL
 
 
-def require_memory(build, what: str) -> None:
+@around(models, "build_model")
+def build_model(build, cfg, task, *args, **kwargs):
+    """Refuse a model that does not fit into memory."""
+    settings = vars(cfg) if isinstance(cfg, Namespace) else cfg
+    sides = (getattr(task, "source_dictionary", None), getattr(task, "target_dictionary", None))
+    symbols = max(len(side) for side in (*sides, ()) if side is not None)
+    if _might_be_large(settings, symbols, physical_memory() // 2):
+        name = settings.get("_name") or settings.get("arch")
+        _require_memory(lambda: build(copy.deepcopy(cfg), task, *args, **kwargs), f"the model {name}")
+    return build(cfg, task, *args, **kwargs)
+
+
+def _require_memory(build, what: str) -> None:
     """Raise UserError if the model built by ``build()`` is larger than this machine's memory."""
     with _without_traces():
         try:
@@ -46,7 +57,7 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def might_be_large(settings, symbols: int, memory: int) -> bool:
+def _might_be_large(settings, symbols: int, memory: int) -> bool:
     """Whether the sizes in a model's settings could require more than ``memory`` bytes.
 
     A fast upper bound, because loading PyTorch's ``meta`` device takes seconds.
@@ -57,7 +68,7 @@ def might_be_large(settings, symbols: int, memory: int) -> bool:
         memory: in bytes.
     """
     sizes = {"layers": 1, "positions": 1, "width": 1}
-    for name, value in _flat(settings):
+    for name, value in every_setting(settings):
         kind = "layers" if "layers" in name else "positions" if "positions" in name else "width"
         if kind != "width" or re.search(_WIDTHS, name):
             sizes[kind] = max(sizes[kind], *_whole_numbers(value), 1)
@@ -69,17 +80,6 @@ def might_be_large(settings, symbols: int, memory: int) -> bool:
 
 
 _WIDTHS = r"dim|channels|hidden|width|embed|(?<!batch_)size|vars|groups|rank"
-
-
-def _flat(settings) -> Iterator[tuple[str, object]]:
-    """Settings by name, including those of nested groups."""
-    for name, value in settings.items():
-        if isinstance(value, Namespace):
-            value = vars(value)
-        if hasattr(value, "items"):
-            yield from _flat(value)
-        else:
-            yield str(name), value
 
 
 def _whole_numbers(value) -> list[int]:
@@ -109,20 +109,3 @@ def _without_traces() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def install() -> None:
-    """Make fairseq refuse models that do not fit into memory."""
-    build = models.build_model
-
-    @functools.wraps(build)
-    def checked(cfg, task, *args, **kwargs):
-        settings = vars(cfg) if isinstance(cfg, Namespace) else cfg
-        sides = (getattr(task, "source_dictionary", None), getattr(task, "target_dictionary", None))
-        symbols = max(len(side) for side in (*sides, ()) if side is not None)
-        if might_be_large(settings, symbols, physical_memory() // 2):
-            name = settings.get("_name") or settings.get("arch")
-            require_memory(lambda: build(copy.deepcopy(cfg), task, *args, **kwargs), f"the model {name}")
-        return build(cfg, task, *args, **kwargs)
-
-    models.build_model = checked

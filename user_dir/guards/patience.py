@@ -6,9 +6,6 @@ early, and one that has stopped early continues when its command is repeated. Un
 ``fairseq_cli.train`` saves and restores both.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 import math
 import sys
@@ -18,48 +15,43 @@ from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from .announcing import acted
+from .installing import around
 
 logger = logging.getLogger(__name__)
 
 KEY = "patience"
 
 
-def install() -> None:
-    """Save both in every checkpoint, restore them when resuming, and end a run that has stopped early."""
-    save, resume = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
+@around(Trainer, "save_checkpoint")
+def save_with_patience(save, self, filename, extra_state):
+    """Save both in every checkpoint."""
+    for function in _counters():
+        if hasattr(function, "best"):
+            # As plain numbers, because fairseq's may be numpy's.
+            state = {"best": float(function.best), "validations": int(function.num_runs)}
+            state["metric"] = self.cfg.checkpoint.best_checkpoint_metric
+            extra_state = {**extra_state, KEY: state}
+    return save(self, filename, extra_state)
 
-    @functools.wraps(save)
-    def save_with_patience(self, filename, extra_state):
-        for function in _counters():
-            if hasattr(function, "best"):
-                # As plain numbers, because fairseq's may be numpy's.
-                state = {"best": float(function.best), "validations": int(function.num_runs)}
-                state["metric"] = self.cfg.checkpoint.best_checkpoint_metric
-                extra_state = {**extra_state, KEY: state}
-        return save(self, filename, extra_state)
 
-    @functools.wraps(resume)
-    def resume_with_patience(cfg, trainer, **iterator):
-        restored = resume(cfg, trainer, **iterator)
-        kept = None
-        if trainer.get_num_updates() > 0:  # false for a new training, e.g. with --finetune-from-model
-            kept = _kept((restored[0] or {}).get(KEY), cfg)
-        if kept and cfg.patience > 0:
-            acted("patience", "counts validations without improvement on when a run is resumed")
-        for function in _counters() if kept else ():
-            function.best, function.num_runs = kept
-        if kept and 0 < cfg.patience <= kept[1]:
-            logger.info(
-                "nothing to train: %s has not improved for %d validations, and --patience is %d",
-                cfg.best_checkpoint_metric,
-                kept[1],
-                cfg.patience,
-            )
-            raise SystemExit(0)
+@around(checkpoint_utils, "load_checkpoint")
+def resume_with_patience(resume, cfg, trainer, **iterator):
+    """Restore both when resuming, and end a run that has stopped early."""
+    restored = resume(cfg, trainer, **iterator)
+    if trainer.get_num_updates() == 0:  # a new training, e.g. with --finetune-from-model
         return restored
-
-    Trainer.save_checkpoint = save_with_patience
-    checkpoint_utils.load_checkpoint = resume_with_patience
+    kept = _kept((restored[0] or {}).get(KEY), cfg)
+    if kept is None:
+        return restored
+    if cfg.patience > 0:
+        acted("patience", "counts validations without improvement on when a run is resumed")
+    for function in _counters():
+        function.best, function.num_runs = kept
+    if 0 < cfg.patience <= kept[1]:
+        count = f"{cfg.best_checkpoint_metric} has not improved for {kept[1]} validations"
+        logger.info("nothing to train: %s, and --patience is %d", count, cfg.patience)
+        raise SystemExit(0)
+    return restored
 
 
 def _counters() -> list[Callable]:

@@ -5,8 +5,6 @@ interpreter exits without waiting for it, and the thread aborts the process when
 operation. Unnecessary once fairseq joins that thread.
 """
 
-from __future__ import annotations
-
 import atexit
 import math
 import threading

@@ -7,8 +7,6 @@ such names, but here the user has named the checkpoint in a flag. Unnecessary on
 settings, saves them, and uses the dictionary of the task.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from contextlib import nullcontext
 from unittest import mock
@@ -18,6 +16,7 @@ from fairseq.models.roberta.enc_dec import RobertaEncDecModel
 from omegaconf import OmegaConf, open_dict
 
 from .hostile_checkpoints import read_checkpoint
+from .installing import around
 
 OWN = {  # settings of the encoder-decoder that are not those of the encoder
     *("_name", "arch", "data", "pretrained_mlm_checkpoint", "pretrained_decoder", "share_all_embeddings"),
@@ -25,33 +24,33 @@ OWN = {  # settings of the encoder-decoder that are not those of the encoder
 }
 
 
-def install() -> None:
+@around(RobertaEncDecModel, "build_model")
+def build_model(build, cls, args, task):
     """Let the encoder be read with its data folder, and take over its settings."""
-    build = RobertaEncDecModel.build_model.__func__
+    path = getattr(args, "pretrained_mlm_checkpoint", None)
+    if not path:
+        return build(cls, args, task)
+    settings = (read_checkpoint(path).get("cfg") or {}).get("task")
+    data = settings.get("data") if hasattr(settings, "get") else getattr(settings, "data", None)
+    load = checkpoint_utils.load_model_ensemble_and_task
 
-    def build_model(cls, args, task):
-        path = getattr(args, "pretrained_mlm_checkpoint", None)
-        if not path:
-            return build(cls, args, task)
-        settings = (read_checkpoint(path).get("cfg") or {}).get("task")
-        data = settings.get("data") if hasattr(settings, "get") else getattr(settings, "data", None)
-        load = checkpoint_utils.load_model_ensemble_and_task
+    def load_with_data(filenames, arg_overrides=None, **others):
+        models, *rest = load(filenames, arg_overrides={**(arg_overrides or {}), "data": data}, **others)
+        for model in models:
+            with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
+                for name, value in vars(_namespace(model.args)).items():
+                    if name not in OWN:
+                        setattr(args, name, value)
+        return models, *rest
 
-        def load_with_data(filenames, arg_overrides=None, **others):
-            models, *rest = load(filenames, arg_overrides={**(arg_overrides or {}), "data": data}, **others)
-            for model in models:
-                with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
-                    for name, value in vars(_namespace(model.args)).items():
-                        if name not in OWN:
-                            setattr(args, name, value)
-            return models, *rest
+    with mock.patch.object(checkpoint_utils, "load_model_ensemble_and_task", load_with_data):
+        return build(cls, args, task)
 
-        with mock.patch.object(checkpoint_utils, "load_model_ensemble_and_task", load_with_data):
-            return build(cls, args, task)
 
-    read = RobertaEncDecModel.read_args_from_roberta
-    RobertaEncDecModel.read_args_from_roberta = staticmethod(lambda args: read(_namespace(args)))
-    RobertaEncDecModel.build_model = classmethod(build_model)
+@around(RobertaEncDecModel, "read_args_from_roberta")
+def read_args_from_roberta(read, args):
+    """Take settings of both kinds."""
+    return read(_namespace(args))
 
 
 def _namespace(settings) -> Namespace:

@@ -6,10 +6,7 @@ like, whenever a training starts; only ``--finetune-from-model`` and ``--continu
 in a checkpoint how its training began, and refuses a file that is not there.
 """
 
-from __future__ import annotations
-
 import copy
-import functools
 import itertools
 import logging
 import os
@@ -19,8 +16,10 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ..errors import UserError, exit_on_user_error
-from .hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint
-from .torn_checkpoints import remedy
+from ..io import same_file
+from .hostile_checkpoints import OPTIMIZER, read_checkpoint
+from .installing import around
+from .torn_checkpoints import suggesting_another
 
 logger = logging.getLogger(__name__)
 
@@ -29,32 +28,27 @@ RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_datalo
 OTHERS = ("finetune_from_model", "continue_once")
 
 
-def install() -> None:
+@around(checkpoint_utils, "load_checkpoint")
+def load_or_resume(load, cfg, trainer, **iterator):
     """Resume from ``checkpoint_last.pt`` if it was written by the same command."""
-    load = checkpoint_utils.load_checkpoint
-
-    @functools.wraps(load)
-    def load_or_resume(cfg, trainer, **iterator):
-        last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
-        asked, of_another = _beginning(cfg), False
-        if any(asked.values()) and PathManager.isfile(str(last)):
-            if _began_so(last, asked):
-                advice = f"to begin again with {_flags(asked)}, choose another --save-dir"
-                logger.info("resuming from %s, which this command wrote; %s", last, advice)
-                cfg = copy.deepcopy(cfg)
-                cfg.restore_file = DEFAULT
-                for name in RESETS:
-                    cfg[name] = False
-            else:
-                of_another = asked["restore_file"] and not _same_file(asked["restore_file"], last)
-        with exit_on_user_error():
-            _require_file(cfg, trainer, last)
-        restored = load(cfg, trainer, **iterator)
-        if of_another:
-            _set_aside(last, trainer)
-        return restored
-
-    checkpoint_utils.load_checkpoint = load_or_resume
+    last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+    asked, of_another = _beginning(cfg), False
+    if any(asked.values()) and PathManager.isfile(str(last)):
+        if _began_so(last, asked):
+            advice = f"to begin again with {_flags(asked)}, choose another --save-dir"
+            logger.info("resuming from %s, which this command wrote; %s", last, advice)
+            cfg = copy.deepcopy(cfg)
+            cfg.restore_file = DEFAULT
+            for name in RESETS:
+                cfg[name] = False
+        else:
+            of_another = asked["restore_file"] and not same_file(Path(asked["restore_file"]), last)
+    with exit_on_user_error():
+        _require_file(cfg, trainer, last)
+    restored = load(cfg, trainer, **iterator)
+    if of_another:
+        _set_aside(last, trainer)
+    return restored
 
 
 def _beginning(settings) -> dict:
@@ -68,11 +62,8 @@ def _beginning(settings) -> dict:
 
 def _began_so(last: Path, asked: dict) -> bool:
     """Whether a checkpoint was written by a command that begins in the same way."""
-    try:
+    with suggesting_another(last):
         state = read_checkpoint(last, leave_out=("model", OPTIMIZER))
-    except UserError as error:
-        with exit_on_user_error("" if isinstance(error, Unreadable) else remedy(last)):
-            raise
     settings = (state.get("cfg") or {}).get("checkpoint")
     return isinstance(settings, dict) and _beginning(settings) == asked
 
@@ -80,10 +71,6 @@ def _began_so(last: Path, asked: dict) -> bool:
 def _flags(asked: dict) -> str:
     given = {f"--{name.replace('_', '-')}": value for name, value in asked.items() if value}
     return " ".join(flag if value is True else f"{flag} {value}" for flag, value in given.items())
-
-
-def _same_file(one: str, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _set_aside(last: Path, trainer) -> None:
@@ -104,5 +91,5 @@ def _require_file(cfg, trainer, last: Path) -> None:
             return
     elif trainer.checkpoint_suffix:
         file = file.replace(".pt", f"{trainer.checkpoint_suffix}.pt")
-    if not PathManager.isfile(file) and not _same_file(file, last):  # which no first start has
+    if not PathManager.isfile(file) and not same_file(Path(file), last):  # which no first start has
         raise UserError(f"there is no file {file} to begin with; check {name}")

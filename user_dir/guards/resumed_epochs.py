@@ -10,46 +10,38 @@ fairseq also keeps the first epoch's decision whether to shuffle batches (fairse
 ``--curriculum`` lasts until a training is resumed.
 """
 
-from __future__ import annotations
-
-import functools
 import inspect
 
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from .announcing import acted
+from .installing import around
 
 
-def install() -> None:
+@around(FairseqTask, "get_batch_iterator")
+def get_batch_iterator(get, *args, **kwargs):
     """Make kept batches as in epoch 1, which is what an uninterrupted training does."""
-    get_batch_iterator = FairseqTask.get_batch_iterator
-    signature = inspect.signature(get_batch_iterator)
-    iterator_for_epoch = EpochBatchIterator._get_iterator_for_epoch
+    given = inspect.signature(get).bind(*args, **kwargs)
+    given.apply_defaults()
+    settings = given.arguments
+    task, dataset, epoch = settings["self"], settings["dataset"], settings["epoch"]
+    fresh = settings["disable_iterator_cache"] or settings.get("update_epoch_batch_itr")
+    known = fresh or dataset in task.dataset_to_epoch_iter
+    if epoch <= 1 or known or not task.can_reuse_epoch_itr(dataset):
+        return get(*args, **kwargs)
+    acted("resumed-epochs", "makes the batches of a resumed run as those of epoch 1")
+    settings["epoch"] = 1
+    iterator = get(*given.args, **given.kwargs)
+    dataset.set_epoch(epoch)
+    iterator.epoch = epoch
+    return iterator
 
-    @functools.wraps(get_batch_iterator)
-    def get_same_batch_iterator(*args, **kwargs):
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        settings = given.arguments
-        task, dataset, epoch = settings["self"], settings["dataset"], settings["epoch"]
-        fresh = settings["disable_iterator_cache"] or settings.get("update_epoch_batch_itr")
-        known = fresh or dataset in task.dataset_to_epoch_iter
-        if epoch <= 1 or known or not task.can_reuse_epoch_itr(dataset):
-            return get_batch_iterator(*given.args, **given.kwargs)
-        acted("resumed-epochs", "makes the batches of a resumed run as those of epoch 1")
-        settings["epoch"] = 1
-        iterator = get_batch_iterator(*given.args, **given.kwargs)
-        dataset.set_epoch(epoch)
-        iterator.epoch = epoch
-        return iterator
 
-    @functools.wraps(iterator_for_epoch)
-    def shuffled_iterator_for_epoch(self, epoch, shuffle, *args, **kwargs):
-        sampler = getattr(self, "epoch_batch_sampler", None)
-        if sampler is not None:
-            sampler.shuffle = shuffle
-        return iterator_for_epoch(self, epoch, shuffle, *args, **kwargs)
-
-    FairseqTask.get_batch_iterator = get_same_batch_iterator
-    EpochBatchIterator._get_iterator_for_epoch = shuffled_iterator_for_epoch
+@around(EpochBatchIterator, "_get_iterator_for_epoch")
+def get_shuffled_iterator(get, self, epoch, shuffle, *args, **kwargs):
+    """Decide anew in each epoch whether to shuffle."""
+    sampler = getattr(self, "epoch_batch_sampler", None)
+    if sampler is not None:
+        sampler.shuffle = shuffle
+    return get(self, epoch, shuffle, *args, **kwargs)

@@ -7,13 +7,12 @@ that training. Unnecessary once fairseq looks for the class that the layer is an
 scale beside the weights.
 """
 
-from __future__ import annotations
-
 from fairseq import quantization_utils
 from fairseq.modules.quantization.scalar import ops, utils
 from torch import Tensor
 
 from ..errors import UserError, exit_on_user_error
+from .installing import around
 
 
 class _ByBase(dict):
@@ -27,22 +26,23 @@ class _ByBase(dict):
 
 
 def install() -> None:
-    """Quantize subclasses like their base, and on a CPU; refuse to train what cannot be loaded."""
+    """Quantize subclasses like their base."""
     utils.MAPPING = _ByBase(utils.MAPPING)
-    emulate = ops.emulate_int8_histogram
-
-    def emulate_int8_histogram(w: Tensor, scale=None, zero_point=None, bits=8):
-        if scale is None and not w.is_cuda:
-            observer = ops.quantization.observer.HistogramObserver()
-            observer(w.float())
-            scale, zero_point = (each.to(w) for each in observer.calculate_qparams())
-        return emulate(w, scale, zero_point, bits)
-
-    ops.emulate_int8_histogram = emulate_int8_histogram
-    quantization_utils.Quantizer.__init__ = _refuse
 
 
-def _refuse(self, config_path, *_, **__) -> None:
+@around(ops, "emulate_int8_histogram")
+def emulate_int8_histogram(emulate, w: Tensor, scale=None, zero_point=None, bits=8):
+    """Leave the scale beside weights that are on a CPU."""
+    if scale is None and not w.is_cuda:
+        observer = ops.quantization.observer.HistogramObserver()
+        observer(w.float())
+        scale, zero_point = (each.to(w) for each in observer.calculate_qparams())
+    return emulate(w, scale, zero_point, bits)
+
+
+@around(quantization_utils.Quantizer, "__init__")
+def refuse(_, self, config_path, *args, **kwargs) -> None:
+    """Refuse to train what cannot be loaded."""
     with exit_on_user_error():
         raise UserError(
             f"--quantization-config-path {config_path} trains a model whose checkpoints no command can load; "

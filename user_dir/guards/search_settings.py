@@ -5,9 +5,6 @@ length overflows, a temperature divides by almost nothing. What ``--eval-bleu-ar
 all, so that a misspelled name has no effect. Unnecessary once fairseq checks the settings of its search.
 """
 
-from __future__ import annotations
-
-import functools
 import inspect
 import json
 import math
@@ -18,39 +15,33 @@ from fairseq.tasks.translation import TranslationTask
 from ..errors import UserError, exit_on_user_error
 from ..io import shown
 from ..setting_types import setting_types
+from .installing import around
 
 MAX_POWER = 1e32  # of a length: a score of -1e6, multiplied by it, is still a number of float32
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3  # logits, divided by the first, fit float16
 
 
-def install() -> None:
-    """Check the settings of every generator that is built, and of validation when a training begins."""
-    begin = SequenceGenerator.__init__
-    signature = inspect.signature(begin)
+@around(SequenceGenerator, "__init__")
+def check_search(begin, self, *args, **kwargs):
+    """Check the settings of every generator that is built."""
+    given = inspect.signature(begin).bind(self, *args, **kwargs)
+    given.apply_defaults()
+    _check_numbers(given.arguments)
+    begin(self, *args, **kwargs)
+    _check_length_penalty(self.len_penalty, self.max_len)
 
-    @functools.wraps(begin)
-    def __init__(self, *args, **kwargs):
-        given = signature.bind(self, *args, **kwargs)
-        given.apply_defaults()
-        _check_numbers(given.arguments)
-        begin(self, *args, **kwargs)
-        _check_length_penalty(self.len_penalty, self.max_len)
 
-    SequenceGenerator.__init__ = __init__
-    build = TranslationTask.build_model
-
-    @functools.wraps(build)
-    def build_model(self, cfg, from_checkpoint=False):
-        if from_checkpoint or not self.cfg.eval_bleu:
-            return build(self, cfg, from_checkpoint)
-        with exit_on_user_error():
-            try:
-                check_bleu_args(self.cfg.eval_bleu_args)
-            except ValueError as error:
-                raise UserError(f"eval_bleu_args {error}") from None
-            return build(self, cfg, from_checkpoint)
-
-    TranslationTask.build_model = build_model
+@around(TranslationTask, "build_model")
+def build_model(build, self, cfg, from_checkpoint=False):
+    """Check the settings of validation when a training begins."""
+    if from_checkpoint or not self.cfg.eval_bleu:
+        return build(self, cfg, from_checkpoint)
+    with exit_on_user_error():
+        try:
+            check_bleu_args(self.cfg.eval_bleu_args)
+        except ValueError as error:
+            raise UserError(f"eval_bleu_args {error}") from None
+        return build(self, cfg, from_checkpoint)
 
 
 def check_bleu_args(text: str | None) -> None:

@@ -5,9 +5,6 @@ sets, the terminal shows a line per log interval and validation, and a progress 
 whole run; the log file still gets everything. Unnecessary once fairseq has such a log format.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 import os
 import sys
@@ -20,6 +17,7 @@ from fairseq.logging import progress_bar
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
+from .installing import put_around
 
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
 KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
@@ -31,28 +29,23 @@ def install() -> None:
     if os.environ.get(VARIABLE) != SHORT:
         return
     run = Run()
-    begin, resume = checkpoint_utils.verify_checkpoint_directory, checkpoint_utils.load_checkpoint
-    build = progress_bar.progress_bar
 
-    @functools.wraps(begin)
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        begin(save_dir)  # called by the first worker, just before fairseq logs its settings
+    def begin_training(verify, save_dir: str) -> None:
+        verify(save_dir)  # called by the first worker, just before fairseq logs its settings
         run.take_over_terminal()
 
-    @functools.wraps(resume)
-    def load_checkpoint(cfg, trainer, **iterator):
-        restored = resume(cfg, trainer, **iterator)
+    def load_checkpoint(load, cfg, trainer, **iterator):
+        restored = load(cfg, trainer, **iterator)
         run.start(trainer)
         return restored
 
-    @functools.wraps(build)
-    def short_progress_bar(iterator, log_format=None, *rest, **more):
+    def short_progress_bar(build, iterator, log_format=None, *rest, **more):
         whole = build(iterator, log_format or "simple", *rest, **more)
         return ShortLog(whole, len(iterator), run, more.get("epoch"), training=more.get("prefix") is None)
 
-    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
-    checkpoint_utils.load_checkpoint = load_checkpoint
-    progress_bar.progress_bar = short_progress_bar
+    put_around(checkpoint_utils, "verify_checkpoint_directory", begin_training)
+    put_around(checkpoint_utils, "load_checkpoint", load_checkpoint)
+    put_around(progress_bar, "progress_bar", short_progress_bar)
 
 
 class Run:

@@ -4,34 +4,31 @@ tensorboardX (2.6 and before) writes in its own thread. If that thread dies, for
 next event waits forever for it. Unnecessary once tensorboardX raises the error in the logging thread.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 from collections.abc import Callable
 
 from fairseq import checkpoint_utils
-from fairseq.logging import progress_bar
+from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
+
+from .installing import around
 
 
-def install() -> None:
-    """End the run with an error message instead."""
-    bar = progress_bar.TensorboardProgressBarWrapper
-    log, begin = bar._log_to_tensorboard, checkpoint_utils.verify_checkpoint_directory
+@around(TensorboardProgressBarWrapper, "_log_to_tensorboard")
+def log_to_tensorboard(log, self, *args, **kwargs) -> None:
+    """End the run with an error message where the log cannot be begun."""
+    try:
+        log(self, *args, **kwargs)
+    except OSError as error:
+        _end(error)
 
-    def log_to_tensorboard(self, *args, **kwargs) -> None:
-        try:
-            log(self, *args, **kwargs)
-        except OSError as error:
-            _end(error)
 
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        begin(save_dir)
-        threading.excepthook = _watching(threading.excepthook)
-
-    bar._log_to_tensorboard = log_to_tensorboard
-    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
+@around(checkpoint_utils, "verify_checkpoint_directory")
+def watch_threads(verify, save_dir: str) -> None:
+    """End the run with an error message where the thread that writes the log dies."""
+    verify(save_dir)
+    threading.excepthook = _watching(threading.excepthook)
 
 
 def _watching(otherwise: Callable) -> Callable:

@@ -4,12 +4,10 @@ fairseq (0.12.2 and later) overwrites ``checkpoint_last.pt`` in place, and print
 file system fails. Unnecessary once fairseq writes to a temporary file, syncs and renames it.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fairseq import checkpoint_utils
@@ -19,6 +17,7 @@ from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, exit_on_user_error
 from ..io import copy_file
 from .hostile_checkpoints import OPTIMIZER, Unreadable
+from .installing import around
 from .untyped_settings import WrongOverride
 
 logger = logging.getLogger(__name__)
@@ -26,47 +25,37 @@ logger = logging.getLogger(__name__)
 ATTEMPTS, PAUSE = 3, 2.5  # attempts to write a checkpoint, and seconds between them
 
 
-def install() -> None:
-    """Write and copy checkpoints atomically, and suggest a complete one in place of a torn one."""
-    fairseq_save, fairseq_copy = checkpoint_utils.torch_persistent_save, PathManager.copy
-    read = checkpoint_utils.load_checkpoint_to_cpu
+@around(checkpoint_utils, "torch_persistent_save")
+def save(fairseq_save, state: dict, filename: str, async_write: bool = False) -> None:
+    """Write a checkpoint atomically."""
+    if async_write or not PathManager.supports_rename(filename):
+        fairseq_save(state, filename, async_write=async_write)
+    else:
+        _insist(lambda: save_checkpoint(state, filename))
 
-    @functools.wraps(fairseq_save)
-    def save(state: dict, filename: str, async_write: bool = False) -> None:
-        if async_write or not PathManager.supports_rename(filename):
-            fairseq_save(state, filename, async_write=async_write)
-        else:
-            _insist(lambda: save_checkpoint(state, filename))
 
-    @functools.wraps(fairseq_copy)
-    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
-        if PathManager.path_requires_pathmanager(src_path) or not PathManager.supports_rename(dst_path):
-            return fairseq_copy(src_path, dst_path, overwrite=overwrite)
-        _insist(lambda: copy_file(src_path, dst_path))
-        return True
+@around(PathManager, "copy")
+def copy(fairseq_copy, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    """Copy a checkpoint atomically."""
+    if PathManager.path_requires_pathmanager(src_path) or not PathManager.supports_rename(dst_path):
+        return fairseq_copy(src_path, dst_path, overwrite=overwrite)
+    _insist(lambda: copy_file(src_path, dst_path))
+    return True
 
-    @functools.wraps(read)
-    def load(path: str, *args, **kwargs) -> dict:
-        try:
-            return read(path, *args, **kwargs)
-        except WrongOverride:
-            raise
-        except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
-            with exit_on_user_error("" if isinstance(error, Unreadable) else remedy(Path(path))):
-                raise
 
-    begin = checkpoint_utils.verify_checkpoint_directory
+@around(checkpoint_utils, "load_checkpoint_to_cpu")
+def load(read, path: str, *args, **kwargs) -> dict:
+    """Suggest a complete checkpoint in place of a torn one."""
+    with suggesting_another(Path(path)):
+        return read(path, *args, **kwargs)
 
-    @functools.wraps(begin)
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):  # left by killed runs
-            torn.unlink(missing_ok=True)
-        begin(save_dir)
 
-    checkpoint_utils.verify_checkpoint_directory = verify_checkpoint_directory
-    checkpoint_utils.torch_persistent_save = save
-    PathManager.copy = staticmethod(copy)
-    checkpoint_utils.load_checkpoint_to_cpu = load
+@around(checkpoint_utils, "verify_checkpoint_directory")
+def begin_training(verify, save_dir: str) -> None:
+    """Remove what killed runs have left."""
+    for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
+        torn.unlink(missing_ok=True)
+    verify(save_dir)
 
 
 def _insist(write: Callable[[], None]) -> None:
@@ -84,7 +73,18 @@ def _insist(write: Callable[[], None]) -> None:
         write()
 
 
-def remedy(broken: Path) -> str:
+@contextmanager
+def suggesting_another(path: Path) -> Iterator[None]:
+    """Convert a UserError about a checkpoint to a SystemExit, with what to do if it is corrupt."""
+    try:
+        yield
+    except WrongOverride:
+        raise
+    except UserError as error:  # one that cannot be read now may be whole, so it gets no other remedy
+        raise SystemExit(error.code + ("" if isinstance(error, Unreadable) else _remedy(path))) from None
+
+
+def _remedy(broken: Path) -> str:
     """Advice for a corrupt checkpoint that training should resume from."""
     if not broken.name.startswith("checkpoint_last"):
         return ""

@@ -6,28 +6,20 @@ of every kind and takes one named like a symbol for that symbol. All versions si
 ``translate.py``. Unnecessary once fairseq's ``SentencepieceBPE`` keeps symbols and white space apart.
 """
 
-from __future__ import annotations
-
-import functools
-
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE
 
 from ..corpora.reserved import FAIRSEQ, spelled
 from ..corpora.spacing import spaced
 from .announcing import acted
+from .installing import around
 
 
-def install() -> None:
+@around(SentencepieceBPE, "encode")
+def encode(encode, self, x: str) -> str:
     """Segment text by the rules of the corpora; separators of post-editing triplets stay separators."""
-    encode = SentencepieceBPE.encode
-
-    @functools.wraps(encode)
-    def encode_text(self, x: str) -> str:
-        text = spaced(x)
-        pieces = encode(self, text).split(" ")
-        kept = spelled(pieces, FAIRSEQ)
-        if text != x or kept is not pieces:
-            acted("typed-text", "reads white space of every kind as spaces, and names of symbols as text")
-        return " ".join(kept)
-
-    SentencepieceBPE.encode = encode_text
+    text = spaced(x)
+    pieces = encode(self, text).split(" ")
+    kept = spelled(pieces, FAIRSEQ)
+    if text != x or kept is not pieces:
+        acted("typed-text", "reads white space of every kind as spaces, and names of symbols as text")
+    return " ".join(kept)

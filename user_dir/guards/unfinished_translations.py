@@ -6,9 +6,6 @@ has learned little repeats itself, only a limit is that the references exceed. U
 what it has cut.
 """
 
-from __future__ import annotations
-
-import functools
 import logging
 import math
 
@@ -16,35 +13,44 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from .installing import around
+
 logger = logging.getLogger(__name__)
 
 
-def install() -> None:
+@around(SequenceGenerator, "generate")
+@around(SequenceGeneratorWithAlignment, "generate")
+def generate(search, self, models, sample, **kwargs):
     """Warn once in the life of a generator, unless its owner counts the translations."""
-    for kind in (SequenceGenerator, SequenceGeneratorWithAlignment):
-        _watch(kind)
+    found = search(self, models, sample, **kwargs)
+    if _tells(self) and any(unfinished(self, sample, found)):
+        self.tells_unfinished = False
+        logger.warning(
+            "warning: a translation reached the limit of %d pieces, and may lack its end; --max-len-a "
+            "and --max-len-b raise it (this is said once)",
+            longest(self, sample["net_input"]["src_tokens"]),
+        )
+    return found
 
-    inference = TranslationTask._inference_with_bleu
 
-    @functools.wraps(inference)
-    def _inference_with_bleu(self, generator, sample, model):
-        if tells(generator):
-            generator.tells_unfinished = False
-            self._checks_limit = True
-        if getattr(self, "_checks_limit", False):
-            limit = longest(generator, sample["net_input"]["src_tokens"])
-            needed = int(sample["target"].ne(self.tgt_dict.pad()).sum(1).max()) - 1
-            if needed > limit:
-                self._checks_limit = False
-                logger.warning(
-                    "warning: a reference of validation has %d pieces, but translations end after %d; raise "
-                    "max_len_a or max_len_b in eval_bleu_args",
-                    needed,
-                    limit,
-                )
-        return inference(self, generator, sample, model)
-
-    TranslationTask._inference_with_bleu = _inference_with_bleu
+@around(TranslationTask, "_inference_with_bleu")
+def check_references(inference, self, generator, sample, model):
+    """In validation, warn once of a reference that is longer than the limit."""
+    if _tells(generator):
+        generator.tells_unfinished = False
+        self._checks_limit = True
+    if getattr(self, "_checks_limit", False):
+        limit = longest(generator, sample["net_input"]["src_tokens"])
+        needed = int(sample["target"].ne(self.tgt_dict.pad()).sum(1).max()) - 1
+        if needed > limit:
+            self._checks_limit = False
+            logger.warning(
+                "warning: a reference of validation has %d pieces, but translations end after %d; raise "
+                "max_len_a or max_len_b in eval_bleu_args",
+                needed,
+                limit,
+            )
+    return inference(self, generator, sample, model)
 
 
 def longest(generator: SequenceGenerator, source: Tensor) -> int:
@@ -64,24 +70,6 @@ def unfinished(generator: SequenceGenerator, sample: dict, found: list[list[dict
     ]
 
 
-def tells(generator) -> bool:
+def _tells(generator) -> bool:
     """Whether a generator reports its first unfinished translation."""
     return getattr(generator, "tells_unfinished", True)
-
-
-def _watch(kind: type) -> None:
-    generate = kind.generate
-
-    @functools.wraps(generate)
-    def watched(self, models, sample, **kwargs):
-        found = generate(self, models, sample, **kwargs)
-        if tells(self) and any(unfinished(self, sample, found)):
-            self.tells_unfinished = False
-            logger.warning(
-                "warning: a translation reached the limit of %d pieces, and may lack its end; --max-len-a "
-                "and --max-len-b raise it (this is said once)",
-                longest(self, sample["net_input"]["src_tokens"]),
-            )
-        return found
-
-    kind.generate = watched

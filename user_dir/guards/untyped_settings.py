@@ -6,10 +6,6 @@ effect. ``--model-overrides`` and the keywords of ``from_pretrained`` are not ch
 every section has a dataclass.
 """
 
-from __future__ import annotations
-
-import functools
-import sys
 from argparse import Namespace
 
 from fairseq import checkpoint_utils
@@ -19,36 +15,27 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ..errors import UserError, exit_on_user_error
 from ..sections import SECTIONS, section_dataclass
 from ..setting_types import NUMBER, TRUTH, WHOLE_NUMBER, setting_types
-
-OURS = "adaptively_sparse"
+from .announcing import OURS
+from .installing import around
 
 
 class WrongOverride(UserError):
     """What the caller would change in a checkpoint's settings is wrong; the checkpoint is not."""
 
 
-def install() -> None:
-    """Convert settings to their types, or refuse them, when a training begins and a checkpoint is read."""
-    add = initialize.add_defaults
+@around(initialize, "add_defaults")
+def add_defaults(add, cfg):
+    """Convert settings to their types, or refuse them, when a training begins."""
+    add(cfg)
+    with exit_on_user_error():
+        for section in SECTIONS:
+            _convert(section, cfg.get(section))
 
-    @functools.wraps(add)
-    def add_defaults(cfg):
-        add(cfg)
-        with exit_on_user_error():
-            for section in SECTIONS:
-                _convert(section, cfg.get(section))
 
-    for name, module in list(sys.modules.items()):  # others have imported it
-        if name.startswith("fairseq") and getattr(module, "add_defaults", None) is add:
-            module.add_defaults = add_defaults
-
-    overwrite = checkpoint_utils.overwrite_args_by_name
-
-    @functools.wraps(overwrite)
-    def overwrite_args_by_name(cfg, overrides):
-        return overwrite(cfg, {**overrides, **_converted(cfg.get("model"), overrides)})
-
-    checkpoint_utils.overwrite_args_by_name = overwrite_args_by_name
+@around(checkpoint_utils, "overwrite_args_by_name")
+def overwrite_args_by_name(overwrite, cfg, overrides):
+    """The same, when a checkpoint is read."""
+    return overwrite(cfg, {**overrides, **_converted(cfg.get("model"), overrides)})
 
 
 def _convert(section: str, settings) -> None:

@@ -6,25 +6,16 @@ in half precision the model still has the previous parameters. Unnecessary once 
 model when an update is complete.
 """
 
-from __future__ import annotations
-
-import functools
-
 from fairseq.trainer import Trainer
 
+from .installing import around
 
-def install() -> None:
+
+@around(Trainer, "train_step")
+def train_step(step, self, *args, **kwargs):
     """Call ``model.after_update(n)`` before the first update of a run and after each update."""
-    train_step = Trainer.train_step
-
-    @functools.wraps(train_step)
-    def reporting_train_step(self, *args, **kwargs):
-        report = getattr(self.get_model(), "after_update", None)
-        if report is None:
-            return train_step(self, *args, **kwargs)
-        report(self.get_num_updates())
-        logged = train_step(self, *args, **kwargs)
-        report(self.get_num_updates())
-        return logged
-
-    Trainer.train_step = reporting_train_step
+    report = getattr(self.get_model(), "after_update", lambda updates: None)
+    report(self.get_num_updates())
+    logged = step(self, *args, **kwargs)
+    report(self.get_num_updates())
+    return logged

@@ -5,47 +5,40 @@ translations into Thai or Chinese score about 0, and training stops early by it.
 once fairseq's translation task asks for a tokenizer, or for the language.
 """
 
-from __future__ import annotations
-
-import functools
 from unittest.mock import patch
 
 from fairseq.tasks.translation import TranslationTask
 
 from .announcing import acted
+from .installing import around
 
 # fairseq's unknown symbols of both sides → characters that match no other: as words they have most letters
 # in common.
 _UNKNOWN = {"UNKNOWNTOKENINREF": "\ue000", "UNKNOWNTOKENINHYP": "\ue001"}
 
 
-def install() -> None:
+@around(TranslationTask, "_inference_with_bleu")
+def score_by_language(inference, self, generator, sample, model):
     """Score with the tokenizer of the target language, unless tokens or pieces are scored."""
-    inference = TranslationTask._inference_with_bleu
+    import sacrebleu  # here, because trainings without --eval-bleu start without it
 
-    @functools.wraps(inference)
-    def _inference_with_bleu(self, generator, sample, model):
-        import sacrebleu  # here, because trainings without --eval-bleu start without it
+    from ..metrics import make_bleu
 
-        from ..metrics import make_bleu
+    stock = sacrebleu.corpus_bleu
 
-        stock = sacrebleu.corpus_bleu
+    def corpus_bleu(hypotheses, references, **options):
+        if options:
+            return stock(hypotheses, references, **options)
+        bleu = getattr(self, "_validation_bleu", None)
+        if bleu is None:  # the text of the first batch tells where the code of the language does not
+            bleu = self._validation_bleu = make_bleu(self.cfg.target_lang, lines=references[0])
+        if bleu.tokenizer.signature() == "13a":
+            return stock(hypotheses, references)
+        acted("validation-bleu", f"scores --eval-bleu with the tokenizer {bleu.tokenizer.signature()}")
+        return bleu.corpus_score(_marked(hypotheses), list(map(_marked, references)))
 
-        def corpus_bleu(hypotheses, references, **options):
-            if options:
-                return stock(hypotheses, references, **options)
-            bleu = getattr(self, "_validation_bleu", None)
-            if bleu is None:  # the text of the first batch tells where the code of the language does not
-                bleu = self._validation_bleu = make_bleu(self.cfg.target_lang, lines=references[0])
-            if bleu.tokenizer.signature() == "13a":
-                return stock(hypotheses, references)
-            acted("validation-bleu", f"scores --eval-bleu with the tokenizer {bleu.tokenizer.signature()}")
-            return bleu.corpus_score(_marked(hypotheses), list(map(_marked, references)))
-
-        with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
-            return inference(self, generator, sample, model)
-
-    TranslationTask._inference_with_bleu = _inference_with_bleu
+    with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
+        return inference(self, generator, sample, model)
 
 
 def _marked(lines: list[str]) -> list[str]:

@@ -6,9 +6,6 @@ size, it says only that parameters do not fit. Unnecessary once fairseq keeps fi
 in checkpoints and compares them.
 """
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,6 +17,7 @@ from fairseq.trainer import Trainer
 
 from ..errors import UserError, exit_on_user_error
 from ..fingerprints import KEY, Vocabulary, fingerprints_of, pieces_file, recorded_in, require_same
+from .installing import around
 
 
 class _Reading:
@@ -109,68 +107,59 @@ def _require_same_languages(state: dict, path: str, task) -> None:
         )
 
 
-def install() -> None:
-    """Keep fingerprints in every checkpoint, and compare them wherever one is read."""
-    _install_in_training()
-    read, setup_task = checkpoint_utils.load_checkpoint_to_cpu, tasks.setup_task
-    load, load_part = (
-        checkpoint_utils.load_model_ensemble_and_task,
-        checkpoint_utils.load_pretrained_component_from_model,
-    )
-
-    @functools.wraps(read)
-    def load_checkpoint_to_cpu(path, *args, **kwargs):
-        state, reading = read(path, *args, **kwargs), _reading.get()
-        if reading is not None:
-            reading.read.append((path, state))
-            reading.check()
-        return state
-
-    @functools.wraps(setup_task)
-    def setup_and_check(*args, **kwargs):
-        task, reading = setup_task(*args, **kwargs), _reading.get()
-        if reading is not None and reading.present is None:
-            reading.present = vocabulary_of(task)
-            reading.check()
-        return task
-
-    @functools.wraps(load)
-    def load_model_ensemble_and_task(filenames, arg_overrides=None, task=None, *args, **kwargs):
-        with _reading_for(None if task is None else vocabulary_of(task)):
-            return load(filenames, arg_overrides, task, *args, **kwargs)
-
-    @functools.wraps(load_part)
-    def load_pretrained_component_from_model(component, *args, **kwargs):
-        dictionary = getattr(component, "dictionary", None)
-        side = "source" if isinstance(component, FairseqEncoder) else "target"
-        known = {} if dictionary is None else {side: dictionary}
-        with _reading_for(fingerprints_of(known, {}, None)):
-            return load_part(component, *args, **kwargs)
-
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    tasks.setup_task = setup_and_check
-    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
-    checkpoint_utils.load_pretrained_component_from_model = load_pretrained_component_from_model
+@around(checkpoint_utils, "load_checkpoint_to_cpu")
+def load_checkpoint_to_cpu(read, path, *args, **kwargs):
+    """Compare a checkpoint with the vocabulary that it is read for, where that is known."""
+    state, reading = read(path, *args, **kwargs), _reading.get()
+    if reading is not None:
+        reading.read.append((path, state))
+        reading.check()
+    return state
 
 
-def _install_in_training() -> None:
-    init, load, state_dict = Trainer.__init__, Trainer.load_checkpoint, Trainer.state_dict
+@around(tasks, "setup_task")
+def setup_task(setup, *args, **kwargs):
+    """Compare the checkpoints that have been read for a task that is only now set up."""
+    task, reading = setup(*args, **kwargs), _reading.get()
+    if reading is not None and reading.present is None:
+        reading.present = vocabulary_of(task)
+        reading.check()
+    return task
 
-    @functools.wraps(init)
-    def init_with_vocabulary(self, cfg, task, *args, **kwargs):
-        init(self, cfg, task, *args, **kwargs)
-        self.vocabulary = vocabulary_of(task)  # now, since the files may change while the training goes on
 
-    @functools.wraps(load)
-    def load_checkpoint(self, filename, reset_optimizer=False, *args, **kwargs):
-        with exit_on_user_error(), _reading_for(self.vocabulary, None if reset_optimizer else self.task):
-            return load(self, filename, reset_optimizer, *args, **kwargs)
+@around(checkpoint_utils, "load_model_ensemble_and_task")
+def load_model_ensemble_and_task(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
+    """Read models for a task."""
+    with _reading_for(None if task is None else vocabulary_of(task)):
+        return load(filenames, arg_overrides, task, *args, **kwargs)
 
-    @functools.wraps(state_dict)
-    def state_with_vocabulary(self):
-        kept = {} if self.vocabulary is None else {KEY: self.vocabulary.recorded()}
-        return {**state_dict(self), **kept}
 
-    Trainer.__init__ = init_with_vocabulary
-    Trainer.load_checkpoint = load_checkpoint
-    Trainer.state_dict = state_with_vocabulary
+@around(checkpoint_utils, "load_pretrained_component_from_model")
+def load_pretrained_component_from_model(load, component, *args, **kwargs):
+    """Read one side of a model, for its dictionary."""
+    dictionary = getattr(component, "dictionary", None)
+    side = "source" if isinstance(component, FairseqEncoder) else "target"
+    known = {} if dictionary is None else {side: dictionary}
+    with _reading_for(fingerprints_of(known, {}, None)):
+        return load(component, *args, **kwargs)
+
+
+@around(Trainer, "__init__")
+def init_with_vocabulary(init, self, cfg, task, *args, **kwargs):
+    """Take the fingerprints now, since the files may change while the training goes on."""
+    init(self, cfg, task, *args, **kwargs)
+    self.vocabulary = vocabulary_of(task)
+
+
+@around(Trainer, "load_checkpoint")
+def resume(load, self, filename, reset_optimizer=False, *args, **kwargs):
+    """Read a checkpoint for the task of a training."""
+    with exit_on_user_error(), _reading_for(self.vocabulary, None if reset_optimizer else self.task):
+        return load(self, filename, reset_optimizer, *args, **kwargs)
+
+
+@around(Trainer, "state_dict")
+def state_with_vocabulary(state_dict, self):
+    """Keep fingerprints in every checkpoint."""
+    kept = {} if self.vocabulary is None else {KEY: self.vocabulary.recorded()}
+    return {**state_dict(self), **kept}

@@ -5,14 +5,13 @@ broadcast it as a pickle, which PyTorch 2.6 and later refuse. Unnecessary once f
 rank from torchrun's variables and broadcasts plain data.
 """
 
-from __future__ import annotations
-
-import functools
 import os
 
 import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils
+
+from .installing import around
 
 READ_BY_EACH = "load_checkpoint_on_all_dp_ranks"
 
@@ -48,23 +47,13 @@ def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
     return settings
 
 
-def join_workers(cfg: FairseqConfig) -> None:
-    """Set these settings for a training by ``fairseq-train``, in place."""
-    cfg.checkpoint[READ_BY_EACH] = True
-    distributed = cfg.distributed_training
-    if distributed.distributed_init_method is None:
-        for name, value in launched_workers(distributed.ddp_backend, cfg.common.cpu).items():
-            distributed[name] = value
-
-
-def install() -> None:
-    """Make fairseq's training commands join the workers started by ``torchrun``."""
-    call = utils.call_main
-
-    @functools.wraps(call)
-    def call_main(cfg: FairseqConfig, main, **kwargs):
-        if getattr(cfg, "model", None) is not None:  # other commands, such as fairseq-validate, have none
-            join_workers(cfg)
-        return call(cfg, main, **kwargs)
-
-    utils.call_main = call_main
+@around(utils, "call_main")
+def call_main(call, cfg: FairseqConfig, main, **kwargs):
+    """Let training commands join the workers; others, such as fairseq-validate, have no model."""
+    if getattr(cfg, "model", None) is not None:
+        cfg.checkpoint[READ_BY_EACH] = True
+        distributed = cfg.distributed_training
+        if distributed.distributed_init_method is None:
+            for name, value in launched_workers(distributed.ddp_backend, cfg.common.cpu).items():
+                distributed[name] = value
+    return call(cfg, main, **kwargs)

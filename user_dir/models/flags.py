@@ -13,7 +13,7 @@ from fairseq.utils import eval_str_list
 from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig, unavailable
 from ..entmax import has_native
 from ..errors import UserError
-from ..guards.hostile_checkpoints import is_literal
+from ..guards.literals import is_literal
 
 ALPHA_FIELDS = tuple(field.name for field in fields(AlphaConfig))
 _FIELD = re.compile(rf"(?<!['\w])({'|'.join(ALPHA_FIELDS)})(?!['\w])")  # a field, but not a quoted value

@@ -8,7 +8,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from ..checkpoints import model_name
 from ..config import significant_settings
-from ..guards.file_settings import FILES
+from ..guards.hostile_settings import FILES
 
 # As in configs/: hydra would otherwise change to a folder of its own.
 _HYDRA = {"run": {"dir": "${checkpoint.save_dir}"}, "job": {"chdir": False}, "output_subdir": None}

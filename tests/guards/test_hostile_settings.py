@@ -11,7 +11,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from helpers import parse
 from omegaconf import OmegaConf
 
-from user_dir.guards.file_settings import FILES, without_files
+from user_dir.guards.hostile_settings import FILES, without_files
 from user_dir.sections import section_flags
 
 EVIL = "/evil/path"
