@@ -196,6 +196,20 @@ def dictionary() -> Dictionary:
     return words
 
 
+def checkpoint_state(settings: dict | None = None, **parts) -> dict:
+    """The least that fairseq writes, with more ``settings`` of the model, and other ``parts``."""
+    model = {"_name": "transformer", **(settings or {})}
+    history = {"num_updates": 3, "optimizer_name": "FairseqAdam", "lr_scheduler_state": {}}
+    return {
+        "model": {"w": torch.ones(2)},
+        "args": None,
+        "cfg": {"model": model, "task": {"_name": "translation"}},
+        "optimizer_history": [history],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        **parts,
+    }
+
+
 def binarise(prefix: Path, sentences, dtype: type = np.uint16) -> None:
     """Write ``prefix.bin`` and ``prefix.idx`` as fairseq-preprocess does; sentences are lists of symbols."""
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)

@@ -34,7 +34,7 @@ def root(target: ast.expr) -> str | None:
 
 
 def patches(module: ast.Module) -> list[str]:
-    """Assignments to attributes of names imported from fairseq or PyTorch, and functions put around theirs."""
+    """Assignments to attributes of names imported from fairseq or PyTorch, and functions around theirs."""
     names, found = imported(module), []
     for node in ast.walk(module):
         targets = node.targets if isinstance(node, ast.Assign) else ()

@@ -1,20 +1,107 @@
-"""Files that a checkpoint names are replaced by what fairseq takes without them, of the right type."""
+"""Settings that fairseq evaluates, or that name files: all are known, and files give way to defaults."""
 
+import ast
+import functools
+import os
+import re
 from argparse import Namespace
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
+import fairseq
 import pytest
+import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from helpers import parse
+from helpers import checkpoint_state, parse
 from omegaconf import OmegaConf
 
-from user_dir.guards.hostile_settings import FILES, without_files
+from user_dir.guards.hostile_settings import EVALUATED, FILES, without_files
 from user_dir.sections import section_flags
 
 EVIL = "/evil/path"
+
+
+@functools.cache
+def sources() -> dict[str, list[ast.AST]]:
+    """The nodes of each file of the package fairseq."""
+    root = Path(fairseq.__file__).parent
+    files = {file.relative_to(root): file for file in root.rglob("*.py")}
+    return {
+        name.as_posix(): list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        for name, file in files.items()
+        if name.parts[0] != "examples"  # not part of the package
+    }
+
+
+def test_settings_that_fairseq_evaluates_are_all_known():
+    """Found in fairseq's source: what is passed to eval, or to what passes it on to eval."""
+    evaluators = {"exec", "eval_str_list", "eval_str_dict", "eval_bool"}
+    found = {}
+    for file, nodes in sources().items():
+        for node in nodes:
+            function = getattr(node, "func", None)
+            method = getattr(function, "attr", None) in evaluators  # .eval() is torch's
+            if (method or getattr(function, "id", None) in {"eval", *evaluators}) and node.args:
+                argument = node.args[0]
+                setting = argument.attr if isinstance(argument, ast.Attribute) else ast.unparse(argument)
+                found.setdefault(setting, set()).add(file)
+    assert len(found) > 20, "the search finds nothing"
+    evaluate = {"utils.py", "dataclass/utils.py", "models/lightconv.py", "models/lightconv_lm.py"}
+    assert {setting: files for setting, files in found.items() if setting not in EVALUATED} == {
+        "x": evaluate,  # evaluators, flags
+        "uf": {"data/multilingual/multilingual_data_manager.py"},  # flags of the command line
+        "line.strip()": {"data/codedataset.py"},  # a line of data of the task for spoken dialogue
+    }
+
+
+def test_names_of_files_among_fairseqs_settings_are_all_known():
+    """Found in fairseq's source: flags and fields that say that they are a path, a file or a folder."""
+    says = re.compile(r"\b(path|paths|file|folder|directory|dir|filename)\b", re.I)
+    found = set()
+    for node in (node for nodes in sources().values() for node in nodes):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            text, names = ast.unparse(node), [node.target.id]
+            fits = "metadata" in text and re.search(r"\bstr\b|Any", ast.unparse(node.annotation))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            text = ast.unparse(node)
+            words = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            names = [word.lstrip("-").replace("-", "_") for word in words if word.startswith("--")]
+            fits = "store_" not in text and "type=int" not in text and "type=float" not in text
+        else:
+            continue
+        if fits and says.search(text.replace("_", " ")):
+            found.update(names)
+    assert len(found) > 40, "the search finds nothing"
+    # Endings of names in the data folder, words and switches.
+    no_files = "aim_run_hash align_suffix arch best_checkpoint_metric channels checkpoint_suffix data labels"
+    no_files += " langs mcd_normalize_type"
+    assert found - FILES - {*no_files.split()} == set()
+
+
+@pytest.mark.parametrize("form", ["dict", "namespace", "args"])
+def test_files_that_a_checkpoint_names_are_not_followed(tmp_path, form):
+    names = sorted(FILES | {"data"})
+    os.mkfifo(tmp_path / "pipe")  # whoever opens it waits for ever
+    made = {"_name": "transformer", "arch": "transformer", "task": "translation"}
+    made.update(dict.fromkeys(names, str(tmp_path / "pipe")), source_lang="de", target_lang="en")
+    hostile = checkpoint_state(made)
+    if form == "namespace":
+        hostile["cfg"]["model"] = Namespace(**made)
+    elif form == "args":
+        hostile.update(cfg=None, args=Namespace(**made))
+    torch.save(hostile, tmp_path / "a.pt")
+
+    def loaded(overrides=None):
+        read = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "a.pt"), overrides)
+        return read["args"] if form == "args" else read["cfg"]["model"]
+
+    assert "pipe" not in str(loaded())
+    given = loaded(dict.fromkeys(names, "given"))
+    assert {getattr(given, name) for name in names} == {"given"}
 
 
 def _declared() -> dict[str, tuple[str, str | None, type]]:
