@@ -1,18 +1,17 @@
 """What is read from a checkpoint has memory of its own, and no more than the file has."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from helpers import checkpoint_state
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.errors import UserError
-from user_dir.guards import hostile_checkpoints
 from user_dir.guards.hostile_checkpoints import Unreadable, read_checkpoint
+from user_dir.guards.plain_data import plain_state
 from user_dir.io import unchanged
 
 READERS = {
@@ -29,19 +28,10 @@ HARMS = {
 
 def state(value: float = 1.0) -> dict:
     weights = torch.arange(20_000.0) * value
-    return {
-        "model": {
-            "w": weights[:5000].view(50, 100).t(),
-            "tied": weights,
-            "n": torch.tensor(3),
-            "e": weights[:0],
-        },
-        "args": None,
-        "cfg": {"model": {"_name": "transformer"}, "task": {"_name": "translation"}},
-        "optimizer_history": [{"num_updates": 3, "optimizer_name": "adam", "lr_scheduler_state": {}}],
-        "extra_state": {"train_iterator": {"epoch": 1}, "ema": {"w": weights + 1}},
-        "last_optimizer_state": {"state": {0: {"exp_avg": weights.half(), "step": 3}}},
-    }
+    model = {"w": weights[:5000].view(50, 100).t(), "tied": weights, "n": torch.tensor(3), "e": weights[:0]}
+    extra = {"train_iterator": {"epoch": 1}, "ema": {"w": weights + 1}}
+    optimizer = {"state": {0: {"exp_avg": weights.half(), "step": 3}}}
+    return checkpoint_state(model=model, extra_state=extra, last_optimizer_state=optimizer)
 
 
 def mapped(path: Path) -> bool:
@@ -79,10 +69,10 @@ def test_storages_that_overlap_are_not_copied_again_and_again(tmp_path):
     whole = torch.zeros(size // 2, dtype=torch.uint8).untyped_storage()
     views = [torch.empty(0, dtype=torch.uint8).set_(whole[i:]) for i in range(3)]
     with pytest.raises(UserError, match="claim more numbers than the file contains"):
-        hostile_checkpoints.plain_state({"many": views}, "forged.pt", size, mapped=True)
+        plain_state({"many": views}, "forged.pt", size, mapped=True)
     assert len(read_checkpoint(path)["many"]) == 200
     # The same views are no copies where nothing is mapped.
-    assert len(hostile_checkpoints.plain_state({"many": views}, "forged.pt", size)["many"]) == 3
+    assert len(plain_state({"many": views}, "forged.pt", size)["many"]) == 3
 
 
 def test_without_the_optimizer_its_state_is_checked_and_not_kept(tmp_path):

@@ -1,7 +1,5 @@
 """The batches of an epoch are the same, whichever epoch the process began in."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from unittest import mock
@@ -117,7 +115,3 @@ def test_shuffling_begins_after_the_curriculum():
     alone = EpochBatchIterator._get_iterator_for_epoch.__wrapped__
     with mock.patch.object(EpochBatchIterator, "_get_iterator_for_epoch", alone):
         assert orders(1)[3] == through[0], "if this fails, this part of the guard can go"
-
-
-def test_the_signature_is_fairseqs():
-    assert inspect.signature(FairseqTask.get_batch_iterator) == inspect.signature(FAIRSEQS_OWN)

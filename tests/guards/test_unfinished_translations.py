@@ -1,13 +1,10 @@
 """Translations that reach fairseq's limit of length are reported once."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from fairseq.tasks.translation import TranslationTask
 from helpers import batch, build, dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
@@ -60,30 +57,17 @@ def test_a_search_that_was_given_up_is_unfinished():
     assert unfinished(generator, sample, found)[0]
 
 
-def test_validation_reports_a_limit_below_the_references(caplog):
+def test_validation_reports_a_limit_below_the_references(validate, caplog):
     words = dictionary()
     generator = SimpleNamespace(max_len_a=0, max_len_b=3, max_len=100, match_source_len=False)
 
-    def validate(pieces: int):
-        target = torch.tensor([[5] * pieces + [words.eos()]])
-        task = SimpleNamespace(
-            tgt_dict=words,
-            tokenizer=None,
-            cfg=SimpleNamespace(
-                target_lang="en",
-                eval_bleu_remove_bpe=None,
-                eval_bleu_print_samples=False,
-                eval_tokenized_bleu=False,
-            ),
-            inference_step=lambda *_, **__: [[{"tokens": target[0]}]],
-        )
-        sample = {"target": target, "net_input": {"src_tokens": torch.tensor([[4, words.eos()]])}}
-        TranslationTask._inference_with_bleu(task, generator, sample, None)
-        return task
+    def validated(pieces: int):
+        source, target = torch.tensor([4, words.eos()]), torch.tensor([5] * pieces + [words.eos()])
+        return validate(words, generator, "en", source, target, target)[0]
 
-    validate(3)
+    validated(3)
     assert not caplog.records
     generator.tells_unfinished = True
-    task = validate(4)
+    task = validated(4)
     assert len(caplog.records) == 1 and "4 pieces" in caplog.text
     assert not task._checks_limit

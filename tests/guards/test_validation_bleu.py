@@ -1,7 +1,5 @@
 """BLEU of fairseq's translation task in validation, against scores computed by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
@@ -9,7 +7,6 @@ import pytest
 import sacrebleu
 import torch
 from fairseq.data import Dictionary
-from fairseq.tasks.translation import TranslationTask
 
 import user_dir.models  # noqa: F401  installs the guards
 
@@ -18,36 +15,30 @@ THAI, CHINESE, ENGLISH = "ฉันรักแมวดำ", "我喜欢黑色�
 GENERATOR = SimpleNamespace(tells_unfinished=False)
 
 
-def sample(target) -> dict:
-    return {"target": target, "net_input": {"src_tokens": target}}
-
-
-def validated(code: str, text: str, **settings):
+@pytest.fixture
+def validated(validate):
     """BLEU of a translation that lacks the last symbol, with one symbol of the dictionary a character."""
-    words = Dictionary()
-    for symbol in text if " " not in text else text.split():
-        words.add_symbol(symbol)
-    symbols = text.split() if " " in text else list(text)
-    reference = words.encode_line(" ".join(symbols), add_if_not_exist=False).long()
-    hypothesis = torch.cat([reference[:-2], reference[-1:]])
-    defaults = {"eval_bleu_remove_bpe": None, "eval_bleu_print_samples": False, "eval_tokenized_bleu": False}
-    task = SimpleNamespace(
-        tgt_dict=words,
-        tokenizer=SimpleNamespace(decode=lambda line: line if " " in text else line.replace(" ", "")),
-        cfg=SimpleNamespace(target_lang=code, **{**defaults, **settings}),
-        inference_step=lambda *_, **__: [[{"tokens": hypothesis}]],
-    )
-    return TranslationTask._inference_with_bleu(task, GENERATOR, sample(reference[None]), None)
+
+    def run(code: str, text: str, **settings):
+        words, symbols = Dictionary(), text.split() if " " in text else list(text)
+        for symbol in symbols:
+            words.add_symbol(symbol)
+        reference = words.encode_line(" ".join(symbols), add_if_not_exist=False).long()
+        found = torch.cat([reference[:-2], reference[-1:]])
+        joined = SimpleNamespace(decode=lambda line: line if " " in text else line.replace(" ", ""))
+        return validate(words, GENERATOR, code, reference, reference, found, joined, **settings)[1]
+
+    return run
 
 
 @pytest.mark.parametrize(("codes", "text"), [("th tha_Thai xx", THAI), ("zh zh_CN cmn yue en", CHINESE)])
-def test_one_character_less_costs_one_character(codes, text):
+def test_one_character_less_costs_one_character(validated, codes, text):
     for code in codes.split():
         score = validated(code, text).score
         assert score == pytest.approx(100 * math.exp(1 - len(text) / (len(text) - 1))), code
 
 
-def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
+def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq(validated):
     stock = sacrebleu.corpus_bleu
     for code in ("en", "deu_Latn", "xx"):
         assert validated(code, ENGLISH).score == pytest.approx(stock(["the dog sees a"], [[ENGLISH]]).score)
@@ -55,18 +46,7 @@ def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
     assert sacrebleu.corpus_bleu is stock
 
 
-def test_unknown_symbols_match_nothing():
+def test_unknown_symbols_match_nothing(validate):
     words = Dictionary()
-    task = SimpleNamespace(
-        tgt_dict=words,
-        tokenizer=None,
-        cfg=SimpleNamespace(
-            target_lang="th",
-            eval_bleu_remove_bpe=None,
-            eval_bleu_print_samples=False,
-            eval_tokenized_bleu=False,
-        ),
-        inference_step=lambda *_, **__: [[{"tokens": torch.tensor([words.unk(), words.eos()])}]],
-    )
-    unknown = sample(torch.tensor([[words.unk(), words.eos()]]))
-    assert TranslationTask._inference_with_bleu(task, GENERATOR, unknown, None).counts[0] == 0
+    unknown = torch.tensor([words.unk(), words.eos()])
+    assert validate(words, GENERATOR, "th", unknown, unknown, unknown)[1].counts[0] == 0
