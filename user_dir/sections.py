@@ -35,12 +35,7 @@ def section_dataclass(section: str, name=None):
         return default
     if not isinstance(name, str):
         return None
-    if section == "task":
-        made = TASK_DATACLASS_REGISTRY.get(name)
-    elif section == "model":
-        made = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
-    else:
-        made = REGISTRIES.get(section, {}).get("dataclass_registry", {}).get(name)
+    made = _declared(section)[0].get(name)
     return None if made is None else made()
 
 
@@ -48,14 +43,21 @@ def section_flags(section: str, name=None) -> dict[str, Action] | None:
     """The flags of a section that has no dataclass, by the name of the setting; None if there is no such."""
     if not isinstance(name, str):
         return None
-    if section == "task":
-        owner = TASK_REGISTRY.get(name)
-    elif section == "model":
-        owner = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-    else:
-        owner = REGISTRIES.get(section, {}).get("registry", {}).get(name)
+    owner = _declared(section)[1].get(name)
     if not hasattr(owner, "add_args"):
         return None
     parser = ArgumentParser(argument_default=SUPPRESS, allow_abbrev=False, add_help=False)
     owner.add_args(parser)
     return {action.dest: action for action in parser._actions}
+
+
+def _declared(section: str) -> tuple[dict, dict]:
+    """The dataclasses, and the classes with flags, that a section may name."""
+    if section == "task":
+        return TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+    if section == "model":
+        names = ARCH_MODEL_NAME_REGISTRY.items()
+        by_arch = {arch: MODEL_DATACLASS_REGISTRY.get(name) for arch, name in names}
+        return {**MODEL_DATACLASS_REGISTRY, **by_arch}, {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+    registry = REGISTRIES.get(section, {})
+    return registry.get("dataclass_registry", {}), registry.get("registry", {})

@@ -157,6 +157,5 @@ def test_settings_of_our_models_by_flags_are_those_of_no_files(arch):
     without = vars(parse("", arch))
     given = dict.fromkeys({*FILES} & without.keys(), EVIL)
     cleaned = vars(without_files({"args": Namespace(**{**without, **given})})["args"])
-    strings = {"save_dir": "checkpoints", "restore_file": "checkpoint_last.pt"}
     for name in given:
-        assert cleaned[name] == strings.get(name, None if name in cleaned else EVIL)
+        assert cleaned[name] == without[name]

@@ -51,6 +51,12 @@ def test_the_dictionaries_of_each_kind_of_task():
     assert vocabulary_of(Namespace(source_dictionary=None, target_dictionary=None)) is None
 
 
+def test_pieces_of_a_folder_with_a_colon_are_found(tmp_path):
+    (tmp_path / "run-10:30").mkdir()
+    (tmp_path / "run-10:30" / "spm.model").write_text("pieces")
+    assert vocabulary_of(translation(dictionary(), dictionary(), str(tmp_path / "run-10:30"))).pieces
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     state = {**tiny_state(), "vocabulary": vocabulary_of(translation(dictionary(), dictionary())).recorded()}

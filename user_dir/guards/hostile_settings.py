@@ -5,19 +5,12 @@ others name; here these are replaced by what fairseq takes where nothing is give
 line and the caller name files.
 """
 
-from argparse import SUPPRESS, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import get_args
-
-from fairseq.dataclass.configs import FairseqConfig
-from fairseq.registry import REGISTRIES
-from omegaconf import OmegaConf
 
 from ..errors import UserError
 from ..io import shown
-from ..sections import SECTIONS, section_dataclass, section_flags
 from .literals import is_literal
 
 # Of all fairseq models, tasks, criterions and optimizers; a test searches fairseq's source for both kinds.
@@ -41,7 +34,22 @@ lang_to_offline_shard_ratio sampling_weights_from_file label_dir input destdir t
 alignfile
 """
 EVALUATED, FILES = set(_EVALUATED.split()), set(_FILES.split())
-NO_DATA = "(no data folder was given)"  # replaces a checkpoint's data folder, which fairseq would open
+NO_DATA = "(no data folder was given)"
+_GPT2 = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe"
+_TEXT = "baseline_model bpe_codes bpe_merges bpe_vocab lang_to_offline_shard_ratio sentencepiece_model"
+_TEXT += " sentencepiece_model_path seq2seq_path w2v_path"  # must be text, of which none is the empty one
+DEFAULTS = {
+    "data": NO_DATA,
+    "save_dir": "checkpoints",
+    "restore_file": "checkpoint_last.pt",
+    "config_yaml": "config.yaml",  # in the data folder
+    "input": "-",
+    "plasma_path": "/tmp/plasma",
+    "gpt2_encoder_json": f"{_GPT2}/encoder.json",
+    "gpt2_vocab_bpe": f"{_GPT2}/vocab.bpe",
+    **dict.fromkeys(_TEXT.split(), ""),
+}
+"""What fairseq takes where a file is not given, if that is not None."""
 MAX_LAYERS = 1_000
 
 
@@ -83,54 +91,16 @@ def _items(settings) -> dict:
 
 def without_files(state: dict) -> dict:
     """Replace files, folders and modules in a checkpoint's settings by their defaults, in place."""
-    _forget_files(state.get("cfg"), None)
-    _forget_files(state.get("args"), None)
+    _forget_files([state.get("cfg"), state.get("args")])
     return state
 
 
-def _forget_files(settings, section: str | None) -> None:
+def _forget_files(settings) -> None:
     for inner in settings if isinstance(settings, (list, tuple)) else ():
-        _forget_files(inner, section)
-    values, declared = _items(settings), None
-    for name, value in list(values.items()):
+        _forget_files(inner)
+    values = _items(settings)
+    for name, value in values.items():
         if isinstance(value, dict) or name not in FILES | {"data"} or value is None:
-            _forget_files(value, name)
-        elif name == "data":
-            values[name] = NO_DATA
-        else:
-            # The key stays: what the command line gives replaces existing keys only.
-            declared = declared or list(_declarations(section, values))
-            values[name] = _default(name, declared)
-
-
-def _default(name: str, declarations: list[tuple]):
-    """What fairseq takes for a file that is not given: None if it may be None."""
-    for declared, flags in declarations:
-        for field in fields(declared) if is_dataclass(declared) else ():
-            if field.name == name:
-                return None if type(None) in get_args(field.type) else _value(field.default)
-        if flags and name in flags:
-            default = flags[name].default
-            return None if default is SUPPRESS else default
-    return None
-
-
-def _declarations(section: str | None, settings: dict) -> Iterator[tuple]:
-    """Dataclass and flags of the section; of all sections, where settings are not divided into sections."""
-    chosen = {section: settings.get("_name")}
-    if section not in SECTIONS or "arch" in settings:  # by fairseq-train, all flags are in every section
-        chosen |= {"task": settings.get("task"), "model": settings.get("arch")}
-        chosen |= {kind: settings.get(kind) for kind in REGISTRIES}
-        chosen |= {kind: None for kind in SECTIONS if kind not in chosen}
-    for kind, name in chosen.items():
-        if kind in SECTIONS and (name is None or isinstance(name, str)):
-            yield section_dataclass(kind, name), section_flags(kind, name)
-
-
-def _value(default):
-    """The default of a field that must be a string."""
-    if default is MISSING or default == "???":
-        return ""
-    if isinstance(default, str) and default.startswith("${"):
-        return OmegaConf.select(OmegaConf.structured(FairseqConfig()), default[2:-1]) or ""
-    return default
+            _forget_files(value)
+        else:  # the key stays: what the command line gives replaces existing keys only
+            values[name] = DEFAULTS.get(name)

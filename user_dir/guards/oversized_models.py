@@ -52,20 +52,10 @@ def _require_memory(build, what: str) -> None:
         )
 
 
-def physical_memory() -> int:
-    """This machine's memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _might_be_large(settings, symbols: int, memory: int) -> bool:
-    """Whether the sizes in a model's settings could require more than ``memory`` bytes.
+    """Whether a model of these settings and so many symbols could require more than ``memory`` bytes.
 
     A fast upper bound, because loading PyTorch's ``meta`` device takes seconds.
-
-    Args:
-        settings: of the model, by name.
-        symbols: size of its larger dictionary.
-        memory: in bytes.
     """
     sizes = {"layers": 1, "positions": 1, "width": 1}
     for name, value in every_setting(settings):
@@ -73,13 +63,16 @@ def _might_be_large(settings, symbols: int, memory: int) -> bool:
         if kind != "width" or re.search(_WIDTHS, name):
             sizes[kind] = max(sizes[kind], *_whole_numbers(value), 1)
     width = sizes["width"]
-    weights = (
-        2 * sizes["layers"] * 16 * width**2
-    )  # 16: a layer has 4 square matrices and two 4 times as large
+    weights = 2 * sizes["layers"] * 16 * width**2  # a layer has 4 square matrices and two 4 times as large
     return 4 * (weights + 3 * symbols * width + 2 * sizes["positions"] * width) > memory
 
 
 _WIDTHS = r"dim|channels|hidden|width|embed|(?<!batch_)size|vars|groups|rank"
+
+
+def physical_memory() -> int:
+    """This machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _whole_numbers(value) -> list[int]:

@@ -68,7 +68,8 @@ class Run:
         report = sys.excepthook
 
         def hook(*error):
-            self.close()
+            if self.bar is not None:
+                self.bar.close()
             report(*error)
 
         sys.excepthook = hook
@@ -92,17 +93,10 @@ class Run:
         if self.bar is not None or self.console is None:
             return
         epochs = self.trainer.cfg.optimization.max_epoch or 0
-        limits = [self.total, epochs * updates_per_epoch]
-        self.total = min(filter(None, limits), default=0)
-        self.bar = tqdm(
-            total=self.total or None,
-            initial=self.trainer.get_num_updates(),
-            desc="training",
-            unit="update",
-            disable=None,
-            leave=False,
-            dynamic_ncols=True,
-        )
+        self.total = min(filter(None, [self.total, epochs * updates_per_epoch]), default=0)
+        done, total = self.trainer.get_num_updates(), self.total or None
+        shape = {"disable": None, "leave": False, "dynamic_ncols": True}
+        self.bar = tqdm(desc="training", unit="update", initial=done, total=total, **shape)
 
     def advance(self) -> None:
         """Update the number of updates."""
@@ -119,17 +113,9 @@ class Run:
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        if self.console is None:
-            return
-        if self.bar is None or self.bar.disable:
-            print(text, flush=True)
-        else:
-            self.bar.write(text, file=sys.stdout)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self.bar is not None:
-            self.bar.close()
+        if self.console is not None:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
 
 
 class _Console(logging.Handler):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils, tasks, utils
 from fairseq.models import FairseqEncoder
 from fairseq.trainer import Trainer
 
@@ -61,7 +61,7 @@ def vocabulary_of(task) -> Vocabulary | None:
     """The vocabulary of one of fairseq's tasks; None if it has no dictionaries."""
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
     folder = getattr(settings, "data", None)
-    folder = Path(folder.split(":")[0]) if isinstance(folder, str) and folder else None
+    folder = Path(utils.split_paths(folder)[0]) if isinstance(folder, str) and folder else None
     if isinstance(getattr(task, "dicts", None), dict):  # several languages
         dictionaries = {**task.dicts}
         languages = {name: name for name in dictionaries}
