@@ -59,6 +59,7 @@ CHANGES = {
     "parametrisation": lambda model: nn.utils.parametrizations.weight_norm(layer(model).fc1),
     "other order": lambda model: setattr(layer(model), "normalize_before", False),
     "additional keys": lambda model: setattr(layer(model).self_attn, "add_zero_attn", True),
+    "training mode": lambda model: layer(model).dropout_module.train(),
     "kept dropout": lambda model: setattr(layer(model).dropout_module, "apply_during_inference", True),
     "scaled heads": lambda model: setattr(layer(model), "c_attn", nn.Parameter(torch.ones(2))),
     "noise": lambda model: setattr(model.decoder, "quant_noise", FairseqDropout(0.1)),
@@ -121,5 +122,6 @@ def test_a_model_in_use_is_known(flags):
     model.set_num_updates(3)
     model.decoder.set_beam_size(4)
     model.make_generation_fast_()
+    model.eval()
     assert unsupported_model(model) is None
     assert unsupported_model(copy.deepcopy(model)) is None

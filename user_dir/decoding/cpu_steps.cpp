@@ -184,10 +184,9 @@ void attend(const Cache<T>& cache, int64_t queries, int64_t heads, int64_t head_
 
 // -------------------------------------------------------------------------------------------------- LayerNorm
 
-// out = LayerNorm(x + update), and x + update in x if keep.
+// out = LayerNorm(x + update), and x + update in x.
 template <typename T>
-void add_norm(int64_t rows, int64_t width, T* x, const T* update, bool keep, const T* weight, const T* bias,
-              double eps, T* out) {
+void add_norm(int64_t rows, int64_t width, T* x, const T* update, const T* weight, const T* bias, double eps, T* out) {
   constexpr int lanes = Simd<T>::lanes;
   share_out(rows, 4.0 * width / lanes, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -196,10 +195,12 @@ void add_norm(int64_t rows, int64_t width, T* x, const T* update, bool keep, con
       Vec<T> total = {}, square = {};
       for (int64_t d = 0; d < width; d += lanes) {
         Vec<T> value = load(from + d, width - d);
-        if (update != nullptr) value += load(update + row * width + d, width - d);
+        if (update != nullptr) {
+          value += load(update + row * width + d, width - d);
+          store<T>(value, from + d, width - d);
+        }
         total += value;
         store<T>(value, to + d, width - d);
-        if (keep) store<T>(value, from + d, width - d);
       }
       const T mean = sum<T>(total) / width;
       for (int64_t d = 0; d < width; d += lanes) {
@@ -342,9 +343,9 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
     const Cache<T> cache{keys, values, sizes[4], sizes[5], places, sizes[6], counts, sources, sizes[3]};               \
     attend<T>(cache, sizes[0], sizes[1], sizes[2], alpha, alphas, query, sizes[7], out, sizes[1] * sizes[2]);          \
   }                                                                                                                    \
-  extern "C" void decoding_add_norm_##SUFFIX(int64_t rows, int64_t width, T* x, const T* update, int64_t keep,         \
-                                             const T* weight, const T* bias, double eps, T* out) {                     \
-    add_norm<T>(rows, width, x, update, keep != 0, weight, bias, eps, out);                                            \
+  extern "C" void decoding_add_norm_##SUFFIX(int64_t rows, int64_t width, T* x, const T* update, const T* weight,      \
+                                             const T* bias, double eps, T* out) {                                      \
+    add_norm<T>(rows, width, x, update, weight, bias, eps, out);                                                       \
   }                                                                                                                    \
   extern "C" void decoding_best_##SUFFIX(                                                                              \
       int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* logits, const T* scores,                   \

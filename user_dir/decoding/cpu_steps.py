@@ -15,7 +15,7 @@ from ..entmax import has_native
 from ..entmax.build import DTYPES, INTEGER, POINTER, address, load_kernel
 
 _ATTEND = [POINTER] * 8 + [INTEGER, POINTER]
-_ADD_NORM = [INTEGER] * 2 + [POINTER] * 2 + [INTEGER] + [POINTER] * 2 + [ctypes.c_double, POINTER]
+_ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
 _BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] * 3 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
 
 
@@ -106,11 +106,11 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
     return out
 
 
-def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm, keep: bool) -> Tensor:
-    """LayerNorm(x + update) for x (R, C); if ``keep``, x becomes the sum, in place."""
-    out = torch.empty_like(x)
-    weights = address(update), int(keep), norm.weight.data_ptr(), norm.bias.data_ptr()
-    _compiled("add_norm", x.dtype)(*x.shape, x.data_ptr(), *weights, norm.eps, out.data_ptr())
+def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm) -> Tensor:
+    """LayerNorm(x + update), both (…, C); x becomes the sum, in place."""
+    out, width = torch.empty_like(x), x.size(-1)
+    given = x.data_ptr(), address(update), norm.weight.data_ptr(), norm.bias.data_ptr()
+    _compiled("add_norm", x.dtype)(x.numel() // width, width, *given, norm.eps, out.data_ptr())
     return out
 
 
@@ -123,7 +123,7 @@ class Rules:
         unknown: the symbol whose log-probability is lowered by ``penalty``.
         penalty: see ``unknown``.
         temperature: logits are divided by it.
-        sparse: there are probabilities, many of them 0, instead of logits, and no temperature.
+        sparse: there are probabilities, many of them 0, instead of logits; they have their temperature.
     """
 
     banned: Tensor

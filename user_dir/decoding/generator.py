@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
+from .cpu_steps import Rules
 from .passes import DecoderPass, EncoderPass
 from .products import Int8Product, Product
 from .search_loop import Settings, beam_search
@@ -44,22 +45,21 @@ class FastGenerator(SequenceGenerator):
         source = sample["net_input"]["src_tokens"]
         limit = longest(self, source)
         assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
-        suppressed = self.token_indices_to_suppress
         banned = torch.tensor([self.pad])
+        if self.token_indices_to_suppress is not None:
+            banned = torch.cat([banned, self.token_indices_to_suppress])
         normalizer = self.model.single_model.decoder.output_normalizer
+        sparse = None if normalizer.alpha() == 1 else functools.partial(normalizer, log_probs=False)
         settings = Settings(
             beam=self.beam_size,
             longest=limit,
             shortest=self.min_len,
             begin=self.eos if bos_token is None else bos_token,
             end=self.eos,
-            banned=banned if suppressed is None else torch.cat([banned, suppressed]),
-            unknown=self.unk,
-            unknown_penalty=self.unk_penalty,
-            temperature=self.temperature,
+            rules=Rules(banned, self.unk, self.unk_penalty, self.temperature, sparse is not None),
             normalised=self.normalize_scores,
             length_penalty=self.len_penalty,
-            sparse=None if normalizer.alpha() == 1 else functools.partial(normalizer, log_probs=False),
+            sparse=sparse,
         )
         return beam_search(decoder, encode(source), self.vocab_size, settings)
 
@@ -100,8 +100,6 @@ def unsupported(
         return "the beam is as large as the vocabulary"
     if generator.model.models_size != 1:
         return "there are several models"
-    if any(module.training for module in generator.model.modules()):
-        return "the model is in training mode"
     if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
         return "the source is not text alone"
     return unsupported_model(generator.model.single_model)

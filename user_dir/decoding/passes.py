@@ -1,64 +1,75 @@
-"""The model's layers, for translation: the encoder without padding, the decoder one position at a time."""
+"""The model's encoder and decoder for translation: fairseq's layers with other parts.
+
+What a layer computes, and in which order, is said by its own ``forward``. Its parts are those of this file:
+products of prepared weights, sums and LayerNorms in one pass, attention without padding or to caches, and no
+dropout.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
 from dataclasses import dataclass
-from functools import partial
 
 import torch
+from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..attention.inputs import AttentionInputs
 from .cpu_steps import Cache, add_norm, attend
 from .products import Product
 
-Sublayer = Callable[[Tensor], Tensor]
-"""What a residual connection leads around: (R, C) → (R, C)."""
 
+def with_parts(module: nn.Module, **parts: object) -> nn.Module:
+    """A copy of a module with other parts, and without dropout; all else, and the parameters, it shares.
 
-class Residual:
-    """Sublayers, each with its residual connection and LayerNorm, before the sublayer or after the sum.
-
-    Args:
-        norms: the LayerNorm of each sublayer.
-        last: the LayerNorm after all; None without.
-        before: pre-norm.
+    Parts need not be modules. They are plain attributes, which Python finds faster than those of a module.
     """
-
-    def __init__(self, norms: Sequence[nn.LayerNorm], last: nn.LayerNorm | None, before: bool):
-        self._norms, self._last, self._before = norms, last, before
-
-    def __call__(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
-        """Apply all sublayers to x (R, C), which is changed."""
-        if self._before:
-            following = [*self._norms[1:], self._last]
-            y = add_norm(x, None, self._norms[0], keep=False)
-        else:
-            following = list(self._norms)
-            y = x
-        for sublayer, norm in zip(sublayers, following):
-            update = sublayer(y)
-            if norm is None:
-                return x.add_(update)
-            y = add_norm(x, update, norm, keep=self._before)
-            x = x if self._before else y
-        return y if self._before or self._last is None else add_norm(y, None, self._last, keep=False)
+    made = copy.copy(module)
+    for name, part in module._modules.items():
+        vars(made)[name] = _unchanged if isinstance(part, FairseqDropout) else part
+    vars(made).update(parts)
+    vars(made).pop("forward", None)  # with checkpointed activations it is the original's
+    return made
 
 
-class FeedForward:
-    """fc₂(f(fc₁(x))) of one of fairseq's layers."""
+def _layer(layer: nn.Module, product: type[Product], **attentions: object) -> nn.Module:
+    """One of fairseq's layers with other attentions; it may return a :class:`_Sum`."""
+    relu = layer.activation_fn is nn.functional.relu
+    norms = {name: _Norm(part) for name, part in layer.named_children() if isinstance(part, nn.LayerNorm)}
+    return with_parts(
+        layer,
+        fc1=product(layer.fc1, relu=relu),
+        fc2=product(layer.fc2),
+        activation_fn=_unchanged if relu else layer.activation_fn,
+        residual_connection=_Sum,
+        **norms,
+        **attentions,
+    )
 
-    def __init__(self, layer: nn.Module, product: type[Product]):
-        relu = layer.activation_fn is nn.functional.relu
-        self._first = product(layer.fc1, relu=relu)
-        self._activation = None if relu else layer.activation_fn
-        self._second = product(layer.fc2)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(R, C) → (R, C)."""
-        hidden = self._first(x)
-        return self._second(hidden if self._activation is None else self._activation(hidden))
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
+class _Sum:
+    """update + residual, which the LayerNorm that follows computes, in place of the residual."""
+
+    def __init__(self, update: Tensor, residual: Tensor | _Sum):
+        self.update = update
+        self.residual = residual if isinstance(residual, Tensor) else residual.residual
+
+
+class _Norm:
+    """A LayerNorm of a sum or of a tensor (…, C); or, without one, the sum."""
+
+    def __init__(self, norm: nn.LayerNorm | None):
+        self._norm = norm
+
+    def __call__(self, x: Tensor | _Sum) -> Tensor:
+        residual, update = (x, None) if isinstance(x, Tensor) else (x.residual, x.update)
+        if self._norm is not None:
+            return add_norm(residual, update, self._norm)
+        return residual if update is None else residual.add_(update)
 
 
 @dataclass
@@ -77,7 +88,7 @@ class Memory:
 
 
 class EncoderPass:
-    """fairseq's Transformer encoder with our attention, in evaluation mode; padding takes no time.
+    """The model's encoder, in evaluation mode; padding takes no time.
 
     Args:
         encoder: the model's.
@@ -85,30 +96,22 @@ class EncoderPass:
     """
 
     def __init__(self, encoder: nn.Module, product: type[Product]):
-        self._encoder = encoder
-        layers = list(encoder.layers)
-        norms = [norm for layer in layers for norm in (layer.self_attn_layer_norm, layer.final_layer_norm)]
-        self._residual = Residual(norms, encoder.layer_norm, layers[0].normalize_before)
+        self._encoder, self._last = encoder, _Norm(encoder.layer_norm)
         self._layers = [
-            (
-                product(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                layer.self_attn,
-                product(layer.self_attn.out_proj),
-                FeedForward(layer, product),
-            )
-            for layer in layers
+            _layer(layer, product, self_attn=_PackedAttention(layer.self_attn, product))
+            for layer in encoder.layers
         ]
 
     def __call__(self, tokens: Tensor) -> Memory:
         """Encode sentences (B, S), padded on either side."""
-        seen, given = self._encoder.embedded(tokens)
-        there = seen.ne(self._encoder.padding_idx)
-        embedded, _ = self._encoder.forward_embedding(seen, given)
-        padding = _Padding(there)
-        sublayers: list[Sublayer] = []
-        for qkv, module, out, feed_forward in self._layers:
-            sublayers += [partial(_attention, qkv, module, out, padding), feed_forward]
-        rows = self._residual(embedded[there], sublayers)
+        encoder = self._encoder
+        seen, given = encoder.embedded(tokens)
+        there = seen.ne(encoder.padding_idx)
+        embedded, _ = encoder.forward_embedding(seen, given)
+        rows, padding = embedded[there], _Padding(there)
+        for layer in self._layers:
+            rows = layer(rows, padding)
+        rows = self._last(rows)
         counts = there.sum(1)
         columns = torch.arange(int(counts.max()), dtype=torch.int32)
         places = (counts.cumsum(0) - counts).to(torch.int32)[:, None] + columns
@@ -145,24 +148,38 @@ class _Padding:
         return padded.flatten(0, 1).index_select(0, self._at)
 
 
-def _attention(qkv: Product, module: nn.Module, out: Product, padding: _Padding, x: Tensor) -> Tensor:
-    """Self-attention of encoded sentences (N, C)."""
-    rows = qkv(x)
-    if module.length_scaling is not None:
-        queries = rows[:, : x.size(1)]
-        queries.copy_(_scaled(queries, module, x, padding.keys()))
-    heads = padding.add(rows).view(*padding.shape, 3, module.num_heads, module.head_dim)
-    query, key, value = heads.permute(2, 1, 3, 0, 4)
-    result, _ = module.normalizer(
-        AttentionInputs(query, key, value, module.alpha.value(), padding.mask), "auto"
-    )
-    return out(padding.remove(result.permute(2, 0, 1, 3).flatten(2)))
+class _PackedAttention:
+    """Self-attention of sentences without padding, in the place of an encoder layer's.
+
+    Args:
+        attention: the layer's.
+        product: how linear layers are computed.
+    """
+
+    def __init__(self, attention: nn.Module, product: type[Product]):
+        self.attention = attention
+        self.projections = product(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = product(attention.out_proj)
+
+    def __call__(self, query: Tensor, key_padding_mask: _Padding, **_: object) -> tuple[Tensor, None]:
+        """(N, C) → (N, C)."""
+        attention, padding = self.attention, key_padding_mask
+        rows = self.projections(query)
+        if attention.length_scaling is not None:
+            queries = rows[:, : query.size(1)]
+            queries.copy_(_scaled(queries, attention, query, padding.keys()))
+        heads = padding.add(rows).view(*padding.shape, 3, attention.num_heads, attention.head_dim)
+        q, k, v = heads.permute(2, 1, 3, 0, 4)
+        result, _ = attention.normalizer(
+            AttentionInputs(q, k, v, attention.alpha.value(), padding.mask), "auto"
+        )
+        return self.out(padding.remove(result.permute(2, 0, 1, 3).flatten(2))), None
 
 
-def _scaled(queries: Tensor, module: nn.Module, x: Tensor, keys: Tensor) -> Tensor:
+def _scaled(queries: Tensor, attention: nn.Module, x: Tensor, keys: Tensor) -> Tensor:
     """Queries (R, C) of x (R, C), scaled by the number of keys that they see (R or 1, 1)."""
-    scale = module.length_scaling.scale(x, keys.float())
-    return (queries.unflatten(1, (module.num_heads, -1)) * scale[:, :, None]).flatten(1)
+    scale = attention.length_scaling.scale(x, keys.float())
+    return (queries.unflatten(1, (attention.num_heads, -1)) * scale[:, :, None]).flatten(1)
 
 
 @dataclass
@@ -186,6 +203,15 @@ class State:
     places: Tensor
     sentences: Tensor
 
+    def source(self, layer: int) -> Cache:
+        """Keys and values of the source."""
+        places, counts = self.memory.places, self.memory.counts
+        return Cache([self.context[layer]], places, counts, self.sentences, places.size(1), single=True)
+
+    def history(self, layer: int) -> Cache:
+        """Keys and values of the translations so far."""
+        return Cache(self.slabs[layer], self.places, None, None, self.places.size(1), single=False)
+
     def reorder(self, order: Tensor) -> None:
         """Let hypothesis i continue hypothesis ``order[i]``, int64 (R′,)."""
         self.sentences = self.sentences[order]
@@ -193,7 +219,7 @@ class State:
 
 
 class DecoderPass:
-    """fairseq's Transformer decoder with our attention, in evaluation mode, one position at a time.
+    """The model's decoder, in evaluation mode, one position at a time.
 
     Args:
         decoder: the model's.
@@ -201,86 +227,66 @@ class DecoderPass:
     """
 
     def __init__(self, decoder: nn.Module, product: type[Product]):
-        self._decoder = decoder
-        layers = list(decoder.layers)
-        norms = [
-            norm
-            for layer in layers
-            for norm in (layer.self_attn_layer_norm, layer.encoder_attn_layer_norm, layer.final_layer_norm)
+        self._layers = [
+            _layer(
+                layer,
+                product,
+                self_attn=_CachedAttention(layer.self_attn, product, number),
+                encoder_attn=_CachedAttention(layer.encoder_attn, product, number),
+            )
+            for number, layer in enumerate(decoder.layers)
         ]
-        self._residual = Residual(norms, decoder.layer_norm, layers[0].normalize_before)
-        self._layers = [_DecoderLayer(layer, product) for layer in layers]
+        self._decoder = with_parts(
+            decoder, layers=[layer.forward for layer in self._layers], layer_norm=_Norm(decoder.layer_norm)
+        )
         self.output = product(decoder.output_projection)
 
     def start(self, memory: Memory) -> State:
         """One empty hypothesis for each sentence."""
         sentences = torch.arange(len(memory.counts), dtype=torch.int32)
-        context = [layer.context_keys(memory.rows) for layer in self._layers]
+        context = [layer.encoder_attn.keys(memory.rows) for layer in self._layers]
         places = torch.empty(len(sentences), 0, dtype=torch.int32)
         return State(context, memory, [[] for _ in self._layers], places, sentences)
 
     def step(self, state: State, tokens: Tensor) -> Tensor:
-        """Features (R, C) at the next position, after the tokens (R,) there."""
+        """Features (R, C) at the next position, after the tokens (R, T)."""
         own = torch.arange(len(tokens), dtype=torch.int32)
         state.places = torch.cat([state.places, own[:, None]], dim=1)
-        length, memory = state.places.size(1), state.memory
-        sublayers: list[Sublayer] = []
-        for layer, slabs, context in zip(self._layers, state.slabs, state.context):
-            history = Cache(slabs, state.places, None, None, length, single=False)
-            source = Cache(
-                [context], memory.places, memory.counts, state.sentences, memory.places.size(1), single=True
-            )
-            sublayers += layer.sublayers(history, slabs, source)
-        return self._residual(self._embed(tokens, length), sublayers)
-
-    def _embed(self, tokens: Tensor, length: int) -> Tensor:
-        decoder = self._decoder
-        x = decoder.embed_scale * decoder.embed_tokens(tokens)
-        if decoder.embed_positions is not None:
-            # no token is padding, so all hypotheses are at the same position
-            some = torch.full((1, length), decoder.padding_idx + 1)
-            x += decoder.embed_positions(some, incremental_state={})[:, -1]
-        return x if decoder.layernorm_embedding is None else decoder.layernorm_embedding(x)
+        encoder_out = {"encoder_out": [state.memory.rows], "encoder_padding_mask": []}
+        features, _ = self._decoder.extract_features(tokens, encoder_out, state)
+        return features[:, 0]
 
 
-class _DecoderLayer:
-    def __init__(self, layer: nn.Module, product: type[Product]):
-        self._own, self._context = own, context = layer.self_attn, layer.encoder_attn
-        self._query, self._out = product(own.q_proj), product(own.out_proj)
-        self._keys = product(own.k_proj, own.v_proj)
-        self._alpha = _alphas(own)
-        self._context_query, self._context_out = product(context.q_proj), product(context.out_proj)
-        self.context_keys = product(context.k_proj, context.v_proj)
-        self._context_alpha = _alphas(context)
-        self._feed_forward = FeedForward(layer, product)
+class _CachedAttention:
+    """Attention of single positions to cached keys, in the place of a decoder layer's.
 
-    def sublayers(self, history: Cache, slabs: list[Tensor], source: Cache) -> list[Sublayer]:
-        """The layer at one position.
+    Args:
+        attention: the layer's.
+        product: how linear layers are computed.
+        layer: its number.
+    """
 
-        Args:
-            history: keys and values of the translations so far.
-            slabs: where those of this position are put.
-            source: keys and values of the source.
-        """
+    def __init__(self, attention: nn.Module, product: type[Product], layer: int):
+        self.attention, self.layer = attention, layer
+        self.query, self.out = product(attention.q_proj), product(attention.out_proj)
+        self.keys = product(attention.k_proj, attention.v_proj)
+        alpha = attention.alpha().detach().flatten().to(torch.float64)
+        self.alpha = alpha.expand(attention.num_heads).contiguous()  # of each head
 
-        def own(x: Tensor) -> Tensor:
-            slabs.append(self._keys(x))
-            return self._out(_attend(self._query(x), self._own, x, history, self._alpha))
+    def __call__(
+        self, query: Tensor, incremental_state: State, static_kv: bool = False, **_: object
+    ) -> tuple[Tensor, None]:
+        """(1, R, C) → (1, R, C): of the translations themselves, or to the source if ``static_kv``."""
+        x = query[0]
+        if static_kv:
+            cache = incremental_state.source(self.layer)
+        else:
+            incremental_state.slabs[self.layer].append(self.keys(x))
+            cache = incremental_state.history(self.layer)
+        queries = self.query(x)
+        if self.attention.length_scaling is not None:
+            queries = _scaled(queries, self.attention, x, cache.keys())
+        return self.out(attend(queries, cache, self.alpha))[None], None
 
-        def context(x: Tensor) -> Tensor:
-            query = self._context_query(x)
-            return self._context_out(_attend(query, self._context, x, source, self._context_alpha))
-
-        return [own, context, self._feed_forward]
-
-
-def _attend(queries: Tensor, module: nn.Module, x: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
-    """Attention of queries (R, C) of x (R, C), one position each, to cached keys."""
-    if module.length_scaling is not None:
-        queries = _scaled(queries, module, x, cache.keys())
-    return attend(queries, cache, alpha)
-
-
-def _alphas(module: nn.Module) -> Tensor:
-    """α of each head of an attention module, float64 (H,)."""
-    return module.alpha().detach().flatten().to(torch.float64).expand(module.num_heads).contiguous()
+    def _get_input_buffer(self, incremental_state: State) -> None:
+        """Called by fairseq's layers; the caches are in the state."""

@@ -31,7 +31,7 @@ class Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R, inputs) → (R, outputs)."""
-        if self._packed is not None and x.size(0):
+        if self._packed is not None and x.numel():
             return multiply(x, self._packed, self._bias, "relu" if self._relu else "none")
         y = nn.functional.linear(x, self._weight, self._bias)
         return y.relu_() if self._relu else y

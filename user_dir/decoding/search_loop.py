@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,10 +26,7 @@ class Settings:
         shortest: no translation is shorter, without its end.
         begin: the symbol before the first position.
         end: the symbol that ends a translation.
-        banned: int64, symbols that are never chosen.
-        unknown: the symbol that ``unknown_penalty`` is for.
-        unknown_penalty: subtracted from its log-probability.
-        temperature: logits are divided by it.
+        rules: which symbols may follow.
         normalised: scores are divided by the length, with the end, to the power of ``length_penalty``.
         length_penalty: see ``normalised``.
         sparse: α-entmax of logits (…, V), if that is the output instead of softmax.
@@ -40,10 +37,7 @@ class Settings:
     shortest: int
     begin: int
     end: int
-    banned: Tensor
-    unknown: int
-    unknown_penalty: float
-    temperature: float
+    rules: Rules
     normalised: bool
     length_penalty: float
     sparse: Callable[[Tensor], Tensor] | None = None
@@ -73,7 +67,7 @@ def beam_search(decoder: DecoderPass, memory: Memory, symbols: int, settings: Se
     scores = memory.rows.new_zeros(sentences, 0)
     idle = torch.zeros(sentences, beam, dtype=torch.bool)  # places of hypotheses without any future
     for step in range(settings.longest + 1):
-        features = decoder.step(state, tokens[:, -1])
+        features = decoder.step(state, tokens)
         totals = scores[:, -1] if step else scores.new_zeros(sentences)
         totals = totals.view(len(live), -1)
         values, chosen, parents = _candidates(features, decoder.output, totals, symbols, step, settings)
@@ -114,11 +108,9 @@ def _candidates(
     settings: Settings,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
-    banned = settings.banned
+    rules, sparse = settings.rules, settings.sparse
     if step < settings.shortest:
-        banned = torch.cat([banned, torch.tensor([settings.end])])
-    sparse, temperature = settings.sparse, settings.temperature
-    rules = Rules(banned, settings.unknown, settings.unknown_penalty, temperature, sparse is not None)
+        rules = replace(rules, banned=torch.cat([rules.banned, torch.tensor([settings.end])]))
     only = settings.end if step == settings.longest else None
     batch, beams = totals.shape
     at_once = max(1, max(HYPOTHESES, LOGITS // symbols) // beams)
@@ -127,7 +119,7 @@ def _candidates(
         some = totals[first : first + at_once].contiguous()
         logits = output(features[first * beams : first * beams + some.numel()])
         if sparse is not None:
-            logits = sparse(logits if temperature == 1 else logits / temperature)
+            logits = sparse(logits if rules.temperature == 1 else logits / rules.temperature)
         parts.append(best(logits.view(*some.shape, symbols), some, 2 * settings.beam, rules, only))
     values, chosen, parents = (torch.cat(each) for each in zip(*parts))
     return values, chosen, parents

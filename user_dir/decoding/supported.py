@@ -19,12 +19,13 @@ from .products import int8_unavailable
 
 def unsupported_model(model: nn.Module) -> str | None:
     """Why fairseq's own search is to use a model; None if ours can."""
+    modules = list(model.modules())
     reason = _unusual(model) or _unusual_attention(model)
-    for module in model.modules():
+    for module in modules:
         reason = reason or _unknown(module)
     if reason is not None:
         return reason
-    parameters = list(model.parameters())
+    parameters = [each for module in modules for each in module._parameters.values() if each is not None]
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return "the model is on a GPU"
     if len({parameter.dtype for parameter in parameters}) > 1:
@@ -71,6 +72,8 @@ def _unknown(module: nn.Module) -> str | None:
     kind = type(module)
     if kind not in NAMES and not _is_registered(kind):
         return f"there is a {kind.__name__}"
+    if module.training:
+        return f"a {kind.__name__} is in training mode"
     if module._forward_hooks or module._forward_pre_hooks:
         return f"a {kind.__name__} has a hook"
     if _functions(kind) != _functions_at_first(kind) or not _is_own(vars(module).get("forward"), kind):

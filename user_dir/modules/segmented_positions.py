@@ -41,7 +41,7 @@ class SegmentedPositions(nn.Module):
         tokens: Tensor,
         incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
     ) -> Tensor:
-        """The embeddings (B, T, C) of ``tokens`` (B, T); ``incremental_state`` is ignored.
+        """Embeddings (B, T, C) of ``tokens`` (B, T); only the last, (B, 1, C), with an ``incremental_state``.
 
         fairseq passes all previous tokens in incremental decoding, too, so that no state is needed.
         """
@@ -53,4 +53,6 @@ class SegmentedPositions(nn.Module):
             last = number.masked_fill(in_second, -1).amax(1, keepdim=True)
             number = torch.where(in_second, number - last - 1, number)
             segment = in_second.long()
+        if incremental_state is not None:
+            number, segment = number[:, -1:], segment[:, -1:]
         return self.positions(number.clamp(min=0)) + self.segments(segment)
