@@ -57,12 +57,14 @@ def _fault(value: Any, kind: Any, said: str) -> Fault:
         inside = f" in {place}" if place else ""
         return Fault((*steps, name[1]), f"unknown key {shown(name[1])}{inside}; choose from {choices}")
     if path.startswith("`key`"):
-        return Fault(steps, f"{place_of(steps[:-1]) or 'it'} has the invalid key {shown(steps[-1])}")
+        known = [_called(each.key_type) for each in _types_at(kind, steps[:-1]) if hasattr(each, "key_type")]
+        inside, must = place_of(steps[:-1]) or "it", " or ".join(known) or "text"
+        must += "" if isinstance(steps[-1], str) else "; write it in quotes"
+        return Fault(steps, f"{inside} has the key {shown(steps[-1])}, which must be {must}")
     if not re.match(r"Expected `|Invalid enum|(Number|Integer) ", message):  # from __post_init__
         return Fault(steps, f"{place}: {message}" if place else message)
-    return Fault(
-        steps, f"{place or 'it'} is {shown(found)}, but must be {' or '.join(map(_called, expected))}"
-    )
+    must = " or ".join(dict.fromkeys(map(_called, expected)))
+    return Fault(steps, f"{place or 'it'} is {shown(found)}, but must be {must}")
 
 
 def _steps(value: Any, kind: Any, said: str, path: str) -> Steps:

@@ -3,7 +3,6 @@ from tiny import DESCRIPTION
 
 from user_dir.corpora.cleaning import EMPTY, Limits, clean, limits_of
 from user_dir.corpora.description import read_description
-from user_dir.errors import UserError
 
 PAIR = ("de", "en")
 
@@ -62,23 +61,3 @@ def test_limits_are_read_by_unit(tmp_path):
     found = described(tmp_path, "clean: {words: {max: 9}, pieces: {min: 1, max: 250, ratio: 1.5}}\n")
     assert limits_of(found, pieces=False) == (Limits("words", max=9),)
     assert limits_of(found, pieces=True) == (Limits("pieces", 1, 250, 1.5),)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (
-            "clean: {chars: {max: 9}}",
-            "line 11: clean: unknown filter 'chars'; choose from words, moses_tokens",
-        ),
-        ("clean: {words: 9}", "clean: words must be a mapping of min, max and ratio"),
-        ("clean: {words: {maximum: 9}}", "clean: words must be a mapping of min, max and ratio"),
-        ("clean: {words: {max: 0}}", "clean: words: max is 0, but must be a positive integer"),
-        ("clean: {words: {max: many}}", "clean: words: max is 'many'"),
-        ("clean: {words: {ratio: 0.5}}", "clean: words: ratio is 0.5, but must be a number >= 1"),
-        ("clean: {words: {min: true}}", "clean: words: min is True"),
-    ],
-)
-def test_bad_filters(tmp_path, line, complaint):
-    with pytest.raises(UserError, match=complaint):
-        limits_of(described(tmp_path, line + "\n"), pieces=False)

@@ -30,7 +30,7 @@ def url(requests):
 
 
 def published(url, *paths, size=None, **checksums):
-    return Download(tuple(f"{url}/{path}" for path in paths), size, checksums)
+    return Download([f"{url}/{path}" for path in paths], size, **checksums)
 
 
 @pytest.mark.parametrize(

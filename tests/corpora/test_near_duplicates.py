@@ -10,7 +10,6 @@ from user_dir.corpora import preparation as module
 from user_dir.corpora.near_duplicates import letters
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.stamps import read_stamp
-from user_dir.errors import UserError
 
 HELD_OUT = [("Komm heim!", "Come home."), ("Größe 5?", "Size 5"), ("…", "!")]
 ALIKE = [
@@ -96,15 +95,3 @@ def test_the_same_letters(left, right):
 @pytest.mark.parametrize(("left", "right"), [("नमस्त", "नमस्ते"), ("für", "fur"), ("5", "6")])
 def test_other_letters(left, right):
     assert letters(left) != letters(right)
-
-
-def test_the_switch_must_be_true_or_false(tmp_path):
-    folder = tmp_path / "data" / "mine"
-    folder.mkdir(parents=True)
-    (folder / "corpus.yaml").write_text(
-        "title: mine\nlanguages: [de, en]\nsplits: {train: 't.{language}', valid: {held_out: 2}}\n"
-        "clean:\n  near_duplicates: 2\n"
-    )
-    (tmp_path / "raw").mkdir()
-    with pytest.raises(UserError, match=r"corpus\.yaml, line 4: .*near_duplicates.*2"):
-        prepare(load_corpus("mine", tmp_path / "data"), tmp_path / "raw", workers=1)

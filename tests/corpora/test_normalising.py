@@ -2,8 +2,7 @@ import pytest
 from tiny import DESCRIPTION
 
 from user_dir.corpora.description import read_description
-from user_dir.corpora.normalising import check, normalise, steps_of
-from user_dir.errors import UserError
+from user_dir.corpora.normalising import normalise, steps_of
 
 
 def described(tmp_path, line):
@@ -36,26 +35,6 @@ def test_steps_are_applied_in_order():
 
 def test_steps_of_all_splits_or_some(tmp_path):
     found = described(tmp_path, "normalise: {every: [lower_case], train: [punctuation]}\n")
-    check(found)
     assert steps_of(found, "train") == ("punctuation",)
     assert steps_of(found, "big_test") == ("lower_case",)
     assert steps_of(described(tmp_path, ""), "train") == ()
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        (
-            "normalise: {test: [lower_case]}",
-            "unknown split 'test'; choose from every, train, valid, big_test",
-        ),
-        (
-            "normalise: {train: [lowercase]}",
-            r"train is \['lowercase'\], but must be a list of punctuation, non_",
-        ),
-        ("normalise: {train: lower_case}", "train is 'lower_case', but must be a list"),
-    ],
-)
-def test_bad_steps(tmp_path, line, complaint):
-    with pytest.raises(UserError, match=f"line 11: normalise: {complaint}"):
-        check(described(tmp_path, line + "\n"))

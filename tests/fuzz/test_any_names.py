@@ -9,6 +9,7 @@ import copy
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -266,7 +267,7 @@ def test_no_name_in_a_description_leads_elsewhere(place, where, examples):
         before = contents(folder)
         with untouched(place / OUTSIDE):
             message = sentence(use_corpus, place)
-        assert message is not None and "corpus.yaml, line " in message
+        assert message is not None and re.search(r"corpus\.yaml(, line | has more than )", message)
         assert contents(folder) == before, "it began before it had looked at all names"
 
     check()
@@ -553,7 +554,7 @@ def test_no_name_of_an_experiment_leads_elsewhere(place, data):
     path = place / "data" / "plan.yaml"
     path.write_text(yaml.safe_dump({"runs": [{**run, key: name}]}))
     message = sentence(read_plan, path, place)
-    assert message is not None and f"plan.yaml, line 2: {key} is" in message
+    assert message is not None and re.search(rf"plan\.yaml, line \d: runs\[0\]\.{key} is", message)
     path.write_text(yaml.safe_dump({"runs": [{**run, key: "a.B-1_"}]}))
     assert sentence(read_plan, path, place) is None
 

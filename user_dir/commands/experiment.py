@@ -72,9 +72,9 @@ def main(argv=None) -> None:
 
     from ..errors import UserError
     from ..experiments.folders import open_job, state
-    from ..experiments.plan import read_plan, select
+    from ..experiments.plan import read_plan, read_steps, select
     from ..experiments.settings import plain_settings
-    from ..experiments.steps import make_steps, read_steps
+    from ..experiments.steps import make_steps
     from ..io import check_outputs
     from ..tables import table_files
 

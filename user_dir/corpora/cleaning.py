@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 from ..languages import language as language_of
 from .description import Description
@@ -18,7 +17,6 @@ from .readers.left_out import EMPTY
 from .worker_pool import map_batches
 
 UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
-NEAR_DUPLICATES = "near_duplicates"
 Pair = tuple[str, str]
 
 
@@ -47,34 +45,13 @@ class Limits:
 
 
 def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
-    """The filters of ``clean`` on sentences, or on pieces; raises UserError if they are invalid."""
-    found = []
-    for unit, settings in description.clean.items():
-        if unit == NEAR_DUPLICATES:
-            if not isinstance(settings, bool):
-                raise description.error("clean", f"clean: {unit} is {settings!r}, but must be true or false")
-            continue
-        if unit not in UNITS:
-            known = ", ".join([*UNITS, NEAR_DUPLICATES])
-            raise description.error("clean", f"clean: unknown filter {unit!r}; choose from {known}")
-        if not isinstance(settings, dict) or not settings.keys() <= {"min", "max", "ratio"}:
-            raise description.error("clean", f"clean: {unit} must be a mapping of min, max and ratio")
-        for key, value in settings.items():
-            if not _is_limit(key, value):
-                kind = {"ratio": "a number >= 1", "max": "a positive integer, or two"}.get(
-                    key, "a positive integer"
-                )
-                raise description.error("clean", f"clean: {unit}: {key} is {value!r}, but must be {kind}")
-        if (unit == "pieces") == pieces:
-            found.append(Limits(unit, **settings))
-    return tuple(found)
-
-
-def _is_limit(key: str, value: Any) -> bool:
-    if key == "max" and isinstance(value, list):
-        return len(value) == 2 and all(_is_limit("min", each) for each in value)
-    kinds = (int, float) if key == "ratio" else (int,)
-    return isinstance(value, kinds) and not isinstance(value, bool) and value >= 1
+    """The filters of ``clean`` on sentences, or on pieces."""
+    found = {unit: getattr(description.clean, unit) for unit in UNITS}
+    return tuple(
+        Limits(unit, each.min, each.max, each.ratio)
+        for unit, each in found.items()
+        if each is not None and (unit == "pieces") == pieces
+    )
 
 
 def clean(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from yaml import MappingNode, ScalarNode
+from msgspec import Meta, Struct, structs
 
 from ..errors import UserError
+from ..faults import Fault
 from ..io import name_fault, read_yaml, shown
+from ..schema import from_yaml, line_of, pattern, whole
 from .archives import split_name
 
 MAX_LANGUAGE = 50  # keeps the name SUBSET.SOURCE-TARGET.SOURCE.bin below 255 characters
@@ -24,59 +26,105 @@ RESERVED = {
     *("gz", "bz2", "xz", "tar", "tgz", "tbz", "tbz2", "txz", "zip"),  # read as compressed
     *("sgm", "sgml", "xml", "tmx"),  # read as another format
 }
-NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")  # sentencepiece's
 MAX_INTEGER = 2**31 - 1  # integer limit of sentencepiece
-BITS, DEPTH, VALUES = 63, 20, 100_000  # limits of a number, of nesting, of a description
-DIGITS = {"sha256": 64, "sha1": 40, "md5": 32}
+EVERY = "every"  # the key of ``normalise`` for steps of all splits
 TRIPLET_SIDES = ("src", "mt", "pe")
 """The files of post-editing triplets: source, machine translation, post-edited translation."""
+Code = pattern(
+    f"[A-Za-z][A-Za-z0-9_]{{0,{MAX_LANGUAGE - 1}}}",
+    f"a language's code such as de, of at most {MAX_LANGUAGE} letters, digits and _; quote one like no",
+)
+Integer = whole(1, MAX_INTEGER)
 
 
-Lines = dict[tuple[str, ...], int]  # (key,) or (key, inner key) → line of the file
+_FROM_ONE = Meta(ge=1, le=MAX_INTEGER, description="a number from 1")
+_COVERAGE = Meta(gt=0, le=1, description="a number above 0 and at most 1")
+Ratio = Annotated[int, _FROM_ONE] | Annotated[float, _FROM_ONE]  # 2 stays 2, also in stamps
+Coverage = Annotated[int, _COVERAGE] | Annotated[float, _COVERAGE]
+Step = Literal["punctuation", "non_printing", "lower_case"]  # a key of normalising.STEPS
 
 
-@dataclass(frozen=True)
-class Download:
+class Limit(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of the lengths of a pair, counted in some unit."""
+
+    min: Integer = 1
+    max: Integer | Annotated[list[Integer], Meta(min_length=2, max_length=2)] | None = None
+    ratio: Ratio | None = None
+
+
+class Clean(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which pairs of training text are left out; limits by unit, a key of cleaning.UNITS."""
+
+    words: Limit | None = None
+    moses_tokens: Limit | None = None
+    pieces: Limit | None = None
+    near_duplicates: bool = False
+
+
+class Download(Struct, frozen=True, forbid_unknown_fields=True):
     """Where a raw file is published, and its expected size and checksums."""
 
-    urls: tuple[str, ...]  # mirrors, tried in this order
-    size: int | None = None  # bytes as downloaded
-    checksums: dict[str, str] = field(default_factory=dict)  # keys of DIGITS; see checksums.py
+    url: str | Annotated[list[str], Meta(min_length=1)]  # or mirrors, tried in this order
+    size: whole(1) | None = None  # bytes as downloaded
+    sha256: pattern("[0-9a-f]{64}", "64 hexadecimal digits") | None = None  # see checksums.py
+    sha1: pattern("[0-9a-f]{40}", "40 hexadecimal digits") | None = None
+    md5: pattern("[0-9a-f]{32}", "32 hexadecimal digits") | None = None
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if not _is_url(url):
+                raise ValueError(f"url is {shown(url)}, but must be http(s)://… in ASCII")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The mirrors."""
+        return (self.url,) if isinstance(self.url, str) else tuple(self.url)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The checksums by algorithm."""
+        found = {"sha256": self.sha256, "sha1": self.sha1, "md5": self.md5}
+        return {name: digest for name, digest in found.items() if digest is not None}
 
 
-@dataclass(frozen=True)
-class Description:
-    """One ``corpus.yaml``.
+class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The keys of a ``corpus.yaml``.
 
     ``splits`` maps ``train``, ``valid`` and then each test set, by its public name and in order, to the
     origin's settings: names of files, or a number of pairs to generate.
     """
 
-    path: Path
     title: str
-    languages: tuple[str, str]  # source, target
+    languages: tuple[Code, Code]  # source, target
     splits: dict[str, Any]
     origin: str = "parallel_text"  # a key of raw_text.ORIGINS
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
-    pretraining: list[Any] = field(default_factory=list)  # sources of the text for masked language modelling
-    vocabulary_size: int = 32_000  # entries; the paper's 32k are BPE merges
+    pretraining: list[Any] = []  # sources of the text for masked language modelling
+    vocabulary_size: Integer = 32_000  # entries; the paper's 32k are BPE merges
     licence: str = ""
     citation: str = ""
-    character_coverage: float = 1.0
+    character_coverage: Coverage = 1.0
     byte_fallback: bool = False
-    normalization: str = "nmt_nfkc"
-    learn_from: int = 1_000_000
-    clean: dict[str, Any] = field(default_factory=dict)
-    normalise: dict[str, Any] = field(default_factory=dict)
+    normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
+    learn_from: Integer = 1_000_000
+    clean: Clean = Clean()
+    normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False
-    sacrebleu: dict[str, Any] = field(default_factory=dict)
-    downloads: dict[str, Download] = field(default_factory=dict)
-    lines: Lines = field(default_factory=dict, compare=False, repr=False)
+    sacrebleu: dict[str, str] = {}
+    downloads: dict[str, Download] = {}
+
+
+class Description(Keys, frozen=True, kw_only=True):
+    """One ``corpus.yaml``."""
+
+    path: Path
+    lines: dict[str, int] = {}  # of its keys
 
     def error(self, key: str, complaint: str) -> UserError:
         """The error for a key, with file and line."""
-        return UserError(f"{_where(self.path, self.lines, key)}: {complaint}")
+        line = f", line {self.lines[key]}" if key in self.lines else ""
+        return UserError(f"{self.path}{line}: {complaint}")
 
     @property
     def triplets(self) -> bool:
@@ -99,142 +147,92 @@ class Description:
         return {name: subset for name, subset in _subsets(self.splits).items() if subset.startswith("test")}
 
 
-# key → (type, description of the type, required)
-KEYS = {
-    "title": (str, "text", True),
-    "languages": (list, "a list of two language codes", True),
-    "splits": (dict, "a mapping", True),
-    "origin": (str, "text", False),
-    "pieces_of": (str, "the name of a corpus", False),
-    "wordpiece": (str, "a file name", False),
-    "pretraining": (list, "a list of sources", False),
-    "vocabulary_size": (int, "an integer", False),
-    "licence": (str, "text", False),
-    "citation": (str, "text", False),
-    "character_coverage": ((int, float), "a number between 0 and 1", False),
-    "byte_fallback": (bool, "true or false", False),
-    "normalization": (str, "text", False),
-    "learn_from": (int, "an integer", False),
-    "clean": (dict, "a mapping", False),
-    "normalise": (dict, "a mapping", False),
-    "tokenised": (bool, "true or false", False),
-    "sacrebleu": (dict, "a mapping", False),
-    "downloads": (dict, "a mapping", False),
-}
-
-
 def read_description(path: Path) -> Description:
     """Read and validate ``path``; a UserError names the file, the line and the remedy."""
-    values, lines = _load(path)
+    values, node = read_yaml(path)
+    keys = from_yaml(path, values, node, Keys)
+    for steps, message in chain(_languages(keys), _splits(keys), _pieces(keys, values), _other_names(keys)):
+        raise UserError(f"{line_of(path, node, steps)}: {message}")
+    lines = {key.value: key.start_mark.line + 1 for key, _ in node.value}
+    return Description(path=path, lines=lines, **structs.asdict(keys))
 
-    def fail(key: str, complaint: str, inner: Any = None) -> None:
-        raise UserError(f"{_where(path, lines, key, inner)}: {complaint}")
 
-    def require_name(name: Any, key: str, called: str, inner: Any, folders: bool = False) -> None:
-        fault = name_fault(name, folders)
-        if fault is not None:
-            remedy = "use a plain relative name" if isinstance(name, str) else "write it in quotes"
-            fail(key, f"{key}: {called} {shown(name)} {fault}; {remedy}", inner)
-
-    def require_files(value: Any, key: str, of: str, inner: Any = None) -> None:
-        for file in _file_names(value):
-            archive, member = split_name(file)
-            require_name(archive, key, f"the file {of}", inner, folders=True)
-            if member is None:
-                continue
-            require_name(member, key, f"the member {of}", inner, folders=True)
-            if re.match(r"stamp[./]|stamp$", member):
-                fail(key, f"{key}: {archive} has a member {member}, which is a reserved name", inner)
-
-    for key in values:
-        if key not in KEYS:
-            fail(key, f"unknown key {key!r}; choose from {', '.join(KEYS)}")
-    for key, (kind, called, required) in KEYS.items():
-        if key not in values:
-            if required:
-                fail(key, f"the key {key!r} is missing; expected {called}")
-        elif not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
-            fail(key, f"{key} is {values[key]!r}, but must be {called}")
-
-    languages = values["languages"]
-    if len(languages) != 2 or not all(_is_language(language) for language in languages):
-        fail("languages", f"languages is {shown(languages)}, but must be two codes such as [de, en]")
-    for language in languages:
+def _languages(keys: Keys) -> Iterator[Fault]:
+    for language in keys.languages:
         if language.lower() in RESERVED:
-            fail("languages", f"languages: {language!r} is the extension of other files; use another code")
-    if languages[0] == languages[1]:
-        fail("languages", f"languages names {languages[0]!r} twice; they must differ")
-    if not {"train", "valid"} <= values["splits"].keys():
-        fail("splits", f"splits has {', '.join(map(str, values['splits']))}; expected train and valid")
-    for name in values["splits"]:
-        require_name(name, "splits", "the name", name)
+            complaint = f"languages: {language!r} is the extension of other files; use another code"
+            yield Fault(("languages",), complaint)
+    if len(set(keys.languages)) < 2:
+        yield Fault(("languages",), f"languages names {keys.languages[0]!r} twice; they must differ")
+
+
+def _splits(keys: Keys) -> Iterator[Fault]:
+    """What is wrong with the names of splits and of their files."""
+    if not {"train", "valid"} <= keys.splits.keys():
+        yield Fault(("splits",), f"splits has {', '.join(keys.splits)}; expected train and valid")
+    for name, subset in _subsets(keys.splits).items():
+        yield from _name(name, "splits", "the name", name)
         # Corpus.text accepts public and fairseq names of test sets, so they must not conflict.
-        if re.fullmatch(r"test\d*", name) and _subsets(values["splits"])[name] != name:
-            fail(
-                "splits",
+        if re.fullmatch(r"test\d*", name) and subset != name:
+            yield Fault(
+                ("splits", name),
                 f"splits: {name!r} is reserved: test, test1, test2 and so on are fairseq's names of the test "
-                f"sets, in order, and this one is its {_subsets(values['splits'])[name]}; rename it",
+                f"sets, in order, and this one is its {subset}; rename it",
             )
-        if values.get("tokenised") and f"{name}.tok" in values["splits"]:
-            fail(
-                "splits", f"splits: the tokens of {name} would be named like the split {name}.tok; rename it"
-            )
-        require_files(values["splits"][name], "splits", f"of {name},", name)
-    require_files(values.get("pretraining", []), "pretraining", "of pretraining,")
-    if "pieces_of" in values:
-        require_name(values["pieces_of"], "pieces_of", "the corpus", None)
+        if keys.tokenised and f"{name}.tok" in keys.splits:
+            complaint = f"splits: the tokens of {name} would be named like the split {name}.tok; rename it"
+            yield Fault(("splits", f"{name}.tok"), complaint)
+        yield from _files(keys.splits.get(name), "splits", f"of {name},", name)
+    yield from _files(keys.pretraining, "pretraining", "of pretraining,")
+    for name in keys.normalise:
+        if name not in (known := (EVERY, *keys.splits)):
+            complaint = f"normalise: unknown split {shown(name)}; choose from {', '.join(known)}"
+            yield Fault(("normalise", name), complaint)
+
+
+def _pieces(keys: Keys, given: dict[str, Any]) -> Iterator[Fault]:
+    if keys.pieces_of is not None:
+        yield from _name(keys.pieces_of, "pieces_of", "the corpus")
         for other in ("wordpiece", "vocabulary_size"):
-            if other in values:
-                fail(other, f"{other}: the pieces are those of {values['pieces_of']}; omit it")
-    if "wordpiece" in values:
-        require_name(values["wordpiece"], "wordpiece", "the file", None, folders=True)
-    for key in ("vocabulary_size", "learn_from"):
-        if not 1 <= values.get(key, 1) <= MAX_INTEGER:
-            fail(key, f"{key} is {values[key]}, but must be from 1 to {MAX_INTEGER}")
-    if values.get("normalization", "identity") not in NORMALIZATIONS:
-        known = ", ".join(NORMALIZATIONS)
-        fail("normalization", f"normalization is {shown(values['normalization'])}; choose from {known}")
-    if not 0 < values.get("character_coverage", 1.0) <= 1:
-        fail("character_coverage", f"character_coverage is {values['character_coverage']}, not in (0, 1]")
-    for name, theirs in values.get("sacrebleu", {}).items():
-        if name not in values["splits"]:
-            fail("sacrebleu", f"sacrebleu: splits has no test set {shown(name)}", name)
-        require_name(theirs, "sacrebleu", f"the name of {name},", name, folders=True)
-    downloads = {}
-    for name, entry in values.pop("downloads", {}).items():
-        require_name(name, "downloads", "the name", name, folders=True)
+            if other in given:
+                yield Fault((other,), f"{other}: the pieces are those of {keys.pieces_of}; omit it")
+    if keys.wordpiece is not None:
+        yield from _name(keys.wordpiece, "wordpiece", "the file", folders=True)
+
+
+def _other_names(keys: Keys) -> Iterator[Fault]:
+    for name, theirs in keys.sacrebleu.items():
+        if name not in keys.splits:
+            yield Fault(("sacrebleu", name), f"sacrebleu: splits has no test set {shown(name)}")
+        yield from _name(theirs, "sacrebleu", f"the name of {name},", name, folders=True)
+    for name in keys.downloads:
+        yield from _name(name, "downloads", "the name", name, folders=True)
         if name.endswith(".part"):
-            fail("downloads", f"downloads: {name} has the extension of unfinished downloads; rename it", name)
-        try:
-            downloads[name] = _download(name, entry)
-        except UserError as error:
-            fail("downloads", f"downloads: {error}", name)
-    values["languages"] = tuple(languages)
-    return Description(path=path, downloads=downloads, lines=lines, **values)
+            complaint = f"downloads: {name} has the extension of unfinished downloads; rename it"
+            yield Fault(("downloads", name), complaint)
 
 
-def _download(name: str, entry: Any) -> Download:
-    """Validate an entry of ``downloads``; raises UserError."""
-    if not isinstance(entry, dict) or not {"url"} <= entry.keys() <= {"url", "size", *DIGITS}:
-        raise UserError(f"{name} must be a mapping with url and, optionally, size, {', '.join(DIGITS)}")
-    urls = entry["url"] if isinstance(entry["url"], list) else [entry["url"]]
-    if not urls or not all(map(_is_url, urls)):
-        raise UserError(
-            f"the url of {name} is {shown(entry['url'])}, but must be http(s)://… in ASCII, or a list of URLs"
-        )
-    size = entry.get("size")
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise UserError(f"the size of {name} is {size!r}, but must be a number of bytes")
-    checksums = {algorithm: entry[algorithm] for algorithm in DIGITS if algorithm in entry}
-    for algorithm, digest in checksums.items():
-        if not re.fullmatch(f"[0-9a-f]{{{DIGITS[algorithm]}}}", str(digest)):
-            raise UserError(f"the {algorithm} of {name} is not {DIGITS[algorithm]} hexadecimal digits")
-    return Download(tuple(urls), size, checksums)
+def _name(name: str, key: str, called: str, *inner: str, folders: bool = False) -> Iterator[Fault]:
+    fault = name_fault(name, folders)
+    if fault is not None:
+        yield Fault((key, *inner), f"{key}: {called} {shown(name)} {fault}; use a plain relative name")
 
 
-def _is_url(url: Any) -> bool:
+def _files(value: Any, key: str, of: str, *inner: str) -> Iterator[Fault]:
+    """What is wrong with the names of the files in the settings of a split."""
+    for file in _file_names(value):
+        archive, member = split_name(file)
+        yield from _name(archive, key, f"the file {of}", *inner, folders=True)
+        if member is not None:
+            yield from _name(member, key, f"the member {of}", *inner, folders=True)
+            if re.match(r"stamp[./]|stamp$", member):
+                complaint = f"{key}: {archive} has a member {member}, which is a reserved name"
+                yield Fault((key, *inner), complaint)
+
+
+def _is_url(url: str) -> bool:
     """Whether this is a syntactically valid URL."""
-    if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url):
+    if not re.fullmatch(r"https?://[!-~]+", url):
         return False
     try:
         parts = urlsplit(url)
@@ -256,57 +254,7 @@ def _file_names(value: Any) -> Iterator[str]:
                 yield from _file_names(each)
 
 
-def _where(path: Path, lines: Lines, key: str, inner: Any = None) -> str:
-    """The file, and the line of ``inner`` within ``key``, or of ``key``, if known."""
-    line = lines.get((key, inner), lines.get((key,)))
-    return str(path) if line is None else f"{path}, line {line}"
-
-
 def _subsets(splits: dict[str, Any]) -> dict[str, str]:
     """Name of a split → fairseq's name: train, valid, test, test1, …"""
     tests = [name for name in splits if name not in ("train", "valid")]
     return {"train": "train", "valid": "valid", **{name: f"test{i or ''}" for i, name in enumerate(tests)}}
-
-
-def _is_language(code: Any) -> bool:
-    # An unquoted `no` is False in YAML; fairseq's file names are split at hyphens and dots.
-    whole = isinstance(code, str) and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", code) is not None
-    return whole and len(code) <= MAX_LANGUAGE
-
-
-def _require_small(path: Path, values: dict[str, Any]) -> None:
-    """Raise UserError for values that no description needs but that would cause trouble later.
-
-    These are integers beyond 64 bits and, by means of YAML aliases, unbounded nesting or numbers of values.
-    """
-    waiting, count = [(values, 0)], 0
-    while waiting:
-        value, depth = waiting.pop()
-        count += 1
-        if depth > DEPTH or count > VALUES:
-            raise UserError(f"{path} is too large for the description of a corpus; check its YAML aliases")
-        if isinstance(value, int) and value.bit_length() > BITS:
-            raise UserError(f"{path} has a number of {value.bit_length()} bits; at most {BITS} are allowed")
-        if isinstance(value, (dict, list, tuple, set)):
-            inner = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-            waiting += [(each, depth + 1) for each in inner]
-
-
-def _load(path: Path) -> tuple[dict[str, Any], Lines]:
-    """The content of a YAML file, and the lines of its keys of the first two levels."""
-    values, node = read_yaml(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} must be a mapping of keys to values; see data/README.md for the keys")
-    _require_small(path, values)
-    lines: Lines = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if (key.value,) in lines:
-            raise UserError(
-                f"{path}, line {line}: {key.value!r} is a duplicate of line {lines[(key.value,)]}"
-            )
-        lines[(key.value,)] = line
-        for inner, _ in value.value if isinstance(value, MappingNode) else ():
-            if isinstance(inner, ScalarNode):
-                lines[key.value, inner.value] = inner.start_mark.line + 1
-    return values, lines

@@ -8,7 +8,7 @@ from functools import cache
 import regex
 
 from ..languages import language as language_of
-from .description import Description
+from .description import EVERY, Description
 from .readers.triplets import BETWEEN
 
 _NON_PRINTING = regex.compile(r"\p{C}")
@@ -30,21 +30,6 @@ def _lower_case(language: str) -> Callable[[str], str]:
 
 
 STEPS = {"punctuation": _punctuation, "non_printing": _non_printing, "lower_case": _lower_case}
-EVERY = "every"  # the key for steps of all splits
-
-
-def check(description: Description) -> None:
-    """Raise UserError unless ``normalise`` maps splits, or ``every``, to lists of known steps."""
-    for split, steps in description.normalise.items():
-        if split != EVERY and split not in description.splits:
-            known = ", ".join([EVERY, *description.splits])
-            raise description.error("normalise", f"normalise: unknown split {split!r}; choose from {known}")
-        for step in steps if isinstance(steps, list) else [steps]:
-            if not isinstance(steps, list) or not isinstance(step, str) or step not in STEPS:
-                raise description.error(
-                    "normalise",
-                    f"normalise: {split} is {steps!r}, but must be a list of {', '.join(STEPS)}",
-                )
 
 
 def steps_of(description: Description, split: str) -> tuple[str, ...]:

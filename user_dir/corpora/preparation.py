@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..io import leads_out, locked, within
-from . import cleaning, normalising, raw_text, stamps
+from . import cleaning, raw_text, stamps
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
 from .corpus import Corpus
 from .description import MAX_INTEGER
@@ -39,8 +39,6 @@ def prepare(
     """
     raw_text.check(corpus.description)
     files = RawFiles(corpus, raw)
-    normalising.check(corpus.description)
-    cleaning.limits_of(corpus.description, pieces=True)
     if raw is not None and not raw.is_dir():
         raise UserError(f"--raw {raw} is not a folder; pass the folder of the raw files of {corpus.name}")
     for flag, number, most in (("vocab-size", vocabulary_size, MAX_INTEGER), ("workers", workers, WORKERS)):

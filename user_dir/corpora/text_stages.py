@@ -43,7 +43,7 @@ def make_text(corpus: Corpus, files: RawFiles, workers: int, force: bool) -> Non
             if subset not in build.report:
                 build.report |= _write_split(files, split, build.folder, workers)
             _write_references(files, split, build)
-        if corpus.description.clean.get(cleaning.NEAR_DUPLICATES):
+        if corpus.description.clean.near_duplicates:
             before, kept = build.report["train"]["pairs"], drop_near_duplicates(corpus, build.folder)
             if kept < before:
                 build.report["train"]["pairs"] = kept
@@ -72,8 +72,8 @@ def _settings(corpus: Corpus) -> dict[str, Any]:
         "splits": description.splits,
         "clean": [vars(each) for each in cleaning.limits_of(description, pieces=False)],
     }
-    if description.clean.get(cleaning.NEAR_DUPLICATES):
-        settings[cleaning.NEAR_DUPLICATES] = True
+    if description.clean.near_duplicates:
+        settings["near_duplicates"] = True
     for key in ("wordpiece", "pretraining"):
         if getattr(description, key):
             settings[key] = getattr(description, key)

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import yaml
+from msgspec import Meta, Struct, field
 
 from ..errors import UserError
+from ..faults import Fault, Steps
 from ..io import name_fault, read_yaml, shown
+from ..schema import from_yaml, line_of, pattern, whole
 from .settings import DEFAULTS
+from .steps import Step
 
-KEYS = {
-    "average": ((int, str), "a positive integer, or ema"),
-    "beam": (int, "a positive integer"),
-    "importance": (bool, "true or false"),
-    "stop_early": (bool, "true or false"),
-    "before": (list, "a list of steps"),
-    "search": (dict, "settings of search.py"),
-    "overrides": (list, "a list of section.key=value"),
-    "runs": (list, "a list of runs"),
-}
-SEARCH_KEYS = {
-    "beams": (list, "a list of positive integers"),
-    "min_words": (int, "a positive integer"),
-    "sentences": (int, "a positive integer"),
-    "exact": (bool, "true or false"),
-    "most_expansions": (int, "a positive integer"),
-}
-RUN_KEYS = {
-    "name": (str, "a name of at most 100 letters, digits, '.', '_' and '-'"),
-    "config": (str, "the path of a config"),
-    "overrides": (list, "a list of section.key=value"),
-    "seeds": (list, "a list of integers"),
-    "of": (str, "the name of another experiment"),
-}
 # Overrides of stop_early: false. BLEU of validation takes time and would decide nothing.
 NEVER_EARLY = tuple(
     f"{section}.{key}={json.dumps(value)}"
     for section, settings in DEFAULTS.items()
     for key, value in settings.items()
 )
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 OURS = {
     "common.seed": "use seeds",
     "checkpoint.save_dir": "every run has its own folder",
@@ -55,15 +34,44 @@ OURS = {
 }
 
 
-@dataclass(frozen=True)
-class Search:
+Positive = whole(1)
+Name = pattern("[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "a name of at most 100 letters, digits, '.', '_' and '-'")
+# Neither NUL, which ends a file's name, nor half a character, as YAML can escape.
+Place = pattern("[^\0\ud800-\udfff]+", "the path of a config")
+Override = pattern("[^\0\ud800-\udfff=]+=[^\0\ud800-\udfff]*", "of the form section.key=value")
+
+
+class Search(Struct, frozen=True, forbid_unknown_fields=True):
     """What scripts/search.py measures of a run, on each test set."""
 
-    beams: tuple[int, ...] = (1, 5, 20, 50, 100)
-    min_words: int = 1
-    sentences: int | None = None  # the first ones of each test set; None for all
+    beams: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (1, 5, 20, 50, 100)
+    min_words: Positive = 1
+    sentences: Positive | None = None  # the first ones of each test set; None for all
     exact: bool = True
-    most_expansions: int = 5000
+    most_expansions: Positive = 5000
+
+
+class _Runs(Struct, forbid_unknown_fields=True):
+    """An entry of ``runs``."""
+
+    name: Name
+    config: Place
+    overrides: list[Override] = []
+    seeds: Annotated[list[int], Meta(min_length=1)] = field(default_factory=lambda: [1])
+    of: Name | None = None  # another experiment
+
+
+class _Plan(Struct, forbid_unknown_fields=True):
+    """An experiment's file."""
+
+    runs: Annotated[list[_Runs], Meta(min_length=1)]
+    average: Positive | Literal["ema"] = 5
+    beam: Positive = 5
+    importance: bool = True
+    stop_early: bool = True
+    before: list[Step] = []
+    search: Search | None = None
+    overrides: list[Override] = []
 
 
 @dataclass(frozen=True)
@@ -107,131 +115,59 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     fault = name_fault(path.stem)
     if fault is not None:
         raise UserError(f"{path}: the experiment's name, {shown(path.stem)}, {fault}; rename the file")
-    values, lines = _load(path)
-    _check(values, KEYS, ("runs",), str(path))
-    average, beam = values.get("average", 5), values.get("beam", 5)
-    if average != "ema" and (not isinstance(average, int) or average < 1):
-        raise UserError(f"{path}: average is {average}, but must be {KEYS['average'][1]}")
-    if beam < 1:
-        raise UserError(f"{path}: beam is {beam}, but must be a positive integer")
-    if not values["runs"]:
-        raise UserError(f"{path}: runs is empty")
-    searches = {path.stem: _search_of(values, path)}
-    shared = (*(() if values.get("stop_early", True) else NEVER_EARLY), *_overrides(values, str(path)))
+    plan, node = _read(path)
+    searches = {path.stem: plan.search}
+    shared = (*(() if plan.stop_early else NEVER_EARLY), *plan.overrides)
     runs: dict[str, Run] = {}
     first: dict[tuple[str, str], Run] = {}
-    for entry, line in zip(values["runs"], lines):
-        where = f"{path}, line {line}"
-        for run in _runs(entry, where, path.stem, root, average, shared):
-            if run.experiment not in searches:
-                other = path.with_name(f"{run.experiment}.yaml")
-                searches[run.experiment] = _search_of(_load(other)[0], other) if other.is_file() else None
-            search, importance = searches[run.experiment], values.get("importance", True)
-            run = replace(run, beam=beam, importance=importance, search=search)
+    for index, entry in enumerate(plan.runs):
+        where, experiment = line_of(path, node, ("runs", index)), entry.of or path.stem
+        if experiment not in searches:
+            other = path.with_name(f"{experiment}.yaml")
+            searches[experiment] = _read(other)[0].search if other.is_file() else None
+        config, overrides, search = root / entry.config, (*shared, *entry.overrides), searches[experiment]
+        chosen = plan.average, plan.beam, plan.importance, search
+        for seed in entry.seeds:
+            run = Run(experiment, entry.name, seed, config, overrides, *chosen)
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
-            like = first.setdefault((run.experiment, run.name), run)
+            like = first.setdefault((experiment, run.name), run)
             if (run.config, run.overrides) != (like.config, like.overrides):
                 raise UserError(f"{where}: {run.name} occurs twice with different configs or overrides")
             runs[run.label] = run
     return list(runs.values())
 
 
+def read_steps(path: Path) -> list[Step]:
+    """What an experiment makes before its runs; raises UserError if its file is invalid."""
+    return _read(path)[0].before
+
+
 def select(runs: list[Run], patterns: list[str]) -> list[Run]:
     """The runs whose label matches one of the patterns (``*``, ``?``); all runs if there are no patterns."""
-    for pattern in patterns:
-        if not any(fnmatch(run.label, pattern) for run in runs):
+    for each in patterns:
+        if not any(fnmatch(run.label, each) for run in runs):
             known = ", ".join(run.label for run in runs)
-            raise UserError(f"--only {pattern} matches none of the runs: {known}")
+            raise UserError(f"--only {each} matches none of the runs: {known}")
     return [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
 
 
-def _runs(
-    entry: Any, where: str, experiment: str, root: Path, average: int | str, shared: tuple[str, ...]
-) -> list[Run]:
-    if not isinstance(entry, dict):
-        raise UserError(f"{where}: a run is {entry!r}, but must be a mapping with name and config")
-    _check(entry, RUN_KEYS, ("name", "config"), where)
-    for key in ("name", "of"):
-        if key in entry and (not re.fullmatch(NAME, entry[key]) or name_fault(entry[key])):
-            raise UserError(f"{where}: {key} is {shown(entry[key])}, but must be {RUN_KEYS['name'][1]}")
-    if not _is_unicode(entry["config"]):
-        raise UserError(f"{where}: config is {shown(entry['config'])}, but must be the path of a file")
-    overrides = _overrides(entry, where)
-    seeds = entry.get("seeds", [1])
-    if not seeds or not all(type(seed) is int and abs(seed) < 2**63 for seed in seeds):
-        raise UserError(f"{where}: seeds is {shown(seeds)}, but must be {RUN_KEYS['seeds'][1]}")
-    return [
-        Run(
-            entry.get("of", experiment),
-            entry["name"],
-            seed,
-            root / entry["config"],
-            (*shared, *overrides),
-            average,
-        )
-        for seed in seeds
-    ]
+def _read(path: Path) -> tuple[_Plan, yaml.Node]:
+    values, node = read_yaml(path)
+    plan = from_yaml(path, values, node, _Plan)
+    for steps, message in _reserved(plan):
+        raise UserError(f"{line_of(path, node, steps)}: {message}")
+    return plan, node
 
 
-def _search_of(plan: dict, path: Path) -> Search | None:
-    """What a plan says about search, if anything."""
-    values, where = plan.get("search"), f"{path}: search"
-    if values is None:
-        return None
-    if not isinstance(values, dict):
-        raise UserError(f"{where} is {values!r}, but must be {KEYS['search'][1]}")
-    _check(values, SEARCH_KEYS, (), where)
-    beams = values.get("beams", list(Search.beams))
-    if not beams or not all(type(beam) is int and beam > 0 for beam in beams):
-        raise UserError(f"{where}: beams is {shown(beams)}, but must be {SEARCH_KEYS['beams'][1]}")
-    for key, (kind, called) in SEARCH_KEYS.items():
-        if kind is int and values.get(key, 1) < 1:
-            raise UserError(f"{where}: {key} is {values[key]}, but must be {called}")
-    return Search(**{**values, "beams": tuple(beams)})
-
-
-def _overrides(values: dict, where: str) -> tuple[str, ...]:
-    """The overrides of a run or of all runs; settings that we set ourselves are refused."""
-    overrides = values.get("overrides", [])
-    for override in overrides:
-        key = override.partition("=")[0].strip().lstrip("+~").strip() if isinstance(override, str) else None
-        if key is None or "=" not in override:
-            raise UserError(f"{where}: the override {override!r} is not of the form section.key=value")
-        if not _is_unicode(override):
-            raise UserError(f"{where}: the override {shown(override)} has NUL or half a character; remove it")
+def _reserved(plan: _Plan) -> Iterator[Fault]:
+    """Overrides of settings that we set ourselves."""
+    places: list[tuple[Steps, str]] = [(("overrides",), override) for override in plan.overrides]
+    places += [(("runs", index), each) for index, run in enumerate(plan.runs) for each in run.overrides]
+    for steps, override in places:
+        key = override.partition("=")[0].strip().lstrip("+~").strip()
         for ours, instead in OURS.items():
             if key in (ours, ours.partition(".")[0]):  # the setting, or its whole section
-                raise UserError(f"{where}: {override} cannot be an override; {instead}")
+                yield Fault(steps, f"{override} cannot be an override; {instead}")
         if key.partition(".")[0] == "hydra":
-            raise UserError(f"{where}: {override} cannot be an override; it configures hydra itself")
-    return tuple(overrides)
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether text has neither NUL, which ends a file's name, nor half a character, as YAML can escape."""
-    return not re.search("[\0\ud800-\udfff]", text)
-
-
-def _check(values: dict, keys: dict, required: tuple[str, ...], where: str) -> None:
-    for key in values:
-        if key not in keys:
-            raise UserError(f"{where}: unknown key {key!r}; choose from {', '.join(keys)}")
-    for key, (kind, called) in keys.items():
-        if key not in values:
-            if key in required:
-                raise UserError(f"{where}: the key {key!r} is missing; expected {called}")
-        elif not isinstance(values[key], kind) or isinstance(values[key], bool) != (kind is bool):
-            raise UserError(f"{where}: {key} is {values[key]!r}, but must be {called}")
-
-
-def _load(path: Path) -> tuple[dict[str, Any], list[int]]:
-    """The file's values, and the line on which each run starts."""
-    values, node = read_yaml(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path} must be a mapping with the key runs; see experiments/ for examples")
-    lists = [value for key, value in node.value if key.value == "runs"]  # the last one counts, as in values
-    entries = lists[-1].value if lists and isinstance(lists[-1], yaml.SequenceNode) else []
-    if isinstance(values.get("runs"), list) and len(values["runs"]) != len(entries):
-        raise UserError(f"{path}: runs comes from another mapping, by <<; write it into the file itself")
-    return values, [entry.start_mark.line + 1 for entry in entries]
+            yield Fault(steps, f"{override} cannot be an override; it configures hydra itself")

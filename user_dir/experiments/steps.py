@@ -7,13 +7,13 @@ settings is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from ..corpora import load_corpus
 from ..errors import UserError
-from ..io import locked, name_fault, parse_json, read_text, read_yaml, shown, write_json
+from ..io import locked, name_fault, parse_json, read_text, shown, write_json
 
 KINDS = {
     "prepare": ("raw",),  # a corpus, from the raw files in a folder
@@ -23,49 +23,43 @@ KINDS = {
 DONE = "done.json"
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step: its kind, its object, its other settings, and where it is in the plan."""
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    """One step: the key of its kind and, beside it, its settings."""
 
-    kind: str
-    object: str
-    settings: dict[str, str]
-    where: str
+    prepare: str | None = None
+    train: str | None = None
+    triplets: str | None = None
+    raw: str | None = None
+    corpus: str | None = None
+    output: str | None = None
 
-    def path(self, name: str, root: Path) -> Path | None:
-        """A setting as a path relative to ``root``."""
-        return root / self.settings[name] if name in self.settings else None
+    def __post_init__(self) -> None:
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        if sum(kind in given for kind in KINDS) != 1:
+            raise ValueError(f"a step must have one of the keys {', '.join(KINDS)}")
+        if given.keys() - {self.kind, *KINDS[self.kind]} or (self.kind == "triplets" and len(given) < 3):
+            raise ValueError(f"{self.kind} takes {' and '.join(KINDS[self.kind]) or 'nothing else'}")
+        for name, value in given.items():
+            fault = name_fault(value, folders=True)
+            if fault is not None:
+                raise ValueError(f"{name} is {shown(value)}, which {fault}")
 
+    @property
+    def kind(self) -> str:
+        """One of :data:`KINDS`."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
-def read_steps(path: Path) -> list[Step]:
-    """The steps of a plan; raises UserError, with file and number of the step, if one is invalid."""
-    values, _ = read_yaml(path)
-    given = values.get("before", []) if isinstance(values, dict) else []
-    if not isinstance(given, list):
-        raise UserError(f"{path}: before is {shown(given)}, but must be a list of steps")
-    return [_step(entry, f"{path}, step {number}") for number, entry in enumerate(given, start=1)]
-
-
-def _step(entry: Any, where: str) -> Step:
-    kind = next((kind for kind in KINDS if isinstance(entry, dict) and kind in entry), None)
-    if kind is None:
-        raise UserError(f"{where} is {shown(entry)}, but must have one of the keys {', '.join(KINDS)}")
-    if entry.keys() - {kind, *KINDS[kind]} or (kind == "triplets" and len(entry) < 3):
-        raise UserError(
-            f"{where} is {shown(entry)}; {kind} takes {' and '.join(KINDS[kind]) or 'nothing else'}"
-        )
-    for key, value in entry.items():
-        fault = name_fault(value, folders=True)
-        if fault is not None:
-            raise UserError(f"{where}: {key} is {shown(value)}, which {fault}")
-    return Step(kind, entry[kind], {key: value for key, value in entry.items() if key != kind}, where)
+    @property
+    def object(self) -> str:
+        """What is prepared, trained or translated with."""
+        return getattr(self, self.kind)
 
 
 def make_steps(steps: list[Step], root: Path, folder: Path, say: Callable[[str], None]) -> None:
     """Make every step that is not made yet.
 
     Args:
-        steps: from :func:`read_steps`.
+        steps: from :func:`.plan.read_steps`.
         root: the folder that their paths are relative to.
         folder: of the experiment, which is locked meanwhile.
         say: told what is being done.
@@ -80,7 +74,7 @@ def make_steps(steps: list[Step], root: Path, folder: Path, say: Callable[[str],
 def _prepare(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
     from ..corpora.preparation import prepare
 
-    prepare(load_corpus(step.object), step.path("raw", root))
+    prepare(load_corpus(step.object), None if step.raw is None else root / step.raw)
 
 
 def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
@@ -97,12 +91,12 @@ def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -
         return
     command, environment = training_command(root / step.object, [], root)
     log = folder / f"{step.object.replace('/', '-')}.log"
-    run_child(f"{step.where}: training", command, log, descriptors, environment)
+    run_child(f"training {step.object}", command, log, descriptors, environment)
     write_json(done, config)
 
 
 def _triplets(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -> None:
     from ..translation.black_box import write_triplets
 
-    corpus = load_corpus(step.settings["corpus"]).require_prepared()
-    write_triplets(root / step.object, corpus, step.path("output", root))
+    corpus = load_corpus(step.corpus).require_prepared()
+    write_triplets(root / step.object, corpus, root / step.output)

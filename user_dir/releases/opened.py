@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..corpora import Corpus, normalising
+from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.description import read_description
 from ..corpora.segment import load_pieces
@@ -73,7 +73,6 @@ def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
     if manifest.files[DESCRIPTION][0] > _MAX_DESCRIPTION:
         raise UserError(f"{archive}: {DESCRIPTION} is too large for the description of a corpus")
     description = read_description(folder / DESCRIPTION)
-    normalising.check(description)
     corpus = Corpus(manifest.corpus, folder, description)
     dictionaries = [f"dict.{language}.txt" for language in corpus.languages]
     needed = [DESCRIPTION, CHECKPOINT, CARD, corpus.pieces.name, *dictionaries]
