@@ -1,40 +1,41 @@
 """Fixtures for all tests: a fixed seed, one thread, and the plugin registered with fairseq."""
 
+import gc
+import importlib
 import logging
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-# Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
-logging.basicConfig(level=logging.INFO)
+import hypothesis
+import pytest
+from once import Once
 
-import fairseq.utils  # noqa: E402
-import hypothesis  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from once import Once  # noqa: E402
-
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-# Triton reads this at its first import: without a GPU, kernels run in its interpreter.
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
-import user_dir.models  # noqa: E402, F401  registers the model and its architectures
-from user_dir.attention import cpu_attention as attention_kernel  # noqa: E402
-from user_dir.decoding import cpu_steps as decoding_kernel  # noqa: E402
-from user_dir.entmax import cpu as entmax_kernel  # noqa: E402
-from user_dir.entmax import loss_cpu as loss_kernel  # noqa: E402
-
-# Tensors are small, so more threads would cost more than they gain.
-torch.set_num_threads(1)
+KERNELS = ("attention.cpu_attention", "decoding.cpu_steps", "entmax.cpu", "entmax.loss_cpu")
 
 # Wall-clock time says nothing on a busy machine.
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
+
+
+def pytest_configure(config):
+    """Import fairseq and register the plugin with it, but not in the process that only starts others."""
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        return
+    # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
+    logging.basicConfig(level=logging.INFO)
+    import torch
+
+    # Triton reads this at its first import: without a GPU, kernels run in its interpreter.
+    if not torch.cuda.is_available():
+        os.environ.setdefault("TRITON_INTERPRET", "1")
+    # Tensors are small, so more threads would cost more than they gain.
+    torch.set_num_threads(1)
+    importlib.import_module("user_dir.models")
+
+
+def pytest_collection_finish():
+    """What is there before the first test is not searched for garbage again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +50,7 @@ def _kernels(once):
 
     def load(_):
         with ThreadPoolExecutor() as pool:
-            modules = (attention_kernel, decoding_kernel, entmax_kernel, loss_kernel)
+            modules = [importlib.import_module(f"user_dir.{name}") for name in KERNELS]
             list(pool.map(lambda module: module.kernel(), modules))
 
     once("kernels", load)
@@ -57,6 +58,8 @@ def _kernels(once):
 
 @pytest.fixture(autouse=True)
 def _seed():
+    import torch
+
     torch.manual_seed(1)
 
 
@@ -75,4 +78,7 @@ def _loggers_at_work():
 @pytest.fixture
 def stock_in_full_precision(monkeypatch):
     """fairseq rounds attention weights to float32, whatever their dtype; an oracle must not."""
-    monkeypatch.setattr(fairseq.utils, "softmax", lambda x, dim, onnx_trace=False: torch.softmax(x, dim))
+    import torch
+
+    exact = lambda x, dim, onnx_trace=False: torch.softmax(x, dim)  # noqa: E731
+    monkeypatch.setattr("fairseq.utils.softmax", exact)

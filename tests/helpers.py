@@ -218,6 +218,17 @@ def binarise(prefix: Path, sentences, dtype: type = np.uint16) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
+def binarised_toy(root: Path) -> Path:
+    """A folder with a sentence of each split where the configs of the toy corpus expect their data."""
+    folder = root / "data" / "toy" / "bin"
+    folder.mkdir(parents=True)
+    for language in ("de", "en"):
+        dictionary().save(str(folder / f"dict.{language}.txt"))
+        for subset in ("train", "valid"):
+            binarise(folder / f"{subset}.de-en.{language}", [[5, 6, 2]], np.int64)
+    return root
+
+
 def translation_task() -> SimpleNamespace:
     """The part of a task that is needed to build a model: the dictionaries."""
     return SimpleNamespace(source_dictionary=dictionary(), target_dictionary=dictionary())

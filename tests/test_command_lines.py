@@ -61,24 +61,17 @@ def helps() -> dict:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_help(name, helps):
+def test_help_and_its_ends(name, helps):
+    """On any terminal; with a full disk, a closed pipe or Ctrl-C, there is a status and one message."""
     for situation in ("", "ascii", "latin1"):
         status, shown, said = helps[situation, name]
         assert status == 0 and not said and shown.startswith("usage: ")
     original, ascii = helps["", name][1], helps["ascii", name][1]
     assert ascii.isascii() and "\\u" not in ascii
     assert original.count("α") <= ascii.count("alpha")
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_failing_stdout(name, helps):
     assert helps["closed", name] == [141, "", ""]
     status, _, said = helps["full", name]
     assert status == 1 and said == "error: cannot write stdout: No space left on device\n"
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_interrupt(name, helps):
     status, shown, said = helps["interrupted", name]
     assert status == 130 and not shown and said.startswith("interrupted") and said.count("\n") == 1
 
@@ -249,9 +242,8 @@ def test_outputs_onto_inputs_are_refused(name, words, lost, tmp_path):
 
 def test_an_output_onto_stdin_is_refused(tmp_path):
     (tmp_path / "talk.de").write_text("Guten Morgen.\n")
-    command = [sys.executable, path_of("translate"), "--path", "m.pt", "--output", "talk.de"]
-    with open(tmp_path / "talk.de") as stdin:
-        done = subprocess.run(command, cwd=tmp_path, stdin=stdin, capture_output=True, text=True)
+    words = ["--path", "m.pt", "--output", "talk.de"]
+    done = forks().run(path_of("translate"), *words, cwd=tmp_path, stdin=tmp_path / "talk.de")
     assert done.returncode == 1 and "talk.de is also an input" in done.stderr, done.stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import grimp
@@ -11,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "user_dir"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

@@ -33,6 +33,9 @@ FOLDERS = "scripts|user_dir|tests|configs|experiments|data|docs|findings"
 FILE = re.compile(rf"(?<![\w/.])((?:{FOLDERS})/[\w./-]*\w\.(?:py|md|sh|yaml|cpp|h|svg))\b")
 TARGET = re.compile(r"(?:`|^\s*|&& )make (?:[A-Z]+=\S+ )*([a-z][a-z-]*)", re.MULTILINE)
 
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+SCRIPTS = {path.name for path in (ROOT / "scripts").glob("[a-z]*.py")}
+
 
 def names(pages: list[Path]) -> list[str]:
     return [page.relative_to(ROOT).as_posix() for page in pages]
@@ -105,8 +108,22 @@ def known_flags(script: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_links_and_anchors_resolve(page):
-    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+def test_a_page_is_whole(page):
+    """Links, anchors and tables; files, make targets, scripts and flags; what its Python examples import."""
+    text = page.read_text(encoding="utf-8")
+    assert broken_links(page, text) == [] and broken_tables(text) == []
+    named = [path for path in FILE.findall(text) if not re.search(r"/[A-Z]+/|/talks/", path)]  # examples
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    assert set(TARGET.findall(text)) <= TARGETS
+    assert set(re.findall(r"\bscripts/(\w+\.py)", text)) <= SCRIPTS
+    for script, flags in commands(text):
+        if script in SCRIPTS:
+            assert set(flags) <= known_flags(script) | {"--help"}, script
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGE:
+                module = importlib.import_module(node.module.replace("adaptively_sparse", "user_dir", 1))
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 def test_a_broken_link_is_found():
@@ -118,11 +135,6 @@ def test_a_broken_link_is_found():
     assert anchors("# A\n## A\n```\n# no heading\n```\n## [B c](x.md)\n") == {"a", "a-1", "b-c"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_tables_are_whole(page):
-    assert broken_tables(page.read_text(encoding="utf-8")) == []
-
-
 def test_a_broken_table_is_found():
     table = "| a | b |\n|---|---|\n| `x \\| y` | z |\n"
     assert broken_tables(f"text\n\n{table}\n```\n| no table |\n```\n") == []
@@ -130,31 +142,12 @@ def test_a_broken_table_is_found():
     assert broken_tables(f"{table}\n{parted}\n\n{table}{long}\n") == [parted, long]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_files_and_make_targets_exist(page):
-    text = page.read_text(encoding="utf-8")
-    named = [path for path in FILE.findall(text) if not re.search(r"/[A-Z]+/|/talks/", path)]  # examples
-    assert [path for path in named if not (ROOT / path).exists()] == []
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {"demo", "test"} <= set(targets)
-    assert set(TARGET.findall(text)) <= set(targets)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_scripts_and_their_flags_exist(page):
-    scripts = {path.name for path in (ROOT / "scripts").glob("[a-z]*.py")}
-    text = page.read_text(encoding="utf-8")
-    assert set(re.findall(r"\bscripts/(\w+\.py)", text)) <= scripts
-    for script, flags in commands(text):
-        if script in scripts:
-            assert set(flags) <= known_flags(script) | {"--help"}, script
-
-
 def test_commands_and_targets_are_found():
     """The searches above find what they are to check."""
     text = "```\npython scripts/evaluate.py --path a \\\n  --corpus b  # --no\nmake demo\n```\n`train.py --x`"
     assert commands(text) == [("evaluate.py", ["--path", "--corpus"]), ("train.py", ["--x"])]
     assert TARGET.findall("`make test`\nmake PYTHON=python3.12 demo\nto make something") == ["test", "demo"]
+    assert {"demo", "test"} <= TARGETS
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {script for script, _ in commands(readme)} >= {"evaluate.py", "train.py", "compare.py"}
     assert {"demo", "test"} <= set(TARGET.findall(readme))
@@ -175,17 +168,6 @@ def test_every_page_is_in_the_index_and_the_readme_is_short():
     pages = {page.name for pattern in ("*.md", "*.ipynb") for page in (ROOT / "docs").glob(pattern)}
     assert pages - {"README.md"} <= index
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_python_examples_import_what_exists(page):
-    for block in re.findall(
-        r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGE:
-                module = importlib.import_module(node.module.replace("adaptively_sparse", "user_dir", 1))
-                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 def rows(text: str) -> list[list[str]]:

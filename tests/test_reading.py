@@ -40,9 +40,9 @@ def test_the_plain_file_comes_first(tmp_path):
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, read):
+def test_a_decompression_bomb_is_refused(tmp_path, read):
     path = tmp_path / "bomb.bz2"
-    path.write_bytes(bz2.compress(bytes(999_999) + b"\n") * 100_000)  # 100 GB
+    path.write_bytes(bz2.compress(bytes(999_999) + b"\n") * 2_000)  # 2 GB
     with pytest.raises(UserError, match=r"bomb\.bz2( unpacks to more than \d+ MiB|, line 1 is not)"):
         read(path)
 

@@ -8,14 +8,18 @@ import functools
 import importlib
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from unittest import mock
 
+import torch
 from forks import ROOT, Forks, environment
 
+from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.config import training_command
 
 TINY = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-layers", "2"]
@@ -40,6 +44,16 @@ def forks() -> Forks:
     made = Forks(Path(folder.name))
     atexit.register(lambda: (made.close(), folder.cleanup()))
     return made
+
+
+def wait_for_line(program: Forks, log: Path) -> None:
+    """Wait until the α log of a training changes."""
+
+    def size():
+        return log.stat().st_size if log.exists() else 0
+
+    before = size()
+    program.wait_until(lambda: size() != before)
 
 
 def fairseq(command: str, *flags, check=True, **options) -> subprocess.CompletedProcess:
@@ -100,5 +114,60 @@ def refused(done: subprocess.CompletedProcess, *words: str) -> None:
         assert word in last, last
 
 
+def prepared(folder: Path, files: dict[str, list[str]], **settings) -> Path:
+    """A corpus ``mine`` below a folder, from files by name, as a list of lines each, and its settings."""
+    raw, mine = folder / "raw", folder / "data" / "mine"
+    raw.mkdir(parents=True)
+    mine.mkdir(parents=True)
+    for name, text in files.items():
+        (raw / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    splits = {split: f"{split}.{{language}}" for split in ("train", "valid", "exam")}
+    whole = {"title": "mine", "languages": ["de", "en"], "splits": splits, **settings}
+    (mine / "corpus.yaml").write_text(json.dumps(whole))  # JSON is YAML
+    script("prepare", "mine", "--raw", raw, "--data", mine.parent, "--workers", "1")
+    return mine
+
+
+def of(checkpoint, corpus: Path) -> list:
+    """What a script is given to use a checkpoint on a prepared corpus."""
+    return ["--path", checkpoint, "--corpus", corpus.name, "--data", corpus.parent]
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def randomised(checkpoint: Path, path: Path, seed: int, scale: float) -> Path:
+    """Write a checkpoint with random weights, so that every sentence has a translation of its own."""
+    state, random = load_checkpoint(checkpoint), torch.Generator().manual_seed(seed)
+    for name, values in state["model"].items():
+        if values.is_floating_point():
+            state["model"][name] = scale * torch.randn(values.shape, generator=random)
+    save_checkpoint({**state, "last_optimizer_state": None}, path)
+    return path
+
+
 def read_alpha_log(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in lines(path)]
+
+
+def page_data(page: Path) -> dict:
+    """What a head report shows of its first model."""
+    return json.loads(re.search(r'id="data">(.*?)</script', page.read_text("utf-8"), re.S)[1])["models"][0]
+
+
+def translated(output: str) -> dict[int, str]:
+    """The first detokenised hypothesis of each sentence in the output of fairseq-generate or -interactive."""
+    found = re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, flags=re.M)
+    return {int(number): text for number, text in reversed(found)}
+
+
+def evaluated_as_by_fairseq(folder: Path, test_set: str) -> dict:
+    """The scores of an evaluation, whose command for fairseq-generate prints what it has written."""
+    scores = json.loads((folder / f"{test_set}.json").read_text())
+    command, *flags = shlex.split(scores["command"])
+    assert command == "fairseq-generate"
+    printed = re.findall(r"^[STHDP]-\d+\t.*$", fairseq("generate", *flags).stdout, flags=re.M)
+    (written,) = folder.glob("generate-*.txt")
+    assert lines(written) == printed, "scores included"
+    return scores

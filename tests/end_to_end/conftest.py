@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from commands import script, train
+from commands import lines, prepared, script, train
 
 
 @pytest.fixture(scope="session")
@@ -22,19 +22,12 @@ def small(corpus, once) -> Path:
     """Another corpus, ``mine``, with its own YAML: the first 600 toy pairs; 11 test sentences."""
 
     def prepare(folder):
-        raw, mine = folder / "raw", folder / "data" / "mine"
-        raw.mkdir()
-        mine.mkdir(parents=True)
+        files = {}
         for language in ("de", "en"):
-            lines = (corpus / "text" / f"train.{language}").read_text().split("\n")
-            (raw / f"train.{language}").write_text("\n".join(lines[:600]) + "\n")
-            (raw / f"dev.{language}").write_text("\n".join(lines[600:613]) + "\n")
-            (raw / f"exam.{language}").write_text("\n".join(lines[613:624]) + "\n")
-        splits = "{train: 'train.{language}', valid: 'dev.{language}', exam: 'exam.{language}'}"
-        (mine / "corpus.yaml").write_text(
-            f"title: mine\nlanguages: [de, en]\nsplits: {splits}\nvocabulary_size: 200\n"
-        )
-        script("prepare", "mine", "--raw", raw, "--data", mine.parent)
+            text = lines(corpus / "text" / f"train.{language}")
+            for split, first, last in (("train", 0, 600), ("valid", 600, 613), ("exam", 613, 624)):
+                files[f"{split}.{language}"] = text[first:last]
+        prepared(folder, files, vocabulary_size=200)
 
     return once("small", prepare) / "data" / "mine"
 

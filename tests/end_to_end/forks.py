@@ -37,7 +37,8 @@ LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics"
 LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizers import the last
 LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
 # The rest, including imports of our scripts.
-LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models")
+LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models", "torch.utils.serialization")
+LOADED += ("user_dir.analysis.results", "user_dir.releases.opened", "user_dir.translation.evaluation")
 
 
 def environment() -> dict[str, str]:
@@ -61,14 +62,21 @@ class Forks:
         self.pending = False
 
     def start(
-        self, *words, cwd: Path = ROOT, stdin: str = "", file_size: int | None = None, anew: bool = False
+        self,
+        *words,
+        cwd: Path = ROOT,
+        stdin: str | Path = "",
+        file_size: int | None = None,
+        anew: bool = False,
     ) -> None:
-        """Start ``python WORDS``; ``file_size`` limits the size of its files in bytes."""
+        """Start ``python WORDS`` with a text or a file as stdin, and files of at most ``file_size`` bytes."""
         if self.pending:  # a test failed before waiting for its program
             self.kill(signal.SIGKILL)
-        Path(self.files[0]).write_text(stdin, encoding="utf-8")
+        files = [str(stdin), *self.files[1:]] if isinstance(stdin, Path) else self.files
+        if not isinstance(stdin, Path):
+            Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
-        asked = [anew, self.words, str(cwd), environment(), self.files, file_size]
+        asked = [anew, self.words, str(cwd), environment(), files, file_size]
         self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
         self.pid = int(self.parent.stdout.readline())
         self.pending = True

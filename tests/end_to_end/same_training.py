@@ -1,11 +1,14 @@
-"""One training, as ``fairseq-train`` and as ``scripts/train.py`` are told of it."""
+"""One training, told to ``fairseq-train`` and to ``scripts/train.py``; whether two trainings are the same."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 import yaml
 from commands import train_flags
+
+from user_dir.checkpoints import load_checkpoint
 
 FLAGS = ["--cpu", "--no-epoch-checkpoints", "--alpha-log-interval", "1", "--alpha-lr-multiplier", "5"]
 
@@ -46,3 +49,30 @@ def same_config(corpus: Path, folder: Path, path: Path, **settings) -> Path:
         config[section] = {**config[section], **more}
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+def same(left, right) -> bool:
+    """Whether nested states are equal, bit for bit."""
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return left == right
+
+
+def assert_same_training(one: Path, other: Path, *names: str) -> None:
+    """Parameters, their moving averages, the optimizer's state and the α log of two folders are the same.
+
+    Args:
+        one: folder of checkpoints and ``alpha.jsonl``.
+        other: another.
+        names: of the checkpoints; ``checkpoint_last.pt`` by default.
+    """
+    for name in names or ("checkpoint_last.pt",):
+        left, right = (load_checkpoint(folder / name, optimizer=True) for folder in (one, other))
+        for part in ("model", "last_optimizer_state"):
+            assert same(left[part], right[part]), (name, part)
+        assert same(*(state["extra_state"].get("ema") for state in (left, right))), (name, "ema")
+    assert (one / "alpha.jsonl").read_text() == (other / "alpha.jsonl").read_text()

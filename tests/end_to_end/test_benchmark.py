@@ -91,11 +91,11 @@ def test_all_systems_start_from_the_same_parameters(runners):
 
 @pytest.mark.slow
 def test_training_makes_the_same_updates_in_all_systems(runners):
-    rows = time_training(runners, updates=2, rounds=2, seed=1)
+    rows = time_training(runners, updates=1, rounds=2, seed=1)
     assert [row["system"] for row in rows] == [system.name for system in SYSTEMS]
     assert all(row["tokens_per_second"]["median"] > 0 and row["peak_bytes"] > 1e6 for row in rows)
-    # Two for warm-up, two per round, and one to measure memory.
-    assert {runner.trainer.get_num_updates() for runner in runners} == {7}
+    # One for warm-up, one per round, and one to measure memory.
+    assert {runner.trainer.get_num_updates() for runner in runners} == {4}
     models = [runner.trainer.model.state_dict() for runner in runners]
     # The last two compute the same by other means, with the same dropout.
     for name, value in models[-2].items():

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import read_alpha_log, refused, script
+from commands import of, page_data, read_alpha_log, refused, script
 
 from user_dir.analysis.maps import Maps
 
@@ -17,25 +17,25 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def reported(data, trained, once) -> tuple[Path, Path, str]:
+def reported(corpus, trained, once) -> tuple[Path, Path, str]:
     """The output of ``report.py`` for a checkpoint and a corpus, and what it printed."""
 
     def fill(folder):
         for name in ("checkpoint_last.pt", "alpha.jsonl"):
             shutil.copy(trained / name, folder)
-        where = ["--corpus", "toy", "--data", data, "--sentences", "4", "--output", folder / "heads.html"]
-        done = script("report", "--path", folder / "checkpoint_last.pt", "--name", "tiny", *where, anew=True)
+        model = [*of(folder / "checkpoint_last.pt", corpus), "--name", "tiny"]
+        output = ["--sentences", "4", "--output", folder / "heads.html"]
+        done = script("report", *model, *output, anew=True)
         (folder / "said").write_text(done.stdout)
 
     folder = once("reported", fill)
     return folder / "checkpoint_last.pt", folder / "heads.html", (folder / "said").read_text()
 
 
-def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_path):
+def test_report_computes_what_is_missing_and_names_the_page(reported, corpus, tmp_path):
     checkpoint, output, said = reported
     assert said.strip().split("\n")[-1] == f"head report of tiny: {output}"
-    page = output.read_text(encoding="utf-8")
-    found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
+    found = page_data(output)
     statistics = json.loads(checkpoint.with_suffix(".valid.heads.json").read_text())
     assert [row["alpha"] for row in found["heads"]] == [round(row["alpha"], 4) for row in statistics["heads"]]
     assert found["trajectories"]["updates"] == [0, 4, 8, 12]  # alpha.jsonl is next to the checkpoint
@@ -43,17 +43,15 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
     assert checkpoint.with_suffix(".valid.attention.npz").is_file()
 
     written = checkpoint.with_suffix(".valid.heads.json").stat().st_mtime
-    where = ["--corpus", "toy", "--data", data, "--output", tmp_path / "heads.html"]
-    again = script("report", "--path", checkpoint, *where)
-    assert checkpoint.with_suffix(".valid.heads.json").stat().st_mtime == written, (
-        "computed anew without need"
-    )
+    where = [*of(checkpoint, corpus), "--output", tmp_path / "heads.html"]
+    again = script("report", *where)
+    last = checkpoint.with_suffix(".valid.heads.json").stat().st_mtime
+    assert last == written, "computed anew without need"
     assert "head report of" in again.stdout
 
     # Another split has its own files, and the files of two splits are not mixed.
-    script("report", "--path", checkpoint, "--subset", "test", *where)
-    page = (tmp_path / "heads.html").read_text(encoding="utf-8")
-    found = json.loads(re.search(r'id="data">(.*?)</script', page, re.S).group(1))["models"][0]
+    script("report", *where, "--subset", "test", "--sentences", "4")
+    found = page_data(tmp_path / "heads.html")
     assert (found["about"]["subset"], found["about"]["update"]) == ("test", 12)
     maps = [Maps(checkpoint.with_suffix(f".{subset}.attention.npz")) for subset in ("valid", "test")]
     assert [(each.corpus, each.subset) for each in maps] == [("toy", "valid"), ("toy", "test")]
@@ -64,17 +62,12 @@ def test_report_computes_what_is_missing_and_names_the_page(reported, data, tmp_
 
 def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
     log = read_alpha_log(trained / "alpha.jsonl")[-1]
-    last = [
-        alpha
-        for name in ("encoder_self", "decoder_self", "decoder_context")
-        for row in log[name]
-        for alpha in row
-    ]
+    types = ("encoder_self", "decoder_self", "decoder_context")
+    last = [alpha for name in types for row in log[name] for alpha in row]
     for number, source in enumerate(("alpha.jsonl", "", "checkpoint_last.pt")):
         output = tmp_path / f"{number}.json"
-        done = script(
-            "dump_alphas", "--path", trained / source, "--output", output, "--format", "png", anew=number == 0
-        )
+        flags = ["--path", trained / source, "--output", output, "--format", "png"]
+        done = script("dump_alphas", *flags, anew=number == 0)
         assert "alpha at update 12" in done.stdout
         assert f"{last[0]:.3f}" in done.stdout
         heads = json.loads(output.read_text())["heads"]
@@ -86,14 +79,9 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
 
 
 def test_figures_for_papers(reported, trained, tmp_path):
-    checkpoint, _, _ = reported
-    statistics, maps = (
-        checkpoint.with_suffix(".valid.heads.json"),
-        checkpoint.with_suffix(".valid.attention.npz"),
-    )
-    done = script(
-        "plot_heads", statistics, "--alpha-log", trained / "alpha.jsonl", "--output", tmp_path, anew=True
-    )
+    statistics, maps = (reported[0].with_suffix(f".valid.{end}") for end in ("heads.json", "attention.npz"))
+    log = ["--alpha-log", trained / "alpha.jsonl"]
+    done = script("plot_heads", statistics, *log, "--output", tmp_path, anew=True)
     named = done.stdout.split()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
@@ -108,18 +96,13 @@ def test_figures_for_papers(reported, trained, tmp_path):
     script("plot_attention", maps, "--head", "encoder_self:0:1", *narrow)
     width = re.search(r'width="([\d.]+)pt"', (tmp_path / "narrow.svg").read_text(encoding="utf-8"))
     assert float(width.group(1)) == pytest.approx(72 * 7.7 / 2.54, abs=0.01)
-    refused(
-        script("plot_attention", maps, "--head", "encoder_self:0:1", "--width", "3", check=False),
-        "'3' is not column, page or a width of 4 to 100 cm",
-    )
+    done = script("plot_attention", maps, "--head", "encoder_self:0:1", "--width", "3", check=False)
+    refused(done, "'3' is not column, page or a width of 4 to 100 cm")
 
 
 def test_invalid_arguments_end_with_an_error_message(reported, trained, stock, tmp_path):
     checkpoint, _, _ = reported
-    statistics, maps = (
-        checkpoint.with_suffix(".valid.heads.json"),
-        checkpoint.with_suffix(".valid.attention.npz"),
-    )
+    statistics, maps = (checkpoint.with_suffix(f".valid.{end}") for end in ("heads.json", "attention.npz"))
     html = ["--output", tmp_path / "page.html"]
 
     def wrong(name, *flags):

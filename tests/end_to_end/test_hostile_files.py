@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import TINY, TRAINING
+from commands import TINY, TRAINING, of
 from helpers import each_once
 
 from user_dir.checkpoints import load_checkpoint
@@ -44,9 +44,10 @@ class Disguised(OrderedDict):
 HOSTILE = ("pickle.pt", "setting.pt", "attributes.pt")
 
 
-@pytest.fixture
-def hostile(trained, tmp_path):
+@pytest.fixture(scope="module")
+def hostile(trained, tmp_path_factory):
     """A folder of checkpoints that would create a file when unpickled or when fairseq builds their model."""
+    tmp_path = tmp_path_factory.mktemp("hostile")
     marker = tmp_path / "marker"
     state = load_checkpoint(trained / "checkpoint_last.pt")
     torch.save({**state, "last_optimizer_state": Runs(open, str(marker), "w")}, tmp_path / "pickle.pt")
@@ -92,39 +93,27 @@ READERS = {
     "train --finetune-from-model": lambda pt, corpus, new: training(corpus, new, "--finetune-from-model", pt),
     "train": lambda pt, corpus, new: training(corpus, new),
     "train, resuming": lambda pt, corpus, new: training(corpus, resumed(pt, new)),
-    "generate": lambda pt, corpus, new: (fairseq("generate"), corpus / "bin", "--path", pt),
-    "generate --lm-path": lambda pt, corpus, new: (
-        *(fairseq("generate"), corpus / "bin", "--path", good(pt), "--lm-path", pt),
-    ),
-    "interactive": lambda pt, corpus, new: (fairseq("interactive"), corpus / "bin", "--path", pt),
-    "validate": lambda pt, corpus, new: (
-        *(fairseq("validate"), corpus / "bin", "--path", pt, "--task", "translation", "--max-tokens", 500),
+    "generate": lambda pt, corpus, new: by_fairseq("generate", corpus, pt),
+    "generate --lm-path": lambda pt, corpus, new: by_fairseq("generate", corpus, good(pt), "--lm-path", pt),
+    "interactive": lambda pt, corpus, new: by_fairseq("interactive", corpus, pt),
+    "validate": lambda pt, corpus, new: by_fairseq(
+        "validate", corpus, pt, "--task", "translation", "--max-tokens", 500
     ),
     "from_pretrained": lambda pt, corpus, new: (
         *(AdaptivelySparseTransformerModel.from_pretrained, str(pt.parent), pt.name, str(corpus / "bin")),
     ),
-    "evaluate": lambda pt, corpus, new: (script("evaluate"), *split(pt, corpus), "--output", new),
-    "head_stats": lambda pt, corpus, new: (script("head_stats"), *split(pt, corpus)),
-    "head_importance": lambda pt, corpus, new: (script("head_importance"), *split(pt, corpus)),
-    "align": lambda pt, corpus, new: (script("align"), *split(pt, corpus)),
-    "report": lambda pt, corpus, new: (script("report"), *split(pt, corpus)),
-    "average_checkpoints": lambda pt, corpus, new: (
-        script("average_checkpoints"),
-        "--path",
-        pt,
-        "--output",
-        new,
-    ),
-    "convert_checkpoint": lambda pt, corpus, new: (
-        script("convert_checkpoint"),
-        "--path",
-        pt,
-        "--output",
-        new,
-    ),
+    "evaluate": lambda pt, corpus, new: (script("evaluate"), *of(pt, corpus), "--output", new),
     "dump_alphas": lambda pt, corpus, new: (script("dump_alphas"), "--path", pt),
     "dump_alphas of a folder": lambda pt, corpus, new: (script("dump_alphas"), "--path", resumed(pt, new)),
 }
+for name in ("head_stats", "head_importance", "align", "report"):
+    READERS[name] = lambda pt, corpus, new, name=name: (script(name), *of(pt, corpus))
+for name in ("average_checkpoints", "convert_checkpoint"):
+    READERS[name] = lambda pt, corpus, new, name=name: (script(name), "--path", pt, "--output", new)
+
+
+def by_fairseq(name: str, corpus: Path, checkpoint: Path, *flags):
+    return fairseq(name), corpus / "bin", "--path", checkpoint, *flags
 
 
 def training(corpus, new, *flags):
@@ -143,21 +132,16 @@ def good(checkpoint: Path) -> Path:
     return checkpoint.parent / "good.pt"
 
 
-def split(checkpoint: Path, corpus: Path) -> list:
-    return ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent]
+OF_CHECKPOINTS = [name for name in READERS if name != "train"]
 
 
-@pytest.mark.parametrize(
-    "case", each_once(reader=[name for name in READERS if name != "train"], name=HOSTILE)
-)
-def test_a_checkpoint_that_would_run_code_is_refused_and_runs_nothing(
-    case, hostile, corpus, trained, tmp_path
-):
+@pytest.mark.parametrize("case", each_once(reader=OF_CHECKPOINTS, name=HOSTILE))
+def test_what_would_run_code_is_refused_and_runs_nothing(case, hostile, corpus, trained, tmp_path):
     checkpoint = hostile / case["name"]
     good(checkpoint).write_bytes((trained / "checkpoint_last.pt").read_bytes())
     said = ended(*READERS[case["reader"]](checkpoint, corpus, tmp_path / "new"))
     assert "is refused: " in said and (checkpoint.name in said or "checkpoint_last.pt" in said)
-    assert not (tmp_path / "marker").exists()
+    assert not (hostile / "marker").exists()
 
 
 # Defects of checkpoints → the messages of fairseq-generate (None: fairseq's own) and of our commands.
@@ -201,9 +185,7 @@ def test_an_unusable_checkpoint_is_reported(wrong, corpus, trained, tmp_path):
 def test_corrupt_data_is_reported_before_anything_runs(corpus, trained, tmp_path):
     checkpoint = shutil.copy(trained / "checkpoint_last.pt", tmp_path)  # in a folder without a report
     data = tmp_path / "toy"
-    (data / "bin").mkdir(parents=True)
-    for file in (corpus / "bin").iterdir():
-        (data / "bin" / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(corpus / "bin", data / "bin")
     (data / "text").symlink_to(corpus / "text")
     for name in ("valid.de-en.en.bin", "test.de-en.en.bin"):
         (data / "bin" / name).write_bytes(b"\0")

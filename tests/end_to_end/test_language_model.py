@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from commands import PLUGIN, fairseq, here, read_alpha_log, script
+from commands import PLUGIN, fairseq, here, lines, of, read_alpha_log, script
 
 pytestmark = pytest.mark.slow
 
@@ -14,27 +14,27 @@ pytestmark = pytest.mark.slow
 def language_model(corpus, tmp_path_factory):
     """A folder with the English side of the toy corpus as text for a language model, and a checkpoint."""
     folder = tmp_path_factory.mktemp("language_model")
-    pieces = corpus / "text" / "spm"
     for split in ("train", "valid"):
-        lines = (pieces / f"{split}.en").read_text().split("\n")[:300]
-        (folder / split).write_text("\n".join(lines) + "\n")
+        pieces = lines(corpus / "text" / "spm" / f"{split}.en")[:300]
+        (folder / split).write_text("\n".join(pieces) + "\n")
     flags = ["--only-source", "--srcdict", corpus / "bin" / "dict.en.txt", "--destdir", folder / "bin"]
     here("preprocess", *flags, "--trainpref", folder / "train", "--validpref", folder / "valid")
-    task = ["--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", "64"]
-    sizes = ["--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "64", "--decoder-layers", "2"]
-    sizes += ["--decoder-output-dim", "32", "--decoder-input-dim", "32", "--decoder-attention-heads", "4"]
-    training = ["--optimizer", "adam", "--lr", "0.002", "--max-tokens", "1000", "--max-update", "6"]
-    training += ["--num-workers", "0", "--no-progress-bar", "--save-dir", folder]
-    training += ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "3"]
-    arch = ["--arch", "adaptively_sparse_transformer_lm"]
-    fairseq("train", folder / "bin", *PLUGIN, *task, *arch, *sizes, *training)
+    flags = (
+        "--task language_modeling --sample-break-mode eos --tokens-per-sample 64 "
+        "--arch adaptively_sparse_transformer_lm --decoder-embed-dim 32 --decoder-ffn-embed-dim 64 "
+        "--decoder-layers 2 --decoder-output-dim 32 --decoder-input-dim 32 --decoder-attention-heads 4 "
+        "--optimizer adam --lr 0.002 --max-tokens 1000 --max-update 6 --num-workers 0 --no-progress-bar "
+        "--alpha-log-interval 3"
+    )
+    own = ["--save-dir", folder, "--alpha-log", folder / "alpha.jsonl"]
+    fairseq("train", folder / "bin", *PLUGIN, *flags.split(), *own)
     return folder
 
 
 def test_alpha_log(language_model):
-    lines = read_alpha_log(language_model / "alpha.jsonl")
-    assert [line["update"] for line in lines] == [0, 3, 6]
-    assert all(set(line) == {"update", "decoder_self"} for line in lines)
+    log = read_alpha_log(language_model / "alpha.jsonl")
+    assert [line["update"] for line in log] == [0, 3, 6]
+    assert all(set(line) == {"update", "decoder_self"} for line in log)
 
 
 def test_eval_lm(language_model, caplog):
@@ -46,7 +46,7 @@ def test_eval_lm(language_model, caplog):
 
 def test_head_statistics(language_model, corpus):
     checkpoint = language_model / "checkpoint_last.pt"
-    flags = ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent, "--cpu", "--sentences", 30]
+    flags = [*of(checkpoint, corpus), "--cpu", "--sentences", 30]
     script("head_stats", *flags, "--language", "en")
     found = json.loads((language_model / "checkpoint_last.valid.heads.json").read_text())
     assert {head["attention"] for head in found["heads"]} == {"decoder_self"}
@@ -62,9 +62,9 @@ def test_head_statistics(language_model, corpus):
 
 def test_another_dictionary_of_the_same_size_is_refused(language_model, tmp_path):
     shutil.copytree(language_model / "bin", tmp_path / "bin")
-    lines = (tmp_path / "bin" / "dict.txt").read_text().split("\n")
-    lines[3], lines[4] = lines[4], lines[3]
-    (tmp_path / "bin" / "dict.txt").write_text("\n".join(lines))
+    words = lines(tmp_path / "bin" / "dict.txt")
+    words[3], words[4] = words[4], words[3]
+    (tmp_path / "bin" / "dict.txt").write_text("\n".join([*words, ""]))
     flags = ["--path", language_model / "checkpoint_last.pt", "--gen-subset", "valid", "--cpu"]
     with pytest.raises(SystemExit, match=r"checkpoint_last\.pt .*bin/dict\.txt"):
         here("eval_lm", tmp_path / "bin", *PLUGIN, *flags, "--sample-break-mode", "eos")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import PLUGIN, here, script, train
+from commands import PLUGIN, here, lines, of, script, train
 
 pytestmark = pytest.mark.slow
 
@@ -16,18 +16,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def checkpoints(corpus, once) -> Path:
     """A folder of checkpoints of a model with a latent alignment, after 6 and 12 updates."""
-    flags = [
-        "--latent-alignment",
-        "--max-update",
-        "12",
-        "--save-interval-updates",
-        "6",
-        "--max-valid-steps",
-        "1",
-    ]
+    flags = "--latent-alignment --max-update 12 --save-interval-updates 6 --max-valid-steps 1"
 
     def fill(folder):
-        done = train(corpus, folder, *flags)
+        done = train(corpus, folder, *flags.split())
         (folder / "log").write_text(done.stdout + done.stderr)
 
     return once("latent", fill)
@@ -44,17 +36,17 @@ def test_the_log_line_has_the_certificate(checkpoints):
     assert len(lines) > 3 and all(0 <= float(each) <= 1 for each in lines)
 
 
+SEARCH = "--source-lang de --target-lang en --beam 2 --max-len-b 6 --remove-bpe sentencepiece"
+
+
 @pytest.fixture(scope="module")
 def generated(corpus, checkpoints) -> dict:
     """What fairseq-generate gives for one checkpoint, and for an ensemble of two."""
-    common = [corpus / "bin", *PLUGIN, "--source-lang", "de", "--target-lang", "en", "--max-tokens", "600"]
-    common += ["--gen-subset", "valid", "--beam", "2", "--max-len-b", "6", "--remove-bpe", "sentencepiece"]
+    common = [corpus / "bin", *PLUGIN, *SEARCH.split(), "--max-tokens", "600", "--gen-subset", "valid"]
     one = checkpoints / "checkpoint_last.pt"
     both = f"{one}:{next(checkpoints.glob('checkpoint_*_6.pt'))}"
-    return {
-        name: translations(here("generate", *common, "--path", path))
-        for name, path in (("one", one), ("both", both))
-    }
+    paths = {"one": one, "both": both}
+    return {name: translations(here("generate", *common, "--path", path)) for name, path in paths.items()}
 
 
 def test_generate_alone_and_as_an_ensemble(generated):
@@ -64,46 +56,24 @@ def test_generate_alone_and_as_an_ensemble(generated):
 
 
 def test_interactive_translates_like_generate(corpus, checkpoints, generated):
-    lines = (corpus / "text" / "spm" / "valid.de").read_text().split("\n")[:3]
-    flags = [
-        corpus / "bin",
-        *PLUGIN,
-        "--source-lang",
-        "de",
-        "--target-lang",
-        "en",
-        "--beam",
-        "2",
-        "--max-len-b",
-        "6",
-    ]
-    flags += ["--remove-bpe", "sentencepiece", "--path", checkpoints / "checkpoint_last.pt"]
-    found = translations(here("interactive", *flags, stdin="\n".join(lines) + "\n"))
+    sources = lines(corpus / "text" / "spm" / "valid.de")[:3]
+    flags = [corpus / "bin", *PLUGIN, *SEARCH.split(), "--path", checkpoints / "checkpoint_last.pt"]
+    found = translations(here("interactive", *flags, stdin="\n".join(sources) + "\n"))
     for number in range(3):
         text, score = found[number]
         assert text == generated["one"][number][0]
         assert score == pytest.approx(generated["one"][number][1], abs=1e-3)
 
 
-def test_align_by_the_posterior(data, checkpoints, tmp_path):
-    where = [
-        "--path",
-        checkpoints / "checkpoint_last.pt",
-        "--corpus",
-        "toy",
-        "--data",
-        data,
-        "--subset",
-        "valid",
-    ]
-    script("align", *where, "--output", tmp_path, "--sentences", "20")
+def test_align_by_the_posterior(corpus, checkpoints, tmp_path):
+    given = [*of(checkpoints / "checkpoint_last.pt", corpus), "--subset", "valid"]
+    script("align", *given, "--output", tmp_path, "--sentences", "20")
     report = json.loads((tmp_path / "alignment.json").read_text())
     names = [row["name"] for row in report["candidates"]]
     assert names == [f"layer0-head{head}" for head in range(4)] + ["layer0", "all", "alignment"]
-    lines = (tmp_path / "alignment.pharaoh").read_text().splitlines()
-    target = (data / "toy" / "text" / "valid.en").read_text().splitlines()
-    assert len(lines) == 20
-    for line, words in zip(lines, target):
+    links, target = lines(tmp_path / "alignment.pharaoh"), lines(corpus / "text" / "valid.en")
+    assert len(links) == 20
+    for line, words in zip(links, target):
         assert [int(link.split("-")[1]) for link in line.split()] == list(range(len(words.split())))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import PLUGIN, fairseq, refused, script, train_flags
+from commands import PLUGIN, fairseq, lines, of, refused, script, train_flags
 
 pytestmark = pytest.mark.slow
 UPDATES = ["--disable-validation", "--max-update"]
@@ -20,33 +20,29 @@ def prepared_again(small, corpus, once) -> Path:
     def fill(folder):
         mine = Path(shutil.copytree(small, folder / "data" / "mine"))
         fairseq("train", *train_flags(mine, folder, *UPDATES, "2", "--no-epoch-checkpoints"))
-        script("evaluate", "--path", folder / "checkpoint_last.pt", *of(folder), "--subset", "exam")
+        script("evaluate", *of(folder / "checkpoint_last.pt", mine), "--cpu", "--subset", "exam")
         pieces = (mine / "spm.model").read_bytes()
         raw = Path(shutil.copytree(small.parents[1] / "raw", folder / "raw"))
         for language in ("de", "en"):
-            lines = (corpus / "text" / f"train.{language}").read_text().split("\n")
-            (raw / f"train.{language}").write_text("\n".join(lines[700:1300]) + "\n")
+            text = lines(corpus / "text" / f"train.{language}")[700:1300]
+            (raw / f"train.{language}").write_text("\n".join(text) + "\n")
         script("prepare", "mine", "--raw", raw, "--data", mine.parent, "--force")
         assert (mine / "spm.model").read_bytes() != pieces
 
     return once("prepared_again", fill)
 
 
-def of(folder: Path) -> list:
-    return ["--corpus", "mine", "--data", folder / "data", "--cpu"]
-
-
 def test_every_script_refuses_the_old_checkpoint(prepared_again, tmp_path):
-    path, corpus = ["--path", prepared_again / "checkpoint_last.pt"], of(prepared_again)
-    commands = [
-        ("evaluate", *path, *corpus, "--subset", "exam", "--output", tmp_path / "evaluation"),
-        ("translate", *path, *corpus, "Guten Morgen."),
-        ("head_stats", *path, *corpus, "--output", tmp_path / "heads.json"),
-        ("align", *path, *corpus, "--output", tmp_path / "alignments"),
-        ("release", *path, *corpus[:-1], "--output", tmp_path / "release.tar"),
-    ]
-    for name, *flags in commands:
-        done = script(name, *flags, check=False)
+    given = of(prepared_again / "checkpoint_last.pt", prepared_again / "data" / "mine")
+    commands = {
+        "evaluate": ["--subset", "exam", "--output", tmp_path / "evaluation"],
+        "translate": ["Guten Morgen."],
+        "head_stats": ["--output", tmp_path / "heads.json"],
+        "align": ["--output", tmp_path / "alignments"],
+        "release": ["--output", tmp_path / "release.tar"],
+    }
+    for name, flags in commands.items():
+        done = script(name, *given, *flags, check=False)
         refused(done, "checkpoint_last.pt", "dict.de.txt", "fingerprint")
     assert not list(tmp_path.iterdir())
 

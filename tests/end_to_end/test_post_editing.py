@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 import sacrebleu
 import torch
-from commands import PLUGIN, fairseq, refused, script
+from commands import (
+    PLUGIN,
+    evaluated_as_by_fairseq,
+    fairseq,
+    lines,
+    of,
+    randomised,
+    refused,
+    script,
+    translated,
+)
 from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
-from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.checkpoints import load_checkpoint
 from user_dir.corpora import load_corpus
 from user_dir.errors import UserError
 from user_dir.models.bert_files import read_bert
 from user_dir.models.from_settings import checkpoint_alphas
-from user_dir.translation import black_box as black_box
+from user_dir.translation import black_box
 
 pytestmark = pytest.mark.slow
 SIZES = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-layers", "2"]
@@ -64,37 +72,20 @@ def trained(triplets, once) -> Path:
 
 
 @pytest.fixture(scope="module")
-def editor(trained, once) -> Path:
+def editor(trained, tmp_path_factory) -> Path:
     """The trained model with random weights, so that every sentence has a translation of its own."""
-
-    def fill(folder):
-        state = load_checkpoint(trained / "checkpoint_last.pt")
-        random = torch.Generator().manual_seed(2)
-        for name, values in state["model"].items():
-            if values.is_floating_point():
-                state["model"][name] = torch.randn(values.shape, generator=random) / 2
-        save_checkpoint({**state, "last_optimizer_state": None}, folder / "random.pt")
-
-    return once("random_editor", fill) / "random.pt"
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    return randomised(trained / "checkpoint_last.pt", tmp_path_factory.mktemp("random") / "random.pt", 2, 0.5)
 
 
 def test_training_starts_from_the_bert(trained):
     """Three updates of at most 0.01 each away; α begins where a model without BERT begins."""
     bert, model = (load_checkpoint(trained / name)["model"] for name in ("bert.pt", "checkpoint_last.pt"))
-    for name in (
-        "layers.1.fc2.weight",
-        "input_positions.positions.weight",
-        "layers.0.self_attn.k_proj.weight",
-    ):
+    inputs = ("layers.1.fc2", "input_positions.positions", "layers.0.self_attn.k_proj")
+    for name in (f"{each}.weight" for each in inputs):
         drift = (bert[f"encoder.{name}"] - model[f"encoder.{name}"]).abs().max()
         assert 0 < drift < 0.04, name
-    assert torch.equal(
-        model["decoder.layers.0.self_attn.q_proj.weight"], model["encoder.layers.0.self_attn.q_proj.weight"]
-    )
+    sides = (model[f"{side}.layers.0.self_attn.q_proj.weight"] for side in ("decoder", "encoder"))
+    assert torch.equal(*sides)
     alphas = checkpoint_alphas(load_checkpoint(trained / "checkpoint_last.pt"))
     assert [len(layers) for layers in alphas.values()] == [2, 2, 2]
 
@@ -109,22 +100,21 @@ def test_the_moving_average_is_a_model(trained, tmp_path):
 
 
 def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path):
-    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path]
+    where = [*of(editor, triplets), "--output", tmp_path]
     said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2").stdout
-    result = json.loads((tmp_path / "exam.json").read_text())
+    result = evaluated_as_by_fairseq(tmp_path, "exam")
     found, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
     assert result["ter"] == round(ter.corpus_score(found, [PE]).score, 2)
     assert result["uncorrected"]["ter"] == round(ter.corpus_score(MT, [PE]).score, 2)
     assert sum(result["changes"].values()) == len(PE)
     assert f"TER  {result['ter']:.2f}" in said and "uncorrected: BLEU" in said and "0 left alone" in said
-    output = fairseq("generate", *shlex.split(result["command"])[1:]).stdout
-    by_hand = {int(n): text for n, text in re.findall(r"^D-(\d+)\t\S+\t(.*)$", output, re.M)}
+    by_hand = translated((tmp_path / "generate-test.txt").read_text())
     assert [by_hand[n] for n in range(len(PE))] == found
     assert result["new_piece_penalty"] == 2
 
 
 def test_the_penalty_keeps_to_the_pieces_of_the_input(triplets, editor, tmp_path):
-    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--output", tmp_path]
+    where = [*of(editor, triplets), "--output", tmp_path]
     script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "900")
     inputs = lines(triplets / "text" / "spm" / "test.en")
     bpe = [line.split() for line in inputs]
@@ -146,7 +136,7 @@ def test_translate_reads_source_tab_translation(triplets, editor, tmp_path):
 
 
 def test_heads_are_analysed(triplets, editor, tmp_path):
-    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent, "--subset", "exam"]
+    where = [*of(editor, triplets), "--subset", "exam"]
     script("head_stats", *where, "--output", tmp_path / "heads.json")
     heads = json.loads((tmp_path / "heads.json").read_text())["heads"]
     assert len(heads) == 3 * 2 * 4
@@ -157,7 +147,7 @@ def test_heads_are_analysed(triplets, editor, tmp_path):
 
 def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
     """Whatever it translates: here the source lines of triplets."""
-    where = ["--path", editor, "--corpus", "mine", "--data", triplets.parent]
+    where = of(editor, triplets)
     script("evaluate", *where, "--beam", "2", "--output", tmp_path / "evaluated")
     corpus, output = load_corpus("mine", triplets.parent), tmp_path / "made"
     black_box.write_triplets(editor, corpus, output, beam=2)
@@ -173,26 +163,19 @@ def test_a_black_box_makes_triplets(triplets, editor, tmp_path):
     assert (output / "exam.mt").stat().st_mtime_ns == before
 
 
-def test_other_models_have_no_penalty(trained, triplets, stock, data):
-    done = script(
-        "evaluate",
-        *("--path", stock, "--corpus", "toy", "--data", data, "--new-piece-penalty", "1"),
-        check=False,
-    )
+def test_other_models_have_no_penalty(trained, triplets, stock, corpus):
+    done = script("evaluate", *of(stock, corpus), "--new-piece-penalty", "1", check=False)
     refused(done, "--new-piece-penalty", "is not of a post-editor")
-    done = script(
-        "evaluate", "--path", trained / "bert.pt", "--corpus", "mine", "--data", triplets.parent, check=False
-    )
-    refused(done, "bert.pt")
+    refused(script("evaluate", *of(trained / "bert.pt", triplets), check=False), "bert.pt")
 
 
 def test_a_bert_with_another_dictionary_of_the_same_size_is_refused(trained, triplets, tmp_path):
     shutil.copy(trained / "bert.pt", tmp_path)
-    lines = (triplets / "pretraining" / "dict.txt").read_text().split("\n")
+    words = lines(triplets / "pretraining" / "dict.txt")
+    symbols = {word.rpartition(" ")[0] for word in words}
     shutil.copy(triplets / "pretraining" / "dict.txt", tmp_path)
-    symbols = {symbol for line in lines if (symbol := line.rpartition(" ")[0])}
     assert symbols <= set(read_bert(str(tmp_path / "bert.pt")).rows)
-    lines[3], lines[4] = lines[4], lines[3]
-    (tmp_path / "dict.txt").write_text("\n".join(lines))
+    words[3], words[4] = words[4], words[3]
+    (tmp_path / "dict.txt").write_text("\n".join([*words, ""]))
     with pytest.raises(UserError, match=r"bert\.pt .*dict\.txt"):
         read_bert(str(tmp_path / "bert.pt"))

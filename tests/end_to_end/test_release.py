@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
-from commands import refused, script
+from commands import of, refused, script
 
 pytestmark = pytest.mark.slow
 SENTENCES = ["Wer sieht den kleinen Hund?", "Das Kind schläft."]
@@ -19,8 +19,8 @@ def released(corpus, trained, once):
 
     def fill(folder):
         checkpoint = shutil.copy(trained / "checkpoint_last.pt", folder / "last.pt")
-        given = ["--path", checkpoint, "--corpus", "toy", "--data", corpus.parent]
-        script("evaluate", *given, "--beam", "1", "--subset", "test")
+        given = of(checkpoint, corpus)
+        script("evaluate", *given, "--beam", "1", "--max-len-b", "8", "--subset", "test")
         done = script("release", *given)
         assert "scores of test" in done.stdout and "last.release.tar  SHA-256 " in done.stdout
         (folder / "elsewhere").mkdir()
@@ -31,7 +31,7 @@ def released(corpus, trained, once):
 
 def test_it_translates_as_its_checkpoint_does(released, corpus, trained, tmp_path):
     """From arguments and through a pipe, alone and in an ensemble, in a folder without data."""
-    checkpoint = ["--path", trained / "checkpoint_last.pt", "--corpus", "toy", "--data", corpus.parent]
+    checkpoint = of(trained / "checkpoint_last.pt", corpus)
     flags = ["--beam", "2", "--nbest", "2"]
     expected = script("translate", *checkpoint, *flags, *SENTENCES).stdout
     assert len(expected.splitlines()) == 4

@@ -178,9 +178,8 @@ def chosen(searches, *quick: str) -> list:
 def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     flags = OTHER[search]
     theirs, mine = generate(stock, *flags), generate(at_one, *flags)
-    assert len(lines(theirs, "H")) == SENTENCES * (
-        flags[flags.index("--nbest") + 1] if "--nbest" in flags else 1
-    )
+    nbest = flags[flags.index("--nbest") + 1] if "--nbest" in flags else 1
+    assert len(lines(theirs, "H")) == SENTENCES * nbest
     assert lines(mine, "H") == lines(theirs, "H")
     assert_same(numbers(mine), numbers(theirs))
 
@@ -198,11 +197,10 @@ def test_half_precision_is_close(generate, whole, ours):
 
 def test_retained_dropout_uses_the_names_of_our_modules(generate, ours):
     def scores(names):
-        return numbers(
-            generate(ours, "--score-reference", "--retain-dropout", "--retain-dropout-modules", names)
-        )
+        return numbers(generate(ours, *reference, "--retain-dropout", "--retain-dropout-modules", names))
 
-    without = numbers(generate(ours, "--score-reference"))
+    reference = ["--score-reference"]
+    without = numbers(generate(ours, *reference))
     assert_same(scores("['TransformerEncoderLayerBase']"), without)
     assert not torch.equal(torch.cat(scores("['AdaptivelySparseEncoderLayer']")), torch.cat(without))
 
@@ -244,45 +242,6 @@ def test_hard_alignment_equals_the_strongest_attention(generate, whole, ours, fl
     output = generate(ours, *flags, "--print-alignment")
     expected = [hard(weights) for _, weights in whole.of(output)]
     assert [text for _, text in lines(output, "A")] == expected
-
-
-# ------------------------------------------------------- not supported by fairseq itself, as documented
-
-TEXT = "Der Hund schläft.\nWer sieht die Katze?\n"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("model", ("ours", "stock"))
-@pytest.mark.parametrize(
-    ("flags", "error", "word"),
-    [
-        (["--constraints"], TypeError, "not iterable"),
-        (["--beam", 2, "--diverse-beam-groups", 2], IndexError, "out of bounds"),
-        (["--print-step"], KeyError, "steps"),
-        (["--retain-iter-history"], KeyError, "history"),
-        (["--score-reference", "--print-alignment", "soft"], TypeError, "expected str"),
-        (["--replace-unk"], AssertionError, "raw"),
-    ],
-    ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
-)
-def test_limitations_of_fairseq_generate(request, generate, model, flags, error, word):
-    with pytest.raises(error, match=word):
-        generate(request.getfixturevalue(model), *flags)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("model", ("ours", "stock"))
-def test_limitations_of_other_commands(request, interactive, few, corpus, model):
-    path = request.getfixturevalue(model)
-    with pytest.raises(ValueError, match="too many values"):
-        interactive(path, TEXT, "--print-alignment", "soft")
-    with pytest.raises(TypeError, match="prev_output_tokens"):
-        hub(path, few, corpus).score("Der Hund schläft.")
-    with pytest.raises(KeyError, match="None"):
-        here("validate", few / "bin", *PLUGIN, "--cpu", "--path", path, "--batch-size", 8)
-    with pytest.raises(OSError, match="not found"):
-        ensemble = ["--path", f"{path}:{path}", "--task", "translation", "--batch-size", 8]
-        here("validate", few / "bin", *PLUGIN, "--cpu", *ensemble)
 
 
 # ------------------------------------------------------------------------------- interactive, the hub

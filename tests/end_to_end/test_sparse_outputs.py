@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from commands import PLUGIN, here, refused, script, train
+from commands import PLUGIN, here, lines, of, refused, script, train
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -50,19 +50,10 @@ def test_the_log_has_the_support_instead_of_a_perplexity(trained_sparse):
 
 
 def generate(corpus, path, *flags):
-    data = [
-        corpus / "bin",
-        *PLUGIN,
-        "--cpu",
-        "--path",
-        path,
-        "--gen-subset",
-        "valid",
-        "--max-sentences",
-        "40",
-    ]
-    few = ["--num-shards", "8", "--shard-id", "0"]
-    return here("generate", *data, "--max-len-a", "0", "--max-len-b", "6", *few, *flags)
+    few = (
+        "--cpu --gen-subset valid --max-sentences 40 --num-shards 8 --shard-id 0 --max-len-a 0 --max-len-b 6"
+    )
+    return here("generate", corpus / "bin", *PLUGIN, "--path", path, *few.split(), *flags)
 
 
 def scores(output, letter="H"):
@@ -104,19 +95,12 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
     task.load_dataset("valid")
     dataset = task.dataset("valid")
     given = dataset.collater([dataset[i] for i in range(6)])
-    for hypotheses in SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_b=6).generate(
-        [model], given
-    ):
-        for each in hypotheses:
-            assert each["positional_scores"].sum() <= 0
-    best = [
-        hypotheses[0]["tokens"]
-        for hypotheses in SequenceGenerator(
-            [model], task.target_dictionary, beam_size=3, max_len_b=6
-        ).generate([model], given)
-    ]
+    search = SequenceGenerator([model], task.target_dictionary, beam_size=3, max_len_b=6)
+    found = search.generate([model], given)
+    assert all(each["positional_scores"].sum() <= 0 for hypotheses in found for each in hypotheses)
     with torch.no_grad():
-        for row, tokens in enumerate(best):
+        for row, hypotheses in enumerate(found):
+            tokens = hypotheses[0]["tokens"]
             previous = torch.cat([tokens.new_tensor([task.target_dictionary.eos()]), tokens[:-1]])
             source = given["net_input"]["src_tokens"][row : row + 1]
             output = model(source, given["net_input"]["src_lengths"][row : row + 1], previous[None])
@@ -142,8 +126,8 @@ def test_training_continues(corpus, trained_sparse, tmp_path):
 
 def test_the_study_of_search(corpus, peaked):
     """Also that exact search finds translations at least as probable as those of the widest beam."""
-    flags = ["--path", peaked / "second.pt", "--corpus", "toy", "--data", corpus.parent, "--cpu"]
-    flags += ["--sentences", 12, "--beams", 1, 20, "--most-expansions", 300]
+    flags = [*of(peaked / "second.pt", corpus), "--cpu", "--sentences", 12, "--beams", 1, 20]
+    flags += ["--most-expansions", 300]
     done = script("search", *flags)
     file = peaked / "search" / "second-valid.json"
     assert str(file) in done.stdout
@@ -157,7 +141,7 @@ def test_the_study_of_search(corpus, peaked):
     refused(script("search", *flags, "--beams", 100000, check=False), "--beam 100000")
     few = ["--min-words", 6, "--no-exact", "--output", peaked / "long.json"]
     script("search", *flags, *few)
-    lines = (corpus / "text" / "valid.de").read_text().split("\n")[:12]
+    sources = lines(corpus / "text" / "valid.de")[:12]
     long = json.loads((peaked / "long.json").read_text())
-    assert long["sentences"] == sum(len(line.split()) >= 6 for line in lines) > 0 and "exact" not in long
+    assert long["sentences"] == sum(len(line.split()) >= 6 for line in sources) > 0 and "exact" not in long
     refused(script("search", *flags, "--min-words", 999, check=False), "--min-words 999")

@@ -10,25 +10,18 @@ import pytest
 import torch
 from commands import read_alpha_log, script, train
 from fairseq import checkpoint_utils
+from same_training import assert_same_training
 
 from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
 ATTENTION_TYPES = ("encoder_self", "decoder_self", "decoder_context")
-FEATURES = ["--encoder-layerdrop", "0.5", "--decoder-layerdrop", "0.5", "--checkpoint-activations"]
-FEATURES += ["--update-freq", "2", "--store-ema", "--ema-decay", "0.5", "--cpu"]
-FEATURES += [
-    "--max-tokens",
-    "300",
-    "--save-interval-updates",
-    "3",
-    "--max-update",
-    "6",
-    "--log-interval",
-    "1",
-]
-FEATURES += ["--disable-validation", "--no-epoch-checkpoints", "--alpha-log-interval", "1"]
+FEATURES = (
+    "--encoder-layerdrop 0.5 --decoder-layerdrop 0.5 --checkpoint-activations --update-freq 2 --store-ema "
+    "--ema-decay 0.5 --cpu --max-tokens 300 --save-interval-updates 3 --max-update 6 --log-interval 1 "
+    "--disable-validation --no-epoch-checkpoints --alpha-log-interval 1"
+)
 HALF = ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"]  # flattened gradients need a GPU
 
 
@@ -40,7 +33,7 @@ def through_and_resumed(corpus, tmp_path, *flags):
             resumed.mkdir()
             shutil.copy(through / "checkpoint_1_3.pt", resumed / "checkpoint_last.pt")
             shutil.copy(through / "alpha.jsonl", resumed)
-        train(corpus, folder, *FEATURES, "--alpha-log", folder / "alpha.jsonl", *flags)
+        train(corpus, folder, *FEATURES.split(), "--alpha-log", folder / "alpha.jsonl", *flags)
     return folders
 
 
@@ -57,15 +50,7 @@ def alphas_by_update(folder) -> torch.Tensor:
 
 
 def test_resumed_equals_through(runs):
-    through, resumed = runs
-    left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in runs)
-    for one, other in (
-        (left["model"], right["model"]),
-        (left["extra_state"]["ema"], right["extra_state"]["ema"]),
-    ):
-        assert one.keys() == other.keys()
-        assert not [name for name in one if not torch.equal(one[name], other[name])]
-    assert (through / "alpha.jsonl").read_text() == (resumed / "alpha.jsonl").read_text()
+    assert_same_training(*runs)
 
 
 def test_alphas_of_dropped_layers_do_not_change(runs):

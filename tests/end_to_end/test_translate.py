@@ -10,11 +10,20 @@ import subprocess
 import sys
 
 import pytest
-import torch
-from commands import checked, fairseq, refused, script, train
+from commands import (
+    checked,
+    evaluated_as_by_fairseq,
+    lines,
+    of,
+    page_data,
+    prepared,
+    randomised,
+    refused,
+    script,
+    train,
+)
 from forks import ROOT, environment
 
-from user_dir.checkpoints import load_checkpoint, save_checkpoint
 from user_dir.corpora import load_corpus
 from user_dir.translation.ceiling import prepared_ceilings
 
@@ -28,12 +37,7 @@ def model(small, once):
     def fill(folder):
         log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "1"]
         train(small, folder, "--max-update", "2", "--disable-validation", *log)
-        state = load_checkpoint(folder / "checkpoint_last.pt")
-        random = torch.Generator().manual_seed(1)
-        for name, values in state["model"].items():
-            if values.is_floating_point():
-                state["model"][name] = torch.randn(values.shape, generator=random) / 3
-        save_checkpoint({**state, "last_optimizer_state": None}, folder / "random.pt")
+        randomised(folder / "checkpoint_last.pt", folder / "random.pt", seed=1, scale=1 / 3)
 
     return once("random_model", fill) / "random.pt"
 
@@ -47,41 +51,36 @@ def command(model) -> list:
 @pytest.fixture(scope="module")
 def source(small) -> list[str]:
     """The sentences of the test set."""
-    return (small / "text" / "test.de").read_text(encoding="utf-8").split("\n")[:-1]
+    return lines(small / "text" / "test.de")
 
 
 @pytest.fixture(scope="module")
-def evaluated(small, command, once) -> list[str]:
+def evaluated(small, model, once) -> list[str]:
     """Their hypotheses by evaluate.py."""
-    flags = [*command, "--corpus", "mine", "--data", small.parent]
+    flags = [*of(model, small), "--beam", "2"]
     folder = once("evaluated", lambda folder: script("evaluate", *flags, "--output", folder))
-    lines = (folder / "exam.en").read_text(encoding="utf-8").split("\n")[:-1]
-    assert len(lines) == 11 and len(set(lines)) > 5
-    return lines
+    found = lines(folder / "exam.en")
+    assert len(found) == 11 and len(set(found)) > 5
+    return found
 
 
 def test_a_test_set_is_translated_as_evaluate_does(command, small, evaluated, tmp_path):
     file, output = small / "text" / "test.de", tmp_path / "out.en"
     done = script("translate", *command, "--input", file, "--output", output)
-    assert output.read_text(encoding="utf-8").split("\n")[:-1] == evaluated
+    assert lines(output) == evaluated
     assert done.stdout == ""
 
 
-def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(command, small, tmp_path):
+def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(model, small, tmp_path):
     """Sources that are empty, of white space and of a character that pieces drop; at most 4 pieces."""
-    raw, mine = tmp_path / "raw", tmp_path / "data" / "mine"
-    shutil.copytree(small.parent.parent / "raw", raw)
+    files = {path.name: lines(path) for path in (small.parent.parent / "raw").iterdir()}
     for language in ("de", "en"):
-        lines = (raw / f"exam.{language}").read_text(encoding="utf-8").split("\n")
-        lines[1], lines[4], lines[9] = "", " \t ", "\u200b"
-        (raw / f"exam.{language}").write_text("\n".join(lines), encoding="utf-8")
-    mine.mkdir(parents=True)
-    shutil.copy(small / "corpus.yaml", mine)
-    script("prepare", "mine", "--raw", raw, "--data", mine.parent)
-    flags = [*command, "--data", mine.parent, "--corpus", "mine", "--max-len-b", "4"]
+        exam = files[f"exam.{language}"]
+        exam[1], exam[4], exam[9] = "", " \t ", "\u200b"
+    mine = prepared(tmp_path, files, vocabulary_size=200)
+    flags = [*of(model, mine), "--beam", "2", "--max-len-b", "4"]
     said = script("evaluate", *flags, "--output", tmp_path).stdout
-    scores = json.loads((tmp_path / "exam.json").read_text())
-    evaluated = (tmp_path / "exam.en").read_text(encoding="utf-8").split("\n")[:-1]
+    scores, evaluated = evaluated_as_by_fairseq(tmp_path, "exam"), lines(tmp_path / "exam.en")
     assert [i for i, line in enumerate(evaluated, 1) if not line] == scores["blank_lines"] == [2, 5, 10]
     assert "lines 2, 5 and 10" in said
     cut = scores["unfinished_lines"]
@@ -93,12 +92,9 @@ def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(command, small
     done = script("translate", *flags, "--input", mine / "text" / "test.de")
     assert done.stdout.split("\n")[:-1] == evaluated
     assert f"warning: {len(cut)} translations" in done.stderr
-    done = fairseq("generate", *scores["command"].split()[1:])
-    printed = re.findall(r"^[STHDP]-\d+\t.*$", done.stdout, flags=re.M)
-    assert (tmp_path / "generate-test.txt").read_text().split("\n")[:-1] == printed
 
 
-def test_evaluate_repeats_a_ceiling_below_99(command, small, tmp_path):
+def test_evaluate_repeats_a_ceiling_below_99(model, small, tmp_path):
     shutil.copytree(small, tmp_path / "mine")
     corpus = load_corpus("mine", tmp_path)
     prepared_ceilings(corpus)
@@ -107,7 +103,7 @@ def test_evaluate_repeats_a_ceiling_below_99(command, small, tmp_path):
         record["ceilings"] = [{**each, "bleu": bleu} for each in record["ceilings"]]
         (corpus.folder / "ceilings.json").write_text(json.dumps(record))
         output = tmp_path / f"scores-{bleu}"
-        out = script("evaluate", *command, "--corpus", "mine", "--data", tmp_path, "--output", output).stdout
+        out = script("evaluate", *of(model, corpus.folder), "--beam", "1", "--output", output).stdout
         assert (f"{bleu:.2f}" in out) == told
         assert json.loads((output / "exam.json").read_text()).get("ceiling") == (bleu if told else None)
 
@@ -140,16 +136,13 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(command, model, source)
 
 def test_eight_bit_integers(command, model, source, stock, tmp_path):
     """They change the scores, and are refused where they are not possible."""
-    exact, rounded = (
-        script("translate", *command, *flags, "--nbest", "1", *source[:3]).stdout
-        for flags in ((), ("--int8",))
-    )
+    nbest = [*command, "--nbest", "1", *source[:3]]
+    exact, rounded = (script("translate", *nbest, *flags).stdout for flags in ((), ("--int8",)))
     assert len(rounded.splitlines()) == 3 and rounded != exact
     several = script("translate", *command, "--path", model, "--int8", source[0], check=False)
     refused(several, "--int8", "several models")
-    refused(
-        script("translate", "--path", stock, "--int8", source[0], check=False), "--int8", "TransformerModel"
-    )
+    of_stock = script("translate", "--path", stock, "--int8", source[0], check=False)
+    refused(of_stock, "--int8", "TransformerModel")
     page = tmp_path / "heads.html"
     refused(script("translate", *command, "--int8", "--report", page, source[0], check=False), "--int8")
 
@@ -170,7 +163,7 @@ def test_report_draws_the_heads_on_these_sentences(command, source, evaluated, t
     page = tmp_path / "heads.html"
     done = script("translate", *command, "--report", page, source[0], "", source[1])
     assert done.stdout.split("\n")[:-1] == [evaluated[0], "", evaluated[1]]
-    found = json.loads(re.search(r'id="data">(.*?)</script', page.read_text("utf-8"), re.S)[1])["models"][0]
+    found = page_data(page)
     assert [each["text"] for each in found["maps"]["sentences"]] == source[:2]
     targets = ["".join(each["target"]) for each in found["maps"]["sentences"]]
     targets = [text.replace("▁", " ").replace("</s>", "").strip() for text in targets]

@@ -9,41 +9,35 @@ import shutil
 import pytest
 import sacrebleu
 import torch
-from commands import PLUGIN, fairseq, refused, script, train
+from commands import PLUGIN, evaluated_as_by_fairseq, fairseq, lines, of, refused, script, train, translated
 
 from user_dir.checkpoints import load_checkpoint
 
 pytestmark = pytest.mark.slow
 
 
-def generate(corpus, checkpoint, *flags, **options) -> str:
-    data = [corpus / "bin", *PLUGIN, "--path", checkpoint, "--gen-subset", "valid", "--beam", "2"]
-    bounds = ["--max-len-a", "0", "--max-len-b", "8", "--max-tokens", "2000", "--remove-bpe", "sentencepiece"]
-    return fairseq("generate", *data, *bounds, *flags, **options).stdout
-
-
-def translations(output: str) -> list[str]:
-    return re.findall(r"^D-(\d+)\t[^\t]*\t(.*)$", output, flags=re.M)
+def generate(corpus, checkpoint, **options) -> str:
+    bounds = "--gen-subset valid --beam 2 --max-len-a 0 --max-len-b 8 --max-tokens 2000"
+    flags = [*PLUGIN, "--path", checkpoint, *bounds.split(), "--remove-bpe", "sentencepiece"]
+    return fairseq("generate", corpus / "bin", *flags, **options).stdout
 
 
 def scores(output: str) -> dict[str, list[float]]:
-    return {
-        number: [float(score) for score in values.split()]
-        for number, values in re.findall(r"^P-(\d+)\t(.*)$", output, flags=re.M)
-    }
+    found = re.findall(r"^P-(\d+)\t(.*)$", output, flags=re.M)
+    return {number: [float(score) for score in values.split()] for number, values in found}
 
 
 def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
     """weights_only is on by default, and nothing here turns it off."""
     best = trained / "checkpoint_best.pt"
     assert load_checkpoint(best)["extra_state"]["best"] is not None
-    assert len(translations(generate(corpus, best, anew=True))) == 400
+    assert len(translated(generate(corpus, best, anew=True))) == 400
 
     data = [corpus / "bin", *PLUGIN, "--path", best, "--source-lang", "de", "--target-lang", "en"]
     text = "Der Hund schläft.\nWer sieht die Katze?\n"
     pieces = ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "spm.model"]
     interactive = fairseq("interactive", *data, *pieces, "--max-len-b", "8", stdin=text, anew=True).stdout
-    assert [number for number, _ in translations(interactive)] == ["0", "1"]
+    assert translated(interactive).keys() == {0, 1}
 
     validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000", anew=True)
     assert re.search(r"valid.*loss [\d.]+", validated.stdout + validated.stderr)
@@ -58,8 +52,8 @@ def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path
     converted = tmp_path / "converted.pt"
     script("convert_checkpoint", "--path", stock, "--output", converted, anew=True)
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
-    assert len(translations(theirs)) == 400
-    assert translations(ours) == translations(theirs)
+    assert len(translated(theirs)) == 400
+    assert translated(ours) == translated(theirs)
     ours, theirs = scores(ours), scores(theirs)
     assert all(ours[number] == pytest.approx(theirs[number], abs=2e-3) for number in theirs)
 
@@ -80,26 +74,19 @@ def test_training_continues_from_a_stock_checkpoint_with_learned_alpha(corpus, s
     assert 0 < drift < 0.01, "did not start from the stock weights"
 
 
-def test_evaluate_scores_the_output_of_fairseq_generate(data, corpus, trained, tmp_path):
-    checkpoint = trained / "checkpoint_last.pt"
-    where = ["--path", checkpoint, "--corpus", "toy", "--data", data, "--output", tmp_path]
-    done = script("evaluate", *where, anew=True)
-    result = json.loads((tmp_path / "test.json").read_text())
+def test_evaluate_scores_the_output_of_fairseq_generate(corpus, trained, tmp_path):
+    bounds = ["--beam", "2", "--max-len-b", "8"]
+    given = [*of(trained / "checkpoint_last.pt", corpus), *bounds, "--output", tmp_path]
+    done = script("evaluate", *given, anew=True)
+    result = evaluated_as_by_fairseq(tmp_path, "test")
     assert f"BLEU {result['bleu']:.2f}" in done.stdout
-    assert result["sentences"] == 400
-    assert result["direction"] == "de-en"
+    assert (result["sentences"], result["direction"]) == (400, "de-en")
     assert "tok:13a" in result["bleu_signature"]
     assert result["chrf_signature"].startswith("nrefs:1|case:mixed")
-
-    command = result["command"].split()
-    assert command[0] == "fairseq-generate"
-    output = fairseq("generate", *command[1:]).stdout
-    printed = re.findall(r"^[STHDP]-\d+\t.*$", output, flags=re.M)
-    assert (tmp_path / "generate-test.txt").read_text().split("\n")[:-1] == printed, "scores included"
-    by_hand = translations(output)
-    by_hand = [text for _, text in sorted(by_hand, key=lambda pair: int(pair[0]))]
-    assert (tmp_path / "test.en").read_text().split("\n")[:-1] == by_hand
-    references = (corpus / "text" / "test.en").read_text().split("\n")[:-1]
+    by_hand = translated((tmp_path / "generate-test.txt").read_text())
+    by_hand = [by_hand[number] for number in range(400)]
+    assert lines(tmp_path / "test.en") == by_hand
+    references = lines(corpus / "text" / "test.en")
     assert result["bleu"] == round(sacrebleu.corpus_bleu(by_hand, [references]).score, 2)
     assert result["chrf"] == round(sacrebleu.corpus_chrf(by_hand, [references]).score, 2)
 
@@ -115,50 +102,33 @@ def test_average_is_the_mean(trained, tmp_path):
         assert torch.allclose(average[name], (first[name] + second[name]) / 2, atol=1e-7), name
 
 
-def test_invalid_checkpoints_end_with_an_error_message(data, corpus, trained, stock, tmp_path):
+def test_what_cannot_be_evaluated_ends_with_an_error_message(corpus, trained, stock, tmp_path):
+    """Checkpoints that are none, or broken: ``test_hostile_files.py``."""
+    last, cut = trained / "checkpoint_last.pt", tmp_path / "cut.pt"
+
     def evaluate(path, *flags):
-        return script("evaluate", "--path", path, "--corpus", "toy", "--data", data, *flags, check=False)
+        return script("evaluate", *of(path, corpus), *flags, check=False)
 
     refused(evaluate(tmp_path / "none.pt"), "none.pt")
-    cut = tmp_path / "cut.pt"
-    cut.write_bytes((trained / "checkpoint_last.pt").read_bytes()[:5000])
+    cut.write_bytes(last.read_bytes()[:5000])
     refused(evaluate(cut), "cut.pt", "cut short")
-    torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
-    refused(evaluate(tmp_path / "other.pt"), "other.pt")
     refused(evaluate(stock, "--subset", "test_2016"), "test_2016", "test")
-    refused(evaluate(trained / "checkpoint_last.pt", "--tokenize", "foo"), "foo", "13a")
-    refused(evaluate(trained / "checkpoint_last.pt", "--output", cut), "cut.pt")
-    refused(evaluate(trained / "checkpoint_last.pt", "--beam", "0"), "--beam")
-    (tmp_path / "valid.json").symlink_to(trained / "checkpoint_last.pt")
+    refused(evaluate(last, "--tokenize", "foo"), "foo", "13a")
+    refused(evaluate(last, "--output", cut), "cut.pt")
+    refused(evaluate(last, "--beam", "0"), "--beam")
+    (tmp_path / "valid.json").symlink_to(last)
     refused(evaluate(tmp_path / "valid.json", "--subset", "valid", "--output", tmp_path), "is also an input")
-    empty = tmp_path / "empty.pt"
-    torch.save({"model": {}, "cfg": None, "args": None}, empty)
-    refused(evaluate(empty), "empty.pt", "no settings")
-    two = [trained / "checkpoint_last.pt", stock]
-    done = script("average_checkpoints", "--path", *two, "--output", tmp_path / "a.pt", check=False)
+    torch.save({"model": {}, "cfg": None, "args": None}, tmp_path / "empty.pt")
+    refused(evaluate(tmp_path / "empty.pt"), "empty.pt", "no settings")
+    done = script("average_checkpoints", "--path", last, stock, "--output", tmp_path / "a.pt", check=False)
     refused(done, "different models")
     assert not (tmp_path / "a.pt").exists()
-
-
-def test_checkpoint_that_would_run_code_is_refused(data, tmp_path):
-    marker = tmp_path / "marker"
-
-    class Hostile:
-        def __reduce__(self):
-            return (open, (str(marker), "w"))
-
-    torch.save({"model": {}, "cfg": Hostile()}, tmp_path / "hostile.pt")
-    path = ["--path", tmp_path / "hostile.pt"]
-    refused(
-        script("evaluate", *path, "--corpus", "toy", "--data", data, check=False), "refused", "hostile.pt"
-    )
-    assert not marker.exists()
 
 
 def test_every_sentence_of_a_user_s_corpus_is_translated(small, tmp_path):
     """A new corpus is a new YAML; its 11 test sentences are not a multiple of fairseq's batches of 8."""
     train(small, tmp_path, "--max-update", "2", "--disable-validation")
-    checkpoint = ["--path", tmp_path / "checkpoint_last.pt", "--beam", "1", "--output", tmp_path]
-    script("evaluate", *checkpoint, "--corpus", "mine", "--data", small.parent)
+    given = of(tmp_path / "checkpoint_last.pt", small)
+    script("evaluate", *given, "--beam", "1", "--output", tmp_path)
     assert json.loads((tmp_path / "exam.json").read_text())["sentences"] == 11
-    assert len((tmp_path / "exam.en").read_text().split("\n")) == 12
+    assert len(lines(tmp_path / "exam.en")) == 11

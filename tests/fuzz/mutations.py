@@ -28,14 +28,9 @@ OTHERS = (
     [[[1]]],
 )
 JUNK = st.sampled_from((*NUMBERS, *OTHERS))
+NOTHING = torch.full((4,), torch.nan)
 TENSORS = st.sampled_from(
-    (
-        torch.ones(1),
-        torch.ones(2, 3),
-        torch.full((4,), torch.nan),
-        torch.ones(2, dtype=torch.long),
-        Namespace(a=1),
-    )
+    (torch.ones(1), torch.ones(2, 3), NOTHING, torch.ones(2, dtype=torch.long), Namespace(a=1))
 )
 
 

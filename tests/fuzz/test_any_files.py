@@ -15,7 +15,7 @@ import torch
 import yaml
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import SMALL, binarise, dictionary, parse, translation_task, whole_config
+from helpers import SMALL, binarised_toy, dictionary, parse, translation_task, whole_config
 from hypothesis import strategies as st
 from mutations import JUNK, TENSORS, broken, changed
 from search import budgets, search, sentence
@@ -334,14 +334,8 @@ def yaml_files(whole):
 
 @pytest.fixture(scope="module")
 def root(folder):
-    """A folder with the binarised data that the config names."""
-    data = folder / CONFIG["task"]["data"]
-    data.mkdir(parents=True)
-    for language in ("de", "en"):
-        dictionary().save(str(data / f"dict.{language}.txt"))
-        for subset in ("train", "valid"):
-            binarise(data / f"{subset}.de-en.{language}", [[5, 6, 2]], np.int64)
-    return folder
+    """A folder with data for the config."""
+    return binarised_toy(folder)
 
 
 @budgets(12, 60)

@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from helpers import batch, loss, parse, translation_task
+from helpers import batch, each_once, loss, parse, translation_task
 from hypothesis import strategies as st
 from search import search, sentence
 
@@ -136,10 +136,9 @@ SENSIBLE = [
 ]
 
 
-@pytest.mark.parametrize("values", SENSIBLE, ids=lambda values: "_".join(values) or "none")
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_sensible_settings_run(values, name):
-    values = {**SIZES, **values}
+@pytest.mark.parametrize("case", each_once(name=ARCHITECTURES, values=SENSIBLE))
+def test_sensible_settings_run(case):
+    name, values = case["name"], {**SIZES, **case["values"]}
     assert sentence(run, Namespace(no_progress_bar=True, **values), name) is None
     assert sentence(lambda: run(parse(as_flags(values), name), name)) is None
 

@@ -281,7 +281,7 @@ def profile(args: argparse.Namespace, device, report: dict) -> None:
         report["profiles"].append({**where, "updates": updates, **found})
         title = f"{where['size']}, {where['precision']}, {updates} updates"
         finish_part(args, report, title + "\n\n" + profile_tables(found))
-        sentences = 20 if args.quick else WORK[device.type, workshop.size][1]
+        sentences = 5 if args.quick else WORK[device.type, workshop.size][1]
         for system in (STOCK, ALPHA_ENTMAX) if device.type == "cpu" else ():
             found = profile_translation(workshop, system, where["subset"], sentences)
             report["translation"].append({**where, "system": system.name, "sentences": sentences, **found})
