@@ -1,7 +1,11 @@
-"""The tiny corpus, in a separate folder for each test."""
+"""The tiny corpus, in a separate folder for each test; and preparation without fairseq."""
+
+import shutil
 
 import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
+
+from user_dir.corpora import preparation
 
 
 @pytest.fixture
@@ -23,3 +27,20 @@ def data(tmp_path):
 @pytest.fixture
 def raw(data):
     return data.parent / "raw"
+
+
+@pytest.fixture
+def no_fairseq(monkeypatch):
+    """Binarising copies the dictionary and the pieces instead; the subsets of each call."""
+    calls = []
+
+    def copy(languages, subsets, folder, dictionary, target, workers):
+        calls.append(subsets)
+        for language in languages:
+            shutil.copy(dictionary, target / f"dict.{language}.txt")
+            for subset in subsets:
+                shutil.copy(folder / f"{subset}.{language}", target / f"{subset}.{language}.bin")
+
+    monkeypatch.setattr(preparation, "preprocess", copy)
+    monkeypatch.setattr(preparation, "preprocess_text", lambda *_: None)
+    return calls

@@ -84,3 +84,19 @@ def test_two_text_files_and_three_lines_are_a_corpus(data, raw):
     assert not list(corpus.bin.glob("test*"))
     for path in write_configs(corpus, data.parent).parent.glob("*m*x*.yaml"):
         assert check_config(path, [], data.parent)["task"]["data"] == "data/tiny/bin"
+
+
+@pytest.mark.slow
+def test_a_full_disk(data, raw):
+    """Files are limited to 500 bytes by the system, which simulates a full disk."""
+    command = ["prepare", "tiny", "--raw", raw, "--data", data]
+    limited = script(*command, check=False, file_size=500)
+    assert limited.returncode == 1
+    assert limited.stderr.strip().split("\n")[-1].startswith("error: ") and "too large" in limited.stderr
+    assert "Traceback" not in limited.stderr
+    corpus = load_corpus("tiny", data)
+    assert [path.name for path in corpus.folder.rglob("*") if path.is_file()] == ["corpus.yaml"]
+    with pytest.raises(UserError, match="not prepared"):
+        corpus.require_prepared()
+    script(*command)
+    assert corpus.require_prepared()

@@ -1,16 +1,9 @@
 import pytest
-from tiny import DESCRIPTION
+from tiny import described
 
 from user_dir.corpora.cleaning import EMPTY, Limits, clean, limits_of
-from user_dir.corpora.description import read_description
 
 PAIR = ("de", "en")
-
-
-def described(tmp_path, line):
-    path = tmp_path / "corpus.yaml"
-    path.write_text(DESCRIPTION + line, encoding="utf-8")
-    return read_description(path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 import releases
 
 from user_dir.corpora import load_corpus
-from user_dir.corpora import preparation as module
 from user_dir.corpora.near_duplicates import letters
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.stamps import read_stamp
@@ -26,9 +25,7 @@ UNLIKE = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_fairseq(monkeypatch):
-    monkeypatch.setattr(module, "preprocess", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("no_fairseq")
 
 
 def joint(raw, extra=()) -> None:

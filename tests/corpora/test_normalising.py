@@ -1,14 +1,7 @@
 import pytest
-from tiny import DESCRIPTION
+from tiny import described
 
-from user_dir.corpora.description import read_description
 from user_dir.corpora.normalising import normalise, steps_of
-
-
-def described(tmp_path, line):
-    path = tmp_path / "corpus.yaml"
-    path.write_text(DESCRIPTION + line, encoding="utf-8")
-    return read_description(path)
 
 
 @pytest.mark.parametrize(

@@ -21,20 +21,8 @@ WHITE_SPACE = [*range(0x9, 0xE), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B
 WHITE_SPACE += [0x202F, 0x205F, 0x3000]
 TEXT = ["haus sieht katze", "der hund , die katze <x>"] * 20
 BERT = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "haus",
-    "sieht",
-    "[",
-    "##]",
-    "##PAD",
-    "##SEP",
-    "<",
-    "##s",
-    "##>",
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("haus", "sieht", "[", "##]", "##PAD", "##SEP", "<", "##s", "##>"),
 ]
 
 

@@ -1,18 +1,16 @@
 import pytest
-from tiny import DESCRIPTION
+from tiny import described
 
-from user_dir.corpora.description import read_description
 from user_dir.corpora.split_sources import Source, file_names, held_out, sources_of
 from user_dir.errors import UserError
 
 NAMES = {"de": "t.de", "en": "t.en"}
 
 
-def described(tmp_path, train="t.{language}", valid="v.{language}"):
-    path = tmp_path / "corpus.yaml"
-    text = DESCRIPTION.replace("train: train.{language}", f"train: {train}")
-    path.write_text(text.replace('valid: ["dev.{language}"]', f"valid: {valid}"), encoding="utf-8")
-    return read_description(path)
+def splits(tmp_path, train="t.{language}", valid="v.{language}"):
+    return described(
+        tmp_path, text=f"title: x\nlanguages: [de, en]\nsplits:\n  train: {train}\n  valid: {valid}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,13 +27,13 @@ def described(tmp_path, train="t.{language}", valid="v.{language}"):
     ],
 )
 def test_sources_of_a_split(tmp_path, train, sources):
-    assert sources_of(described(tmp_path, train), "train") == sources
+    assert sources_of(splits(tmp_path, train), "train") == sources
 
 
 def test_held_out_and_references(tmp_path):
-    found = described(tmp_path, valid="{held_out: 23}")
+    found = splits(tmp_path, valid="{held_out: 23}")
     assert held_out(found) == 23 and sources_of(found, "valid") == []
-    found = described(tmp_path, valid="{file: 't.{language}', reference: 'o.{language}'}")
+    found = splits(tmp_path, valid="{file: 't.{language}', reference: 'o.{language}'}")
     assert held_out(found) is None
     assert sources_of(found, "valid") == [Source(NAMES, "lines", {"de": "o.de", "en": "o.en"})]
     assert file_names(found)[:4] == ["t.de", "t.en", "o.de", "o.en"]
@@ -61,11 +59,11 @@ def test_held_out_and_references(tmp_path):
 )
 def test_invalid_sources(tmp_path, train, complaint):
     with pytest.raises(UserError) as caught:
-        sources_of(described(tmp_path, train), "train")
+        sources_of(splits(tmp_path, train), "train")
     assert complaint in str(caught.value) and "line 3: splits" in str(caught.value)
 
 
 @pytest.mark.parametrize("every", ["1", "0", "x", "true"])
 def test_bad_held_out(tmp_path, every):
     with pytest.raises(UserError, match="only valid can be held_out, with a number of at least 2"):
-        sources_of(described(tmp_path, valid=f"{{held_out: {every}}}"), "valid")
+        sources_of(splits(tmp_path, valid=f"{{held_out: {every}}}"), "valid")

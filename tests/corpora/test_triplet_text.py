@@ -1,33 +1,19 @@
 """Triplet corpora, their pieces and their pretraining text; fairseq does not run here."""
 
-import shutil
-from pathlib import Path
-
 import pytest
+from tiny import joined, lines
 from triplets import DESCRIPTION, MT, PE, SRC, bert_vocabulary, write_triplets
 
 from user_dir.corpora import load_corpus
-from user_dir.corpora import preparation as module
 from user_dir.corpora.new_text import NewText
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.readers.left_out import BLANK, OUTSIDE
 from user_dir.corpora.readers.triplets import source_line
 from user_dir.corpora.summary import summary
+from user_dir.corpora.wordpiece import read_vocabulary
 from user_dir.errors import UserError
 
-
-@pytest.fixture(autouse=True)
-def _no_fairseq(monkeypatch):
-    def copy(languages, subsets, folder, dictionary, target, workers):
-        for language in languages:
-            shutil.copy(dictionary, target / f"dict.{language}.txt")
-
-    monkeypatch.setattr(module, "preprocess", copy)
-    monkeypatch.setattr(module, "preprocess_text", lambda *_: None)
-
-
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+pytestmark = pytest.mark.usefixtures("no_fairseq")
 
 
 def described(tmp_path, *more: str, size: int = 90):
@@ -40,8 +26,12 @@ def described(tmp_path, *more: str, size: int = 90):
     return load_corpus("mine", folder.parent)
 
 
-def restored(rows: list[str]) -> list[str]:
-    return ["".join(row.split(" ")).replace("▁", " ").strip() for row in rows]
+def changed(corpus, old: str, new: str):
+    """The corpus with other splits."""
+    path = corpus.folder / "corpus.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    return load_corpus("mine", corpus.folder.parent)
 
 
 @pytest.mark.parametrize("text", ["", "\t", "  \t ", " "])
@@ -49,9 +39,18 @@ def test_a_line_without_text_on_either_side_is_blank(text):
     assert source_line(text, 1, "") == ""
 
 
-@pytest.mark.parametrize("text", ["a\t", "\tb", "a\t ", "a", "a\tb\tc"])
-def test_a_line_with_one_side_is_refused_with_its_number(text):
-    with pytest.raises(UserError, match=r"in\.txt, line 7"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a", "has 0 tabs; write the source sentence, a tab, and its translation"),
+        ("a\tb\tc", "has 2 tabs"),
+        ("a\t ", "is empty"),
+        ("\tb", "is empty"),
+        ("a [SEP]\tb", r"contains \[SEP\]"),
+    ],
+)
+def test_a_line_that_is_no_pair_is_refused_with_its_number(text, message):
+    with pytest.raises(UserError, match=rf"in\.txt, line 7 {message}"):
         source_line(text, 7, "in.txt")
 
 
@@ -62,9 +61,8 @@ def test_a_source_line_is_src_and_mt(tmp_path):
     assert lines(corpus.text("train", "en")) == both * 10
     assert lines(corpus.text("exam", "de")) == PE
     assert lines(corpus.uncorrected("exam")) == MT
-    pieces = lines(corpus.segmented / "test.en")
-    assert restored(pieces) == both
-    assert all(row.split().count("▁[SEP]") == 1 for row in pieces)
+    assert joined(corpus.segmented / "test.en") == both
+    assert all(row.split().count("▁[SEP]") == 1 for row in lines(corpus.segmented / "test.en"))
     symbols = [line.split()[0] for line in lines(corpus.bin / "dict.en.txt")]
     assert {"▁[SEP]", "<mask>"} <= set(symbols)
     assert "40 pairs" in summary(corpus)
@@ -74,24 +72,11 @@ def test_new_text_is_segmented_like_the_corpus(tmp_path):
     corpus = described(tmp_path, "normalise: {every: [lower_case]}")
     prepare(corpus, tmp_path / "raw", workers=1)
     given = [f"{src}\t{mt}" for src, mt in zip(SRC, MT)]
-    assert list(NewText(corpus, "en").pieces([*given, ""])) == [*lines(corpus.segmented / "test.en"), ""]
-    assert restored(lines(corpus.segmented / "test.en"))[0] == "the dog sleeps . [SEP] der hund schlafen ."
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no tab", "talk.txt, line 8 has 0 tabs; write the source sentence, a tab, and its translation"),
-        ("a\tb\tc", "line 8 has 2 tabs"),
-        ("a\t ", "line 8 is empty"),
-        ("a [SEP]\tb", r"line 8 contains \[SEP\]"),
-    ],
-)
-def test_new_text_needs_a_tab(tmp_path, text, message):
-    corpus = described(tmp_path)
-    prepare(corpus, tmp_path / "raw", workers=1)
-    with pytest.raises(UserError, match=message):
-        list(NewText(corpus, "en").pieces(["a\tb", text], 7, "talk.txt"))
+    new = NewText(corpus, "en")
+    assert list(new.pieces([*given, ""])) == [*lines(corpus.segmented / "test.en"), ""]
+    with pytest.raises(UserError, match=r"talk\.txt, line 8 has 0 tabs"):
+        list(new.pieces(["a\tb", "no tab"], 7, "talk.txt"))
+    assert joined(corpus.segmented / "test.en")[0] == "the dog sleeps . [SEP] der hund schlafen ."
 
 
 @pytest.mark.parametrize(
@@ -127,19 +112,14 @@ def test_broken_triplets_are_refused_with_file_and_line(tmp_path, file, text, me
     ],
 )
 def test_wrong_descriptions_are_refused(tmp_path, splits, message):
-    corpus = described(tmp_path)
-    path = corpus.folder / "corpus.yaml"
-    head, _, rest = path.read_text().partition("splits: ")
-    path.write_text(f"{head}splits: {splits}\n{rest.partition(chr(10))[2]}")
+    old = next(line for line in DESCRIPTION.splitlines() if line.startswith("splits"))
+    corpus = changed(described(tmp_path), old, f"splits: {splits}")
     with pytest.raises(UserError, match=message):
-        prepare(load_corpus("mine", corpus.folder.parent), tmp_path / "raw", workers=1)
+        prepare(corpus, tmp_path / "raw", workers=1)
 
 
 def test_some_lines_of_a_file(tmp_path):
-    corpus = described(tmp_path)
-    path = corpus.folder / "corpus.yaml"
-    path.write_text(path.read_text().replace('"train.{side}"', "{file: 'train.{side}', lines: 2-7}"))
-    corpus = load_corpus("mine", corpus.folder.parent)
+    corpus = changed(described(tmp_path), '"train.{side}"', "{file: 'train.{side}', lines: 2-7}")
     prepare(corpus, tmp_path / "raw", workers=1)
     assert lines(corpus.text("train", "de")) == (PE * 2)[1:7]
 
@@ -176,7 +156,7 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
         " ".join(p for w in f"{src} [SEP] {mt}".split() for p in greedy(w)) for src, mt in zip(SRC, MT)
     ]
     assert lines(corpus.segmented / "test.en") == expected
-    assert restored(lines(corpus.segmented / "test.de")) == PE
+    assert joined(corpus.segmented / "test.de") == PE
     symbols = [line.split()[0] for line in lines(corpus.bin / "dict.en.txt")]
     ours = [symbol for symbol in symbols if not symbol.startswith("madeupword")]
     assert len(ours) == len(set(ours)) == len(tokens) - 3  # [PAD], [UNK] and [CLS] are fairseq's own
@@ -197,11 +177,10 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     ],
 )
 def test_other_vocabularies_are_refused(tmp_path, change, message):
-    corpus = described(tmp_path, "wordpiece: vocab.txt", size=0)
-    tokens = change(bert_vocabulary())
-    (tmp_path / "raw" / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in change(bert_vocabulary())))
     with pytest.raises(UserError, match=message):
-        prepare(corpus, tmp_path / "raw", workers=1)
+        read_vocabulary(path)
 
 
 def test_pieces_and_dictionary_of_another_corpus(tmp_path):
@@ -236,7 +215,7 @@ def test_pretraining_text(tmp_path):
     folder = corpus.folder / "text" / "pretraining"
     assert lines(folder / "valid.txt") == [sentences[99]]
     assert lines(folder / "train.txt") == sentences[:99] + sentences[100:]
-    assert restored(lines(corpus.segmented / "train.pretraining")) == lines(folder / "train.txt")
+    assert joined(corpus.segmented / "train.pretraining") == lines(folder / "train.txt")
     told = summary(corpus)
     assert "127 lines, 1 for validation" in told
     outside = len(SRC) * 10 - 28

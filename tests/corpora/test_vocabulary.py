@@ -14,6 +14,7 @@ from user_dir.corpora import load_corpus, stamps
 from user_dir.corpora import preparation as module
 from user_dir.corpora.preparation import prepare
 
+pytestmark = pytest.mark.usefixtures("no_fairseq")
 ROOT = Path(__file__).resolve().parents[2]
 PREPARE = """
 import shutil, sys
@@ -56,9 +57,8 @@ def test_a_sampled_vocabulary_is_the_same_in_every_process(sampled, raw, tmp_pat
     assert found[0] == found[1] and len(found[0]) > 10
 
 
-def test_the_sample_is_of_the_whole_text(sampled, raw, monkeypatch):
+def test_the_sample_is_of_the_whole_text(sampled, raw):
     """Both languages are drawn from; all sentences give other pieces."""
-    monkeypatch.setattr(module, "preprocess", lambda *_: None)
     corpus = load_corpus("tiny", sampled)
     prepare(corpus, raw, workers=1)
     report = stamps.read_stamp(corpus.folder / "spm.json")["report"]
@@ -73,7 +73,6 @@ def test_other_pieces_than_before_are_told_of_and_nothing_of_the_old_ones_stays(
     data, raw, monkeypatch, caplog
 ):
     """As of a sample that an earlier version drew: the inputs are the same, the pieces are not."""
-    monkeypatch.setattr(module, "preprocess", lambda *_: None)
     corpus = load_corpus("tiny", data)
     prepare(corpus, raw, workers=1)
     right = corpus.spm_model.with_suffix(".vocab").read_text()
@@ -90,9 +89,7 @@ def test_other_pieces_than_before_are_told_of_and_nothing_of_the_old_ones_stays(
     assert corpus.require_prepared() and corpus.spm_model.with_suffix(".vocab").read_text() == right
 
 
-def test_a_corpus_with_the_pieces_of_another_follows_it(data, raw, monkeypatch):
-    monkeypatch.setattr(module, "preprocess", lambda *_: None)
-    monkeypatch.setattr(module, "copy_dictionary", lambda *arguments: arguments[1].write_text("") or 64)
+def test_a_corpus_with_the_pieces_of_another_follows_it(data, raw):
     (data / "second").mkdir()
     described = DESCRIPTION.replace("vocabulary_size: 60", "pieces_of: tiny")
     (data / "second" / "corpus.yaml").write_text(described)
@@ -104,9 +101,8 @@ def test_a_corpus_with_the_pieces_of_another_follows_it(data, raw, monkeypatch):
     assert second.spm_model.read_bytes() == first.spm_model.read_bytes()
 
 
-def test_every_line_counts(data, raw, monkeypatch):
+def test_every_line_counts(data, raw):
     """With coverage 1.0, each character of the text has a piece, wherever it stands."""
-    monkeypatch.setattr(module, "preprocess", lambda *_: None)
     odd = [
         "ä" * 5000 + " ñ",  # a word too long for sentencepiece
         "hund " * 2000 + "ŵ",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+from user_dir.corpora.description import Description, read_description
+
 DESCRIPTION = """\
 title: a tiny corpus
 languages: [de, en]
@@ -21,6 +23,34 @@ GERMAN = ["Der Hund schläft.", "Die Katze sieht den Hund.", "Wo ist das Haus?",
 ENGLISH = ["The dog sleeps.", "The cat sees the dog.", "Where is the house?", "Today the child sings."]
 
 
+def described(folder: Path, more: str = "", text: str = DESCRIPTION) -> Description:
+    """A description as a corpus has it; ``more`` are further lines, from line 11."""
+    path = folder / "corpus.yaml"
+    path.write_text(f"{text}{more}\n", encoding="utf-8")
+    return read_description(path)
+
+
 def write(path: Path, lines: list[str]) -> None:
     data = "".join(line + "\n" for line in lines).encode()
     path.write_bytes(gzip.compress(data) if path.name.endswith(".gz") else data)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def joined(path: Path) -> list[str]:
+    """The lines of a file of pieces as text."""
+    return ["".join(row.split(" ")).replace("▁", " ").strip() for row in lines(path)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file under a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def times(folder: Path) -> dict[str, int]:
+    """When every file under a folder was written."""
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()
+    }
