@@ -112,7 +112,7 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     kept = read_archive(archive_of(job.record.parent))
     scored = [f"evaluation/{split}.{end}" for split in ("valid", "exam") for end in ("en", "json")]
     heads = ["average.heads.json", "average.importance.json", "alpha.jsonl"]
-    names = ["asked.json", "result.json", "search/exam.json", *heads, *scored]
+    names = ["settings.json", "result.json", "search/exam.json", *heads, *scored]
     assert set(kept) == {f"{job.record.name}/{name}" for name in names} and not job.record.exists()
     assert read_text(job.record / "result.json", "the record") == job.result.read_text()
     for file in (job.record / name for name in ("average.heads.json", "evaluation/exam.json")):
@@ -194,7 +194,7 @@ def check_the_command_line_lists_tabulates_and_fails(experiment, monkeypatch, ca
     table = path.parent / "table.md"
     places = ["--folder", str(runs), "--records", str(path.parent / "records")]
     done = script("experiment", path, *places, "--output", table, check=False)
-    refused(done, "foreign-seed1", "no asked.json")
+    refused(done, "foreign-seed1", "no settings.json")
     assert "| alpha | 1 " in " ".join(done.stdout.split()), "what is done is in the table none the less"
     assert table.read_text().strip() in done.stdout
     figures = json.loads(table.with_suffix(".json").read_text())

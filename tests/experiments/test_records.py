@@ -128,6 +128,9 @@ def test_a_corrupt_result_is_named_beside_the_others(listed, capsys, content):
 def test_settings_of_others_do_not_control_the_terminal(listed):
     record, call = listed
     asked = json.loads((record / "asked.json").read_text())
-    (record / "asked.json").write_text(json.dumps({**asked, "\x1b[2J\x07": 1}))
+    (record / "settings.json").write_text(json.dumps(asked))  # as it is called since
+    (record / "asked.json").unlink()
+    assert "changed" not in call()
+    (record / "settings.json").write_text(json.dumps({**asked, "\x1b[2J\x07": 1}))
     shown = call()
     assert "changed: \\x1b[2J\\x07 was 1" in shown and "\x1b" not in shown and "\x07" not in shown

@@ -39,8 +39,8 @@ def test_a_failure_is_reported_and_the_others_are_run(tmp_path, monkeypatch, err
 
     monkeypatch.setattr(running, "is_recorded", lambda each: each in made)
     monkeypatch.setattr(running, "claim", lambda each: None)
-    monkeypatch.setattr(running.training, "train", train)
-    monkeypatch.setattr(running.training, "average", lambda each: None)
+    monkeypatch.setattr(running.training_stages, "train", train)
+    monkeypatch.setattr(running.training_stages, "average", lambda each: None)
     for stage in ("evaluate", "heads", "importance", "conclude"):
         monkeypatch.setattr(running.evaluating, stage, lambda each: None)
     monkeypatch.setattr(running.evaluating, "loss", lambda each, descriptors: None)

@@ -25,7 +25,7 @@ CONFIG = ROOT / "configs" / "toy" / "alpha_entmax.yaml"
 def job(folder: Path, **optimization) -> SimpleNamespace:
     overrides = (f"optimization.{key}={value}" for key, value in optimization.items())
     run = SimpleNamespace(config=CONFIG, overrides=tuple(overrides), seed=3)
-    return SimpleNamespace(folder=folder, run=run, asked={"config": {"optimization": optimization}})
+    return SimpleNamespace(folder=folder, run=run, settings={"config": {"optimization": optimization}})
 
 
 @pytest.fixture

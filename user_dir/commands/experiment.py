@@ -103,7 +103,7 @@ def main(argv=None) -> None:
             if args.list:
                 print(f"{run.label:<40} {state(jobs[-1])}")
     if shared:  # also of settings that only fairseq composes
-        check_workers({job.run: job.asked["config"] for job in jobs}, args)
+        check_workers({job.run: job.settings["config"] for job in jobs}, args)
     if not args.list:
         from ..experiments.running import run_all  # imports fairseq and torch
 

@@ -77,7 +77,7 @@ def search(job: Job) -> None:
 
 def is_analysed(job: Job) -> bool:
     """Whether the run's model is one whose heads can be analysed."""
-    name = job.asked["config"]["model"]["_name"]
+    name = job.settings["config"]["model"]["_name"]
     return ARCH_MODEL_NAME_REGISTRY.get(name) in (*OURS, "transformer")
 
 
@@ -92,7 +92,7 @@ def loss(job: Job, descriptors: tuple[int, ...]) -> None:
     command += ["--task", "translation", "--valid-subset", "valid"]
     command += ["--max-tokens", "4096", "--log-format", "json"]
     for side in ("source", "target"):  # of the task, which may have restricted training to short sentences
-        limit = job.asked["config"]["model"].get(f"max_{side}_positions")
+        limit = job.settings["config"]["model"].get(f"max_{side}_positions")
         if limit is not None:
             command += [f"--max-{side}-positions", str(limit)]
     run_child("fairseq-validate", command, log, descriptors)
@@ -102,7 +102,7 @@ def conclude(job: Job) -> None:
     """Write all figures of the run to result.json."""
     if job.result.is_file():
         return
-    task = job.asked["config"]["task"]
+    task = job.settings["config"]["task"]
     direction = task["source_lang"], task["target_lang"]
     model, _ = load_model(job.average, job.corpus, direction, cpu=True)
     config = job.run.config.resolve()

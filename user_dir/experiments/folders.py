@@ -12,7 +12,9 @@ from ..packed_folders import there
 from .plan import Run
 from .settings import plain_settings, surely_equal
 
-ASKED, RESULT = "asked.json", "result.json"
+SETTINGS, RESULT = "settings.json", "result.json"
+OLD_SETTINGS = "asked.json"
+"""What earlier versions called ``settings.json``, also in records."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Job:
     folder: Path
     record: Path  # the folder of its record
     corpus: Corpus
-    asked: dict  # all settings that determine the results
+    settings: dict  # all that determine the results
 
     @property
     def average(self) -> Path:
@@ -60,8 +62,8 @@ def open_job(run: Run, root: Path, place: Path, records: Path) -> Job:
     folder = within(place, place / run.experiment / run.label)
     record = within(records, records / run.experiment / run.label)
     overrides = (*run.overrides, f"common.seed={run.seed}")
-    corpus, asked = _recorded(run, overrides, root, record) or _checked(run, overrides, root, record)
-    return Job(run, folder, record, corpus, stamps.as_json(asked))
+    corpus, settings = _recorded(run, overrides, root, record) or _checked(run, overrides, root, record)
+    return Job(run, folder, record, corpus, stamps.as_json(settings))
 
 
 def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> tuple[Corpus, dict] | None:
@@ -69,45 +71,45 @@ def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) ->
 
     These settings were validated when the run was made.
     """
-    if not (there(record / RESULT) and there(record / ASKED)):
+    if not there(record / RESULT):
         return None
     try:
-        config, before = plain_settings(run.config.resolve(), overrides), read_json(record / ASKED)
+        config, before = plain_settings(run.config.resolve(), overrides), read_json(settings_file(record))
         if config is None:
             return None
-        asked = {"config": config, "data": before.get("data"), **_asked_of(run)}
+        settings = {"config": config, "data": before.get("data"), **_of_plan(run)}
         corpus = _corpus(run, config, root)
     except UserError:  # reported by the complete check
         return None
     stamp = corpus.bin / "stamp.json"
     if stamp.is_file() and not (stamps.read_stamp(stamp) and stamps.fingerprint(stamp) == before.get("data")):
         return None
-    if not surely_equal(before, stamps.as_json(asked)):
+    if not surely_equal(before, stamps.as_json(settings)):
         return None
-    return corpus, asked
+    return corpus, settings
 
 
 def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> tuple[Corpus, dict]:
     """Corpus and settings of a run, validated with fairseq."""
     from ..config import check_config, check_settings, hydra_overrides  # imports fairseq, which takes seconds
 
-    settings = run.config.resolve()
-    words = hydra_overrides(settings, overrides)
+    file = run.config.resolve()
+    words = hydra_overrides(file, overrides)
     try:
         # Use the config's save_dir, not the run's folder, so that the folder can be moved.
-        config = check_config(settings, words, root)
+        config = check_config(file, words, root)
         corpus = _corpus(run, config, root).require_prepared()
         data = stamps.fingerprint(corpus.bin / "stamp.json")
     except UserError:
         if not there(record / RESULT):
             raise
-        config = check_settings(settings, words)  # a record can be read without the data
+        config = check_settings(file, words)  # a record can be read without the data
         corpus = _corpus(run, config, root)
-        data = read_json(record / ASKED).get("data")
-    return corpus, {"config": config, "data": data, **_asked_of(run)}
+        data = read_json(settings_file(record)).get("data")
+    return corpus, {"config": config, "data": data, **_of_plan(run)}
 
 
-def _asked_of(run: Run) -> dict:
+def _of_plan(run: Run) -> dict:
     """What the plan decides about averaging and translating; the default beam is that of older records."""
     return {"average": run.average, **({} if run.beam == 5 else {"beam": run.beam})}
 
@@ -146,30 +148,36 @@ def claim(job: Job) -> None:
         raise UserError(
             f"{job.folder} has different settings: {different}; rename or remove the folder to train again"
         )
-    if not (job.folder / ASKED).is_file():
-        write_json(job.folder / ASKED, job.asked)
+    if not settings_file(job.folder).is_file():
+        write_json(job.folder / SETTINGS, job.settings)
 
 
 def differences(job: Job, folder: Path) -> str:
     """Describe how the settings of a folder differ from those of the job; empty if they are equal."""
-    path = folder / ASKED
+    path = settings_file(folder)
     if not there(path):
-        return "it has checkpoints, but no asked.json" if any(folder.glob("*.pt")) else ""
-    asked = read_json(path)
-    if surely_equal(asked, job.asked):
+        return f"it has checkpoints, but no {SETTINGS}" if any(folder.glob("*.pt")) else ""
+    settings = read_json(path)
+    if surely_equal(settings, job.settings):
         return ""
-    before, now = (_flat(_significant(each)) for each in (asked, job.asked))
+    before, now = (_flat(_significant(each)) for each in (settings, job.settings))
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     told = [f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in changed[:3]]
     more = [f"{len(changed) - 3} more"] if len(changed) > 3 else []
     return ", ".join([*told, *more])
 
 
-def _significant(asked: dict) -> dict:
+def settings_file(folder: Path) -> Path:
+    """The file of a run's settings in its folder, or in that of its record."""
+    old = folder / OLD_SETTINGS
+    return old if there(old) else folder / SETTINGS
+
+
+def _significant(settings: dict) -> dict:
     from ..config import significant_settings  # imports fairseq, which takes seconds
 
-    config = asked.get("config")
-    return {**asked, "config": significant_settings(config)} if isinstance(config, dict) else asked
+    config = settings.get("config")
+    return {**settings, "config": significant_settings(config)} if isinstance(config, dict) else settings
 
 
 def state(job: Job) -> str:
@@ -190,7 +198,7 @@ def _state(job: Job) -> str:
                 return f"changed: {different}"
             if job.failure.is_file():
                 return "failed: " + read_text(job.failure, "the failure").strip()
-            return "interrupted" if (job.folder / ASKED).is_file() else "to do"
+            return "interrupted" if settings_file(job.folder).is_file() else "to do"
     except Busy:
         return "running"
     except UserError as error:

@@ -18,11 +18,12 @@ from pathlib import Path
 from ..errors import UserError
 from ..io import Busy, atomic_write, durable, locked, name_fault, shown, within
 from ..packed_folders import MAX_ARCHIVE, archive_of, read_archive
-from .folders import ASKED, Job, read_json
+from .folders import OLD_SETTINGS, SETTINGS, Job, read_json
 from .training_stages import ROOT
 
 KEPT = (
-    ASKED,
+    SETTINGS,
+    OLD_SETTINGS,
     "result.json",
     "alpha.jsonl",
     "average.heads.json",

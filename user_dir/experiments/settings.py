@@ -39,7 +39,7 @@ class _NotPlain(Exception):
 
 
 def surely_equal(before: dict, now: dict) -> bool:
-    """Whether the settings of two runs, as in ``asked.json``, differ at most in spelling out ``DEFAULTS``."""
+    """Whether the settings of two runs differ at most in spelling out :data:`DEFAULTS`."""
     return _without_defaults(before) == _without_defaults(now)
 
 
@@ -121,10 +121,10 @@ def _parse(override: str) -> tuple[list[str], Any]:
     return place, value
 
 
-def _without_defaults(asked: dict) -> dict:
-    config = asked.get("config")
+def _without_defaults(found: dict) -> dict:
+    config = found.get("config")
     if not isinstance(config, dict):
-        return asked
+        return found
     kept = dict(config)
     for section, defaults in DEFAULTS.items():
         settings = config.get(section)
@@ -133,4 +133,4 @@ def _without_defaults(asked: dict) -> dict:
         kept[section] = {
             key: value for key, value in settings.items() if key not in defaults or defaults[key] != value
         }
-    return {**asked, "config": kept}
+    return {**found, "config": kept}

@@ -46,7 +46,7 @@ def train(job: Job, descriptors: tuple[int, ...], workers: int = 1) -> None:
     if record["done"]:
         return
     updates = mend_last_checkpoint(job.folder)
-    if updates < job.asked["config"].get("optimization", {}).get("max_update", updates + 1):
+    if updates < job.settings["config"].get("optimization", {}).get("max_update", updates + 1):
         folder, run = str(job.folder).replace("'", r"\'"), job.run
         overrides = [*run.overrides, f"common.seed={run.seed}"]
         overrides += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
@@ -77,7 +77,7 @@ def training_by_workers(job: Job, overrides: list[str], workers: int) -> list[st
     Raises:
         UserError: ``update_freq``, the batches per update, cannot be divided by the number of workers.
     """
-    batches = check_workers(job.asked["config"], workers)
+    batches = check_workers(job.settings["config"], workers)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command += ["-m", f"{__package__}.worker", str(job.run.config), *overrides]
     return [*command, f"optimization.update_freq={[number // workers for number in batches]}"]
