@@ -1,7 +1,5 @@
 """Blank lines stay blank, in the searches of fairseq and ours, and their neighbours as they were."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment

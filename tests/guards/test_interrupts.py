@@ -1,7 +1,5 @@
 """Ctrl-C during a training."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Sentences longer than a model's limit: the message, and what is left out."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """fairseq's moving average of the parameters, against averages computed here."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fairseq.dataclass.configs import EMAConfig

@@ -1,7 +1,5 @@
 """Models of the multilingual tasks through each of fairseq's loading calls."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

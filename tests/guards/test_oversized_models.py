@@ -1,7 +1,5 @@
 """Models whose sizes ask for more memory than there is."""
 
-from __future__ import annotations
-
 import pytest
 from fairseq import models
 from helpers import SMALL, parse, translation_task

@@ -1,7 +1,5 @@
 """The threads that prepare batches, as a run ends."""
 
-from __future__ import annotations
-
 import pytest
 from endless_batches import Batches
 from fairseq.data.iterators import BackgroundConsumer, BufferedIterator

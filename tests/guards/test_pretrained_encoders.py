@@ -1,7 +1,5 @@
 """fairseq's roberta_enc_dec with an encoder that fairseq-hydra-train pretrained."""
 
-from __future__ import annotations
-
 import torch
 from fairseq import checkpoint_utils
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY

@@ -6,50 +6,25 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
+from lengths import Lengths
 
 FAIRSEQS_OWN = inspect.unwrap(FairseqTask.get_batch_iterator)
 SENTENCES = 300
 
 
-class Sentences(FairseqDataset):
-    """Lengths among which many are equal, in an order at random, as fairseq's training data has them."""
-
-    def __init__(self, reusable: bool = True):
-        self.sizes = 1 + np.arange(SENTENCES) % 7
-        self.epoch, self.reusable = None, reusable
-
-    def __getitem__(self, index):
-        return index
-
-    def __len__(self):
-        return SENTENCES
-
-    def collater(self, samples):
-        return tuple(samples)
-
-    def ordered_indices(self):
-        order = np.random.permutation(SENTENCES)
-        return order[np.argsort(self.sizes[order], kind="stable")]
-
-    def num_tokens_vec(self, indices):
-        return self.sizes[indices]
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self):
-        return self.reusable
+def batches(iterator: EpochBatchIterator, shuffle: bool) -> list[tuple]:
+    return [tuple(batch["id"].tolist()) for batch in iterator.next_epoch_itr(shuffle=shuffle)]
 
 
 class Process:
     """A training process, begun in an epoch; by the guard or by fairseq alone."""
 
     def __init__(self, epoch: int, alone: bool = False, reusable: bool = True, **settings):
-        self.task, self.dataset, self.begun = FairseqTask(None), Sentences(reusable), epoch
+        self.task, self.begun = FairseqTask(None), epoch
+        self.dataset = Lengths(1 + np.arange(SENTENCES) % 7)
+        self.dataset.can_reuse_epoch_itr_across_epochs = reusable
         self.make = FAIRSEQS_OWN if alone else FairseqTask.get_batch_iterator
         self.settings = {"max_tokens": 20, "required_batch_size_multiple": 8, "seed": 5, **settings}
 
@@ -63,7 +38,7 @@ class Process:
             iterator = self.iterator(epoch)
             if position and not found:
                 iterator.load_state_dict({"version": 2, "epoch": epoch, "iterations_in_epoch": position})
-            found.append(list(iterator.next_epoch_itr(shuffle=True)))
+            found.append(batches(iterator, True))
             assert self.dataset.epoch == iterator.epoch == epoch
             epoch = iterator.next_epoch_idx
         return found
@@ -98,8 +73,8 @@ def test_batches_made_anew_in_each_epoch_stay_so(settings):
 
 
 def test_each_sentence_is_in_each_epoch_once():
-    for batches in Process(3).epochs(5):
-        assert sorted(itertools.chain.from_iterable(batches)) == list(range(SENTENCES))
+    for found in Process(3).epochs(5):
+        assert sorted(itertools.chain.from_iterable(found)) == list(range(SENTENCES))
 
 
 def test_shuffling_begins_after_the_curriculum():
@@ -107,7 +82,7 @@ def test_shuffling_begins_after_the_curriculum():
 
     def orders(begun: int) -> list[list[tuple]]:
         process = Process(begun)
-        return [list(process.iterator(epoch).next_epoch_itr(shuffle=epoch > 2)) for epoch in range(begun, 5)]
+        return [batches(process.iterator(epoch), epoch > 2) for epoch in range(begun, 5)]
 
     through = orders(1)
     assert through[0] == through[1] != through[2] != through[3]

@@ -1,7 +1,5 @@
 """Settings with which a search cannot be computed are refused wherever a generator is built."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -23,9 +21,8 @@ def searched(kind, **settings):
     model, inputs = build("--max-target-positions 50").eval(), batch()
     inputs.pop("target")
     sample = {"net_input": inputs}
-    return kind([model], dictionary(), **{"beam_size": 2, "max_len_b": 9, **settings}).generate(
-        [model], sample
-    )
+    generator = kind([model], dictionary(), **{"beam_size": 2, "max_len_b": 9, **settings})
+    return generator.generate([model], sample)
 
 
 @pytest.mark.parametrize("kind", KINDS)

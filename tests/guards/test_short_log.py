@@ -1,7 +1,5 @@
 """What train.py prints: a line for each interval that fits a terminal, and everything in the log file."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 
@@ -91,14 +89,7 @@ def test_the_terminal_has_the_short_log_and_the_file_all(short, tmp_path, capsys
     ]
     assert "left" in shown[3]
     whole = short.read_text(encoding="utf-8")
-    for words in (
-        "settings",
-        "a warning",
-        "gnorm=1.5",
-        "gnorm 1.5",
-        "valid on 'valid' subset",
-        "done training",
-    ):
+    for words in ("settings", "a warning", "gnorm=1.5", "gnorm 1.5", "valid on 'valid' subset", "done train"):
         assert words in whole
 
 

@@ -1,7 +1,5 @@
 """TensorBoard's files where they cannot be written."""
 
-from __future__ import annotations
-
 from queue import Queue
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Saving and loading checkpoints through fairseq where the file system refuses or files are torn."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -10,6 +8,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from helpers import checkpoint_state
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.errors import UserError
@@ -33,8 +32,7 @@ def _without_pauses(monkeypatch):
 
 
 def state(size: int = 10, optimizer: dict | None = None) -> dict:
-    settings = {"model": {"_name": "transformer"}, "task": {"source_lang": "de"}}
-    return {"model": {"w": torch.ones(size)}, "cfg": settings, "last_optimizer_state": optimizer}
+    return checkpoint_state(model={"w": torch.ones(size)}, last_optimizer_state=optimizer)
 
 
 def save(path, *args, **kwargs) -> None:
@@ -106,10 +104,8 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
     save(last)
     last.write_bytes(last.read_bytes()[:-100])
     broken = f"error: {last} is not a checkpoint, or is cut short"
-    assert (
-        resume(last)
-        == f"{broken}; no other checkpoint in its folder is complete: remove it to train from scratch"
-    )
+    none = "no other checkpoint in its folder is complete: remove it to train from scratch"
+    assert resume(last) == f"{broken}; {none}"
 
     save(old, optimizer={"step": 1})
     save(new, optimizer={"step": 2})
@@ -117,17 +113,12 @@ def test_a_broken_checkpoint_is_named_with_the_way_on(tmp_path):
     save(tmp_path / "checkpoint_average.pt")  # without an optimizer's state: none to train on from
     for i, path in enumerate((old, new, tmp_path / "checkpoint3.pt", tmp_path / "checkpoint_average.pt")):
         os.utime(path, (i, i))
-    assert (
-        resume(last)
-        == f"{broken}; copy {new}, the latest complete checkpoint, over it and run the same command again"
-    )
+    advice = f"copy {new}, the latest complete checkpoint, over it and run the same command again"
+    assert resume(last) == f"{broken}; {advice}"
     last.rename(tmp_path / "checkpoint_best.pt")
     assert resume(tmp_path / "checkpoint_best.pt").endswith("or is cut short")
 
 
-def test_other_troubles_of_loading_are_told(tmp_path):
+def test_a_missing_checkpoint_gets_no_advice(tmp_path):
     with pytest.raises(FileNotFoundError):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "none.pt"))
-    torch.save({**state(), "optimizer_history": 3, "extra_state": 4}, tmp_path / "odd.pt")
-    with pytest.raises(SystemExit, match=r"odd\.pt is not a checkpoint that fairseq wrote"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "odd.pt"))

@@ -1,7 +1,5 @@
 """Fingerprints of fairseq's tasks, and what is compared when its functions read a checkpoint."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import OrderedDict
 

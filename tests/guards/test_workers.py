@@ -1,7 +1,5 @@
 """The settings for several workers, held against what fairseq itself finds out where there are GPUs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
