@@ -17,11 +17,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from . import fingerprints
-from .errors import UserError
+from .errors import UserError, as_checkpoint_error
 from .guards.hostile_checkpoints import (
     OPTIMIZER,
     Unreadable,
-    as_checkpoint_error,
     read_checkpoint,
     require_finite,
 )

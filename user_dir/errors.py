@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 
 
 class UserError(ValueError, SystemExit):
@@ -46,3 +47,15 @@ def exit_on_user_error(advice: str = "") -> Iterator[None]:
         yield
     except UserError as error:
         raise SystemExit(error.code + advice) from None
+
+
+@contextmanager
+def as_checkpoint_error(checkpoint: str | PathLike) -> Iterator[None]:
+    """Convert errors caused by a checkpoint's settings to UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__} {' '.join(str(error).split())[:200]}"
+        raise UserError(f"{checkpoint} has settings that do not work: {reason}") from error

@@ -51,6 +51,16 @@ def section_flags(section: str, name=None) -> dict[str, Action] | None:
     return {action.dest: action for action in parser._actions}
 
 
+def architecture(settings) -> str | None:
+    """The architecture that the section ``model``, or the flags of fairseq-train, name."""
+    return getattr(settings, "_name", None) or getattr(settings, "arch", None)
+
+
+def model_class(settings) -> type | None:
+    """The class of that architecture, if there is one."""
+    return _declared("model")[1].get(architecture(settings))
+
+
 def _declared(section: str) -> tuple[dict, dict]:
     """The dataclasses, and the classes with flags, that a section may name."""
     if section == "task":

@@ -8,6 +8,7 @@ import logging
 
 from fairseq import models
 
+from ..sections import architecture
 from .installing import around
 from .table import WITHOUT
 
@@ -20,7 +21,7 @@ _stock = ""  # the architecture of fairseq that was built last, if it was that
 def note_architecture(build, cfg, *args, **kwargs):
     """Note the architecture of every model that fairseq builds."""
     global _stock
-    name = str(getattr(cfg, "_name", None) or getattr(cfg, "arch", None) or "")
+    name = architecture(cfg) or ""
     _stock = "" if name.startswith(OURS) else name
     return build(cfg, *args, **kwargs)
 

@@ -13,8 +13,8 @@ import argparse
 import errno
 import os
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection
+from contextlib import nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from ..errors import UserError
+from ..errors import UserError, as_checkpoint_error
 from ..io import file_version
 from .hostile_settings import check_settings, without_files
 from .installing import around
@@ -154,20 +154,6 @@ def require_finite(parameters: dict, what: str) -> None:
                 f"{what} is unusable: its {name} has values that are not finite, as when training "
                 "diverged; use an earlier checkpoint"
             )
-
-
-@contextmanager
-def as_checkpoint_error(checkpoint: str | Path) -> Iterator[None]:
-    """Convert errors caused by a checkpoint's settings to UserError."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{checkpoint} has settings that do not work: {type(error).__name__} {reason}"
-        ) from error
 
 
 def _check_history(path: Path, state: dict) -> None:

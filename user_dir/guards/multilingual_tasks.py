@@ -7,12 +7,13 @@ a task that takes it. Unnecessary once every task takes what ``hub_utils`` hands
 
 from argparse import Namespace
 
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqMultiModel
+from fairseq.models import FairseqMultiModel
 from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import UserError, exit_on_user_error
+from ..sections import architecture, model_class
 from .installing import around
 
 
@@ -28,12 +29,11 @@ def build_generator(build, self, models, args, *others, prefix_allowed_tokens_fn
 @around(MultilingualTranslationTask, "build_model")
 def build_model(build, self, args, from_checkpoint=False):
     """Name the other task, which takes a model of one encoder and one decoder."""
-    name = getattr(args, "_name", None) or getattr(args, "arch", None)
-    kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-    if isinstance(kind, type) and not issubclass(kind, FairseqMultiModel):
+    kind = model_class(args)
+    if kind is not None and not issubclass(kind, FairseqMultiModel):
         with exit_on_user_error():
             raise UserError(
-                f"{name} has one encoder and one decoder; the task multilingual_translation takes "
-                "models with several: use --task translation_multi_simple_epoch"
+                f"{architecture(args)} has one encoder and one decoder; the task multilingual_translation "
+                "takes models with several: use --task translation_multi_simple_epoch"
             )
     return build(self, args, from_checkpoint)

@@ -6,11 +6,12 @@ arguments. Unnecessary once fairseq's tasks check the kind of model.
 """
 
 from fairseq import checkpoint_utils
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderModel, FairseqLanguageModel
+from fairseq.models import FairseqEncoderModel, FairseqLanguageModel
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError
+from ..sections import architecture, model_class
 from .installing import around
 
 
@@ -21,14 +22,13 @@ class NoTranslationModel(UserError):
 @around(TranslationTask, "build_model")
 def build_model(build, self, cfg, from_checkpoint=False):
     """Refuse a model that has no encoder or no decoder, before it is built."""
-    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
-    kind = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-    if isinstance(kind, type) and issubclass(kind, FairseqLanguageModel):
+    name, kind = architecture(cfg), model_class(cfg) or object
+    if issubclass(kind, FairseqLanguageModel):
         raise NoTranslationModel(
             f"{name} is a language model, which has no encoder; use a translation model, or give the "
             "language model as --lm-path beside one"
         )
-    if isinstance(kind, type) and issubclass(kind, FairseqEncoderModel):
+    if issubclass(kind, FairseqEncoderModel):
         raise NoTranslationModel(f"{name} has no decoder; use a translation model")
     return build(self, cfg, from_checkpoint)
 

@@ -18,6 +18,7 @@ from fairseq import models
 from torch import Tensor, nn
 
 from ..errors import UserError
+from ..sections import architecture
 from .hostile_settings import every_setting
 from .installing import around
 from .literals import MAX_LITERAL
@@ -30,8 +31,8 @@ def build_model(build, cfg, task, *args, **kwargs):
     sides = (getattr(task, "source_dictionary", None), getattr(task, "target_dictionary", None))
     symbols = max(len(side) for side in (*sides, ()) if side is not None)
     if _might_be_large(settings, symbols, physical_memory() // 2):
-        name = settings.get("_name") or settings.get("arch")
-        _require_memory(lambda: build(copy.deepcopy(cfg), task, *args, **kwargs), f"the model {name}")
+        what = f"the model {architecture(cfg)}"
+        _require_memory(lambda: build(copy.deepcopy(cfg), task, *args, **kwargs), what)
     return build(cfg, task, *args, **kwargs)
 
 

@@ -17,6 +17,7 @@ from fairseq.logging import progress_bar
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
+from ..sections import architecture
 from .installing import put_around
 
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
@@ -81,7 +82,7 @@ class Run:
         if self.console is None:
             return
         size = sum(each.numel() for each in trainer.get_model().parameters())
-        name = getattr(trainer.cfg.model, "_name", None) or getattr(trainer.cfg.model, "arch", "model")
+        name = architecture(trainer.cfg.model) or "model"
         files = [each.baseFilename for each in logging.root.handlers if isinstance(each, logging.FileHandler)]
         where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
         self.say(f"training {name} ({size:,} parameters) on {trainer.device}{where}")

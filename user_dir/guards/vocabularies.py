@@ -71,12 +71,10 @@ def vocabulary_of(task) -> Vocabulary | None:
     dictionaries = {name: each for name, each in dictionaries.items() if hasattr(each, "pad")}
     if not dictionaries:
         return None
-    files = {name: folder / _file_name(languages[name]) for name in dictionaries} if folder else {}
-    return fingerprints_of(dictionaries, files, pieces_file(folder) if folder else None)
-
-
-def _file_name(language: str | None) -> str:
-    return f"dict.{language}.txt" if language else "dict.txt"
+    if folder is None:
+        return fingerprints_of(dictionaries, {}, None)
+    names = {name: ".".join(filter(None, ("dict", languages[name], "txt"))) for name in dictionaries}
+    return fingerprints_of(dictionaries, {name: folder / names[name] for name in names}, pieces_file(folder))
 
 
 def _check_sizes(state: dict, path: str, present: Vocabulary) -> None:

@@ -9,8 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
 from ..attention import Alpha
 from ..checkpoints import model_name, model_settings, num_updates
-from ..errors import UserError
-from ..guards.hostile_checkpoints import as_checkpoint_error
+from ..errors import UserError, as_checkpoint_error
 from .flags import alpha_configs
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")

@@ -19,9 +19,8 @@ from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
 from ..decoding import unsupported_model
-from ..errors import UserError
+from ..errors import UserError, as_checkpoint_error
 from ..fingerprints import fingerprints_of, require_same
-from ..guards.hostile_checkpoints import as_checkpoint_error
 from ..guards.long_sentences import first_few
 from ..io import shown
 
