@@ -51,7 +51,7 @@ def _kernels(once):
     def load(_):
         with ThreadPoolExecutor() as pool:
             modules = [importlib.import_module(f"user_dir.{name}") for name in KERNELS]
-            list(pool.map(lambda module: module.kernel(), modules))
+            list(pool.map(lambda module: module.kernels.available(), modules))
 
     once("kernels", load)
 

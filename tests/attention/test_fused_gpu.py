@@ -233,6 +233,13 @@ def test_one_alpha_for_all_heads():
     torch.testing.assert_close(grads[2], grads[1].sum())
 
 
+def test_a_number_as_alpha_has_gradients_after_inference():
+    leaves, views = projections(2, 3, 16, heads=1)
+    with torch.inference_mode():
+        computed(kernels.fused_attention, *views, 1.23)
+    torch.autograd.grad(computed(kernels.fused_attention, *views, 1.23)[0].sum(), leaves)
+
+
 # ---------------------------------------------------------------------------------- special rows
 
 
@@ -370,7 +377,6 @@ def test_a_decoding_step(case):
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
     mask = padding("right", keys)
     with torch.no_grad():
-        assert kernels.is_step(*views, alpha, 0.0)
         output, weights = computed(kernels.fused_attention, *views, alpha, mask, need_weights=True)
         exact = [view.double() for view in views]
         expected, expected_weights = computed(
@@ -379,7 +385,8 @@ def test_a_decoding_step(case):
     assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
     close("output", output, expected, TOLERANCE[dtype])
     close("weights", weights, expected_weights, TOLERANCE[dtype])
-    assert not kernels.is_step(*views, alpha, 0.0)  # gradients are enabled
+    given = AttentionInputs(*views, alpha, need_weights=True)
+    assert "only in decoding steps" in kernels.supports(given)  # not with gradients
 
 
 # ------------------------------------------------------------------------------------ routing

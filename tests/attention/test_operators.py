@@ -4,11 +4,12 @@ import copy
 
 import pytest
 import torch
+from helpers import computed
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils.checkpoint import checkpoint
 
-from user_dir.attention import attention, cpu_attention, cpu_operators
+from user_dir.attention import attention, cpu_attention
 
 BATCH, HEADS, HEAD_DIM = 2, 3, 8
 ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
@@ -16,7 +17,7 @@ ALPHA = torch.tensor([1.2, 1.5, 2.0]).view(3, 1, 1)
 
 @pytest.fixture(autouse=True)
 def _kernel():
-    if cpu_attention.kernel() is None:
+    if not cpu_attention.kernels.available():
         pytest.skip("no C++ compiler")
 
 
@@ -44,17 +45,48 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def triton_kernel():
+    """In Triton's interpreter, unless there is a GPU."""
+    pytest.importorskip("triton")
+    from user_dir.attention import fused
+
+    return fused.KERNEL
+
+
 # 170 keys: too many for the eager kernel to save weights, and some tiles are sparse.
-@pytest.mark.parametrize("keys", (6, 170))
-def test_are_what_torch_expects(keys):
-    inputs = [each.requires_grad_() for each in tensors(6, keys)]
-    given = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), torch.randn(6, keys), False, 0.3)
-    given += (torch.tensor(5), True)
-    opcheck(cpu_operators.attention, (*given, True))
-    opcheck(cpu_operators.attention, (*(x.detach() if torch.is_tensor(x) else x for x in given), False))
-    output, weights, solutions = cpu_operators.attention(*given, True)
-    given = [x.detach() if torch.is_tensor(x) else x for x in given[:-1]]
-    opcheck(cpu_operators._backward_operator, (*given, solutions, output.detach(), weights.detach(), True))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Triton's interpreter computes with numpy
+@pytest.mark.parametrize("device, keys", (("cpu", 6), ("cpu", 170), ("triton", 6), ("triton step", 6)))
+def test_are_what_torch_expects(device, keys):
+    on_cpu, step = device == "cpu", device == "triton step"
+    kernel = cpu_attention.KERNEL if on_cpu else triton_kernel()
+    inputs = [each.requires_grad_() for each in tensors(1 if step else 6, keys)]
+    mask = torch.randn(6, keys) if on_cpu else None
+    given = (*inputs, ALPHA.clone().requires_grad_(), padding(keys), mask, False, 0.0 if step else 0.3)
+    given += (None if step else torch.tensor(5), on_cpu or step)
+    if not step:
+        opcheck(kernel._operator, (*given, True))
+        output, weights, saved = kernel._operator(*given, True)
+    given = [x.detach() if torch.is_tensor(x) else x for x in given]
+    opcheck(kernel._operator, (*given, False))
+    if not step:
+        grads = (output.detach(), weights.detach() if on_cpu else None)
+        opcheck(kernel._backward_operator, (*given[:-1], saved, *grads, True))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("queries", (1, 6))
+def test_the_operator_of_triton_computes_what_its_eager_call_does(queries):
+    attention_by, (q, k, v) = triton_kernel().attention, tensors(queries)
+
+    def call(q, k, v, alpha):
+        return computed(attention_by, q, k, v, alpha, padding())[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, k, v, ALPHA), call(q, k, v, ALPHA))
+    close(by_autograd(compiled, q, k, v, ALPHA), by_autograd(call, q, k, v, ALPHA))
+    found = torch.vmap(lambda *x: call(*x, ALPHA))(*(torch.stack((each, -each)) for each in (q, k, v)))
+    close(found[1], call(-q, -k, -v, ALPHA))
 
 
 @pytest.mark.parametrize("dynamic", (False, True))

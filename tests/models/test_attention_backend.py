@@ -20,7 +20,7 @@ native = pytest.mark.usefixtures("_native_kernel")
 
 @pytest.fixture
 def _native_kernel():
-    if cpu_attention.kernel() is None:
+    if not cpu_attention.kernels.available():
         pytest.skip("no compiler")
 
 

@@ -20,11 +20,11 @@ import torch
 import triton
 from torch import Tensor
 
-from ..entmax.once import once_differentiable
-from ..entmax.operators import constant_in_graphs, transformed
+from ..entmax.operators import constant_in_graphs
 from . import fused_backward, fused_forward
-from .head_layouts import ONCE, dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
-from .inputs import AttentionInputs
+from .fused_kernel import FusedKernel, is_learning, unsupported
+from .head_layouts import dense_rows, empty_output, in_heads
+from .inputs import AttentionInputs, KernelInputs
 
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 
@@ -54,132 +54,96 @@ MAX_HEAD_DIM = {
 EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
-MAX_SEED = 2**31 - 1
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def supports(inputs: AttentionInputs) -> Optional[str]:
     """None if the kernels support the arguments of :func:`.dispatch.attention`; else the reason why not."""
-    query, key, value, alpha, key_padding_mask, attn_mask, _, dropout, need_weights = inputs
-    batch, heads, _, head_dim = query.shape
-    if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
-        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
-        return f"on a GPU it supports queries, keys and values in float16, bfloat16 or float32, not {given}"
-    if value.size(3) != head_dim:
-        return f"keys have the head dimension {head_dim}, but values {value.size(3)}"
-    if head_dim > _largest_head_dim(query.device):
-        return f"head dimension {head_dim} exceeds {_largest_head_dim(query.device)}, the maximum of this GPU"
-    if not query.numel() or not key.numel():
-        return "there are no queries or no keys"
-    if isinstance(alpha, Tensor) and not is_per_head(alpha, heads):
-        return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
+    query, key, value, alpha, _, attn_mask, _, dropout, need_weights = inputs
+    reason = unsupported(inputs, DTYPES)
+    if reason is not None:
+        return reason
+    if query.size(3) > _largest_head_dim(query.device):
+        most = _largest_head_dim(query.device)
+        return f"head dimension {query.size(3)} exceeds {most}, the maximum of this GPU"
     if attn_mask is not None:
         return "on a GPU it supports no attn_mask; use causal and key_padding_mask"
-    if key_padding_mask is not None and key_padding_mask.shape != (batch, key.size(2)):
-        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
     if dropout >= 1:
         return "dropout leaves no weights"
-    if need_weights and not is_step(query, key, value, alpha, dropout):
+    tensors = [each for each in (query, key, value, alpha) if isinstance(each, Tensor)]
+    if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
         return "on a GPU it returns attention weights only in decoding steps"
     return None
 
 
-def is_step(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, dropout: float) -> bool:
-    """Whether this is a decoding step: one query, without gradients."""
-    tensors = [tensor for tensor in (query, key, value, alpha) if isinstance(tensor, Tensor)]
-    # inside of torch.func, what needs a gradient is not known
-    learning = torch.is_grad_enabled() and (transformed() or any(tensor.requires_grad for tensor in tensors))
-    return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0 and not learning
+def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
+    """Whether this is a decoding step, provided that it needs no gradients: one query, and few keys."""
+    return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0
 
 
-def fused_attention(inputs: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
-    """Attention of plain tensors, with the arguments and results of :func:`.dispatch.attention`.
+class TritonAttention(FusedKernel):
+    """Computes in float32 and saves λ, one float32 by row.
 
-    Takes what :func:`supports` allows; for others than plain tensors, see :mod:`.fused_operators`. Computes
-    in float32, from and to the dtype of ``query``. The values of an α tensor are not checked, which would
-    synchronise with the device: an α below 1 gives NaN.
+    The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
     """
-    query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = inputs
-    assert attn_mask is None
-    if isinstance(alpha, Tensor):
-        alpha = alpha.to(query.device).contiguous()
-    else:
-        alpha = _constant(alpha, query.device)
-    if key_padding_mask is not None:
-        key_padding_mask = dense_rows(key_padding_mask.to(torch.bool))
-    if is_step(query, key, value, alpha, dropout):
-        return step(query, key, value, alpha, key_padding_mask, need_weights)
-    return in_heads(_Attention.apply(query, key, value, alpha, key_padding_mask, causal, dropout)), None
 
+    name, seeds, parts_dtype = "attention_triton", 2**31 - 1, torch.float32
 
-class _Attention(torch.autograd.Function):
-    """Autograd function around the kernels; saves its inputs and λ, one float32 per row."""
-
-    @staticmethod
     def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        alpha: Tensor,
-        padding: Optional[Tensor],
-        causal: bool,
-        dropout: float,
-    ) -> Tensor:
-        """Output (T, B, H, D)."""
-        query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
-        # Drawn by the host's generator, which is seeded too, to avoid a synchronisation with the device.
-        seed = int(torch.randint(MAX_SEED, ())) if dropout > 0 else 0
-        output = empty_output(query)
-        lam = query.new_empty(query.shape[:3], dtype=torch.float32)
-        ctx.call = Call(query, key, alpha, causal, dropout, seed)
-        ctx.call.forward(query, key, value, in_heads(output), lam, alpha, padding)
-        ctx.save_for_backward(query, key, value, alpha, padding, lam)
-        return output
+        self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
+    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+        """See the base class."""
+        output = empty_output(inputs.query)
+        if not save and is_step(inputs.query, inputs.key, inputs.dropout):
+            return output, _step(inputs, in_heads(output), need_weights), ()
+        lam = self.saved_like(inputs)
+        Call(inputs).forward(in_heads(output), lam)
+        return output, None, (lam,)
 
-    @staticmethod
-    @once_differentiable(ONCE)
-    def backward(ctx: Any, grad: Tensor) -> tuple[Optional[Tensor], ...]:
-        """Gradients of queries, keys, values and α."""
-        query, key, value, alpha, padding, lam = ctx.saved_tensors
-        grads = [torch.empty_like(tensor) for tensor in (query, key, value)]
-        need_alpha = ctx.needs_input_grad[3]
-        parts = ctx.call.backward(
-            query, key, value, dense_rows(in_heads(grad)), *grads, lam, alpha, padding, need_alpha
-        )
-        grad_alpha = None if parts is None else gradient_of_alpha(parts, alpha)
-        return (*grads, grad_alpha, None, None, None)
+    def backward(
+        self,
+        inputs: KernelInputs,
+        saved: tuple[Optional[Tensor], ...],
+        grad: Tensor,
+        grad_weights: Optional[Tensor],
+        need_alpha: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+        """See the base class."""
+        assert saved[0] is not None
+        query, key, value = (torch.empty_like(each) for each in inputs[:3])
+        parts = Call(inputs).backward(grad, (query, key, value), saved[0], need_alpha)
+        return query, key, value, parts
+
+    def saved_like(self, inputs: KernelInputs) -> Tensor:
+        """λ; see the base class."""
+        return inputs.query.new_empty(inputs.query.shape[:3], dtype=torch.float32)
+
+
+KERNEL = TritonAttention()
+fused_attention = KERNEL.attention
 
 
 class Call:
     """The settings shared by the kernels of one call, forward and backward."""
 
-    def __init__(
-        self, query: Tensor, key: Tensor, alpha: Tensor, causal: bool, dropout: float, seed: int
-    ) -> None:
+    def __init__(self, inputs: KernelInputs) -> None:
+        query, key, _, alpha, padding, _, causal, dropout, seed = inputs
+        self.given = inputs[:3]
         self.batch, self.heads, self.queries, head_dim = query.shape
         self.keys = key.size(2)
         self.size = query.element_size()
         self.tile = TILE[self.size]
         sizes = (self.heads, alpha.numel(), self.queries, self.keys, head_dim, head_dim**-0.5)
-        self.scalars = (*sizes, seed, round(dropout * 2**24), 1 / (1 - dropout))
+        drawn = (0 if seed is None else int(seed), round(dropout * 2**24), 1 / (1 - dropout))
+        self.last = (alpha, *_mask(padding), *sizes, *drawn)
         self.key_bucket, self.query_bucket = _bucket(self.keys), _bucket(self.queries)
         self.constants = {**_head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
         self.stages = STAGES if self.constants["COARSE"] else 1
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        output: Tensor,
-        lam: Tensor,
-        alpha: Tensor,
-        padding: Optional[Tensor],
-    ) -> None:
-        """Write ``output`` and ``lam``."""
-        unit, strides = _strides(query, key, value, output)
-        arguments = [*strides, lam, alpha, *_mask(padding), *self.scalars]
+    def forward(self, output: Tensor, lam: Tensor) -> None:
+        """Write both."""
+        unit, strides = _strides(*self.given, output)
+        arguments = [*strides, lam, *self.last]
         if self.keys <= RESIDENT:
             columns = self.key_bucket
             rows = min(QUERIES[columns], self.tile, self.query_bucket)
@@ -188,48 +152,36 @@ class Call:
             return
         rows, columns = min(self.tile, self.query_bucket), self.tile
         tiles = (self.batch * self.heads, _tiles(self.queries, rows), _tiles(self.keys, columns))
-        alive = torch.empty(tiles, dtype=torch.int8, device=query.device)
+        alive = torch.empty(tiles, dtype=torch.int8, device=lam.device)
         arguments += [alive, tiles[2]]
         self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, columns, unit, self.stages)
 
     def backward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        grad: Tensor,
-        grad_query: Tensor,
-        grad_key: Tensor,
-        grad_value: Tensor,
-        lam: Tensor,
-        alpha: Tensor,
-        padding: Optional[Tensor],
-        need_alpha: bool,
+        self, grad: Tensor, grads: tuple[Tensor, ...], lam: Tensor, need_alpha: bool
     ) -> Optional[Tensor]:
-        """Write the gradients of query, key and value; returns parts (B, H, tiles) of that of α, or None."""
-        unit, strides = _strides(query, key, value, grad, grad_query, grad_key, grad_value)
-        last = (alpha, *_mask(padding), *self.scalars)
+        """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
+        unit, strides = _strides(*self.given, grad, *grads)
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
         heads = self.batch * self.heads
         query_tiles = 1 if together else _tiles(self.queries, rows)
         shape = (self.batch, self.heads, query_tiles)
-        partial = torch.empty(shape, dtype=torch.float32, device=query.device) if need_alpha else None
+        partial = torch.empty(shape, dtype=torch.float32, device=lam.device) if need_alpha else None
         if together:
-            arguments = [*strides, lam, partial, *last]
+            arguments = [*strides, lam, partial, *self.last]
             self._launch(fused_backward.backward_short, (heads, 1), arguments, rows, columns, unit, stages=1)
-        else:
-            given, queried, keyed = strides[:16], strides[16:20], strides[20:]
-            key_tiles = _tiles(self.keys, columns)
-            alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=query.device)
-            mean = torch.empty_like(lam)
-            arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *last]
-            grid = (heads, query_tiles)
-            self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, self.stages)
-            arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
-            grid = (heads, key_tiles)
-            self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
+            return partial
+        given, queried, keyed = strides[:16], strides[16:20], strides[20:]
+        key_tiles = _tiles(self.keys, columns)
+        alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=lam.device)
+        mean = torch.empty_like(lam)
+        arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *self.last]
+        grid = (heads, query_tiles)
+        self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, self.stages)
+        arguments = [*given, *keyed, lam, mean, alive, query_tiles, *self.last]
+        grid = (heads, key_tiles)
+        self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
         return partial
 
     def _launch(
@@ -252,19 +204,11 @@ class Call:
         _run(kernel, (*grid, 1), arguments, constants, options)
 
 
-def step(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    alpha: Tensor,
-    padding: Optional[Tensor],
-    need_weights: bool,
-) -> tuple[Tensor, Optional[Tensor]]:
-    """One query per head, as a sum of products."""
-    query, key, value = dense_rows(query), dense_rows(key), dense_rows(value)
+def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
+    """Write the output of one query per head, as a sum of products; returns the weights if needed."""
+    query, key, value, alpha, padding, *_ = inputs
     batch, heads, _, head_dim = query.shape
     keys = key.size(2)
-    output = in_heads(empty_output(query))
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     unit, strides = _strides(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
@@ -278,7 +222,7 @@ def step(
         {"N": columns, "UNIT": unit, **constants},
         _schedule(columns * constants["D"], query.element_size(), 1),
     )
-    return output, weights
+    return weights
 
 
 # Triton's versions whose compiled kernels take all arguments in order, constants included.
@@ -340,7 +284,10 @@ def _tiles(count: int, size: int) -> int:
 
 def _mask(padding: Optional[Tensor]) -> tuple[Optional[Tensor], int]:
     """A padding mask as bytes, and its stride."""
-    return (None, 0) if padding is None else (padding.view(torch.uint8), padding.stride(0))
+    if padding is None:
+        return None, 0
+    padding = dense_rows(padding)
+    return padding.view(torch.uint8), padding.stride(0)
 
 
 def _strides(*tensors: Tensor) -> tuple[int, list]:
@@ -370,9 +317,3 @@ def _found_head_dim(device: torch.device) -> int:
     index = torch.cuda.current_device() if device.index is None else device.index
     shared = triton.runtime.driver.active.utils.get_device_properties(index)["max_shared_mem"]
     return max((head_dim for least, head_dim in MAX_HEAD_DIM.items() if shared >= least), default=0)
-
-
-@functools.lru_cache(maxsize=64)
-def _constant(alpha: float, device: torch.device) -> Tensor:
-    """A number as a float64 tensor for the kernels."""
-    return torch.full((1,), alpha, dtype=torch.float64, device=device)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
-
 
 def is_per_head(alpha: Tensor, heads: int) -> bool:
     """Whether an α tensor holds a single number, or one per head in the shape (H, 1, 1)."""

@@ -19,3 +19,17 @@ class AttentionInputs(NamedTuple):
     causal: bool = False
     dropout: float = 0.0
     need_weights: bool = False
+
+
+class KernelInputs(NamedTuple):
+    """What a fused kernel computes from, and the schema of its operators."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    alpha: Tensor  # a single number, or (H, 1, 1)
+    key_padding_mask: Optional[Tensor]  # (B, S), boolean
+    attn_mask: Optional[Tensor]  # (T, S), added to the scores
+    causal: bool
+    dropout: float
+    seed: Optional[Tensor]  # of dropout: a number on the CPU; None without dropout

@@ -43,9 +43,8 @@ class TritonKernels(Backend):
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
         """See the base class."""
-        from . import fused_operators  # needs Triton
-
-        return fused_operators.fused_attention(inputs)
+        computed: Tuple[Tensor, Optional[Tensor]] = kernels().fused_attention(inputs)
+        return computed
 
 
 @constant_in_graphs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..entmax.build import DTYPES, INTEGER, POINTER, address, load_kernel
+from ..entmax.build import DTYPES, INTEGER, POINTER, NativeKernels
 
 _ATTEND = [POINTER] * 8 + [INTEGER, POINTER]
 _ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
@@ -23,22 +22,14 @@ def unavailable(dtype: torch.dtype) -> str | None:
     """Why the kernels are not available for a dtype; None if they are."""
     if dtype not in DTYPES:
         return f"parameters are {dtype}, neither float32 nor float64"
-    if has_native("cpu") and kernel() is not None:
+    if has_native("cpu") and kernels.available():
         return None
     return "it needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
 
 
-@functools.cache
-def kernel() -> dict | None:
-    """The compiled functions by (name, dtype); None if they cannot be compiled."""
-    source = Path(__file__).with_suffix(".cpp")
-    return load_kernel(source, attend=(None, _ATTEND), add_norm=(None, _ADD_NORM), best=(None, _BEST))
-
-
-def _compiled(name: str, dtype: torch.dtype):
-    found = kernel()
-    assert found is not None, "translation by these kernels was chosen without them"
-    return found[name, dtype]
+kernels = NativeKernels(
+    Path(__file__).with_suffix(".cpp"), attend=(None, _ATTEND), add_norm=(None, _ADD_NORM), best=(None, _BEST)
+)
 
 
 @dataclass
@@ -91,17 +82,19 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
     pointers = POINTER * len(keys)
     sizes = (rows, heads, channels // heads, cache.most, 0 if cache.single else 1, 2 * channels)
     sizes += (cache.places.stride(0), query.stride(0))
-    _compiled("attend", dtype)(
+    kernels.run(
+        "attend",
+        dtype,
         (INTEGER * len(sizes))(*sizes),
-        query.data_ptr(),
+        query,
         pointers(*keys),
         pointers(*values),
-        cache.places.data_ptr(),
-        address(cache.counts),
-        address(cache.sources),
-        alpha.data_ptr(),
+        cache.places,
+        cache.counts,
+        cache.sources,
+        alpha,
         heads,
-        out.data_ptr(),
+        out,
     )
     return out
 
@@ -109,8 +102,8 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
 def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm) -> Tensor:
     """LayerNorm(x + update), both (…, C); x becomes the sum, in place."""
     out, width = torch.empty_like(x), x.size(-1)
-    given = x.data_ptr(), address(update), norm.weight.data_ptr(), norm.bias.data_ptr()
-    _compiled("add_norm", x.dtype)(x.numel() // width, width, *given, norm.eps, out.data_ptr())
+    given = (x, update, norm.weight, norm.bias, norm.eps, out)
+    kernels.run("add_norm", x.dtype, x.numel() // width, width, *given)
     return out
 
 
@@ -153,22 +146,24 @@ def best(
     batch, beams, symbols = logits.shape
     found = scores.new_full((batch, wanted), -torch.inf)
     which, of = (torch.zeros(batch, wanted, dtype=torch.int64) for _ in range(2))
-    _compiled("best", logits.dtype)(
+    kernels.run(
+        "best",
+        logits.dtype,
         batch,
         beams,
         symbols,
         wanted,
-        logits.data_ptr(),
-        scores.data_ptr(),
-        rules.banned.data_ptr(),
+        logits,
+        scores,
+        rules.banned,
         rules.banned.numel(),
         -1 if only is None else only,
         rules.unknown,
         rules.penalty,
         rules.temperature,
         int(rules.sparse),
-        found.data_ptr(),
-        which.data_ptr(),
-        of.data_ptr(),
+        found,
+        which,
+        of,
     )
     return found, which, of

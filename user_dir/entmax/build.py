@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import logging
 import os
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -30,44 +31,58 @@ FLAGS += ["-fwrapv"]  # exponents in lanes whose value is discarded may overflow
 logger = logging.getLogger(__name__)
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
+_TENSORS = {Tensor, torch.nn.Parameter}
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-def load_kernel(source: Path, **signatures: tuple) -> Optional[dict]:
-    """Load the functions of a C++ file, compiling it at its first use on a machine.
+class NativeKernels:
+    """The functions of a C++ file, which is compiled at its first use on a machine.
 
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
-        signatures: for each name, the return type and the list of argument types, as ctypes types.
-
-    Returns:
-        The functions by (name, dtype); None, after a warning, if the file cannot be compiled.
+        signatures: for each name, the type that it returns and those that it takes, as ctypes types.
     """
-    flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
-    try:
-        library = _load(_cache() / _name(source, flags), source, flags)
-    except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
-        lines = str(error).strip().split("\n")
-        reason = next((line for line in lines if "error:" in line), lines[0])
-        logger.warning(
-            "cannot build the native kernel of %s (%s); using a slower implementation. Install a C++ "
-            "compiler, or set ENTMAX_BACKEND=reference to turn native kernels off",
-            source.parent.name,
-            reason,
+
+    def __init__(self, source: Path, **signatures: tuple):
+        self.source, self.signatures = source, signatures
+
+    def available(self) -> bool:
+        """Whether the functions can be called; if not, the first call warns."""
+        return self._functions is not None
+
+    def run(self, name: str, dtype: torch.dtype, *arguments: Any) -> Any:
+        """Call a function with numbers, and with tensors for their addresses; None is a null pointer."""
+        functions = self._functions
+        assert functions is not None, "this implementation was selected without a kernel"
+        given = [each.data_ptr() if type(each) in _TENSORS else each for each in arguments]
+        return functions[name, dtype](*given)
+
+    @functools.cached_property
+    def _functions(self) -> Optional[dict]:
+        """By name and dtype; None, after a warning, if the file cannot be compiled."""
+        flags, folder = (
+            FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), []),
+            self.source.parent,
         )
-        return None
-    functions = {}
-    for name, (returns, takes) in signatures.items():
-        for dtype, suffix in DTYPES.items():
-            function = getattr(library, f"{source.parent.name}_{name}_{suffix}")
-            function.restype, function.argtypes = returns, takes
-            functions[name, dtype] = function
-    return functions
-
-
-def address(tensor: Optional[Tensor]) -> Optional[int]:
-    """The address of a tensor's data; None (a null pointer) for None."""
-    return None if tensor is None else tensor.data_ptr()
+        try:
+            library = _load(_cache() / _name(self.source, flags), self.source, flags)
+        except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
+            lines = str(error).strip().split("\n")
+            reason = next((line for line in lines if "error:" in line), lines[0])
+            logger.warning(
+                "cannot build the native kernel of %s (%s); using a slower implementation. Install a C++ "
+                "compiler, or set ENTMAX_BACKEND=reference to turn native kernels off",
+                folder.name,
+                reason,
+            )
+            return None
+        functions = {}
+        for name, (returns, takes) in self.signatures.items():
+            for dtype, suffix in DTYPES.items():
+                function = getattr(library, f"{folder.name}_{name}_{suffix}")
+                function.restype, function.argtypes = returns, takes
+                functions[name, dtype] = function
+        return functions
 
 
 def _cache() -> Path:

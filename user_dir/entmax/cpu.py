@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Optional
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .alpha_checks import check_range
-from .build import INTEGER, POINTER, address, load_kernel
+from .build import INTEGER, POINTER, NativeKernels
 from .masks import as_numbers, hide
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
@@ -20,11 +19,9 @@ _BACKWARD = [POINTER] * 4 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 _OUT_OF_RANGE, _SOME_AT_ONE = -1, 1
 
 
-@functools.cache
-def kernel() -> Optional[dict]:
-    """The compiled functions by (name, dtype); None if they cannot be built."""
-    source = Path(__file__).with_suffix(".cpp")
-    return load_kernel(source, forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD))
+kernels = NativeKernels(
+    Path(__file__).with_suffix(".cpp"), forward=(INTEGER, _FORWARD), backward=(None, _BACKWARD)
+)
 
 
 def entmax_forward(
@@ -58,19 +55,9 @@ def entmax_forward(
         heads, queries = scores.shape[1:3]
         padding = None if key_padding_mask is None else key_padding_mask.to(torch.bool).contiguous()
         added = None if attn_mask is None else as_numbers(attn_mask, dtype)
-    found = _compiled()["forward", dtype](
-        rows.data_ptr(),
-        weights.data_ptr(),
-        *rows.shape,
-        vector.data_ptr(),
-        vector.numel(),
-        repeat,
-        address(padding),
-        address(added),
-        int(causal),
-        heads,
-        queries,
-    )
+    sizes = (*rows.shape, vector, vector.numel(), repeat)
+    given = (rows, weights, *sizes, padding, added, int(causal), heads, queries)
+    found = kernels.run("forward", dtype, *given)
     if found == _OUT_OF_RANGE:
         check_range(alpha)
     weights = from_rows(weights, scores, dim)
@@ -92,16 +79,8 @@ def entmax_backward(
     grad_scores = torch.empty_like(rows)
     per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
     vector, repeat = _vector(alpha, weights, dim)
-    _compiled()["backward", dtype](
-        rows.data_ptr(),
-        grad_rows.data_ptr(),
-        grad_scores.data_ptr(),
-        address(per_row),
-        *rows.shape,
-        vector.data_ptr(),
-        vector.numel(),
-        repeat,
-    )
+    sizes = (*rows.shape, vector, vector.numel(), repeat)
+    kernels.run("backward", dtype, rows, grad_rows, grad_scores, per_row, *sizes)
     grad_alpha = None if per_row is None else gradient_of_alpha(per_row, alpha, weights, dim)
     return from_rows(grad_scores, weights, dim).to(weights.dtype), grad_alpha
 
@@ -110,9 +89,3 @@ def _vector(alpha: Tensor, scores: Tensor, dim: int) -> tuple[Tensor, int]:
     """α and repeat of :func:`alpha_per_row`, α in float64 to keep its digits near 1."""
     vector, repeat = alpha_per_row(alpha, scores, dim)
     return vector.to(torch.float64), repeat
-
-
-def _compiled() -> dict:
-    found = kernel()
-    assert found is not None, "this implementation was selected without a kernel"
-    return found

@@ -46,7 +46,7 @@ def _implementation(scores: Tensor) -> ModuleType:
 @functools.cache
 def _native(device: str) -> Optional[ModuleType]:
     if device == "cpu":
-        return loss_cpu if loss_cpu.kernel() is not None else None
+        return loss_cpu if loss_cpu.kernels.available() else None
     return importlib.import_module(".loss_triton", __package__)
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .build import INTEGER, POINTER, load_kernel
+from .build import INTEGER, POINTER, NativeKernels
 from .loss_reference import new_results
 
-_PROBLEM = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER]
+_TAKES = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
 
 
-@functools.cache
-def kernel() -> Optional[dict]:
-    """The compiled functions by (name, dtype); None if they cannot be built."""
-    source = Path(__file__).with_suffix(".cpp")
-    takes = _PROBLEM + [POINTER] * 3
-    return load_kernel(source, loss_forward=(None, takes), loss_backward=(None, takes))
+kernels = NativeKernels(
+    Path(__file__).with_suffix(".cpp"), loss_forward=(None, _TAKES), loss_backward=(None, _TAKES)
+)
 
 
 def loss_forward(
@@ -49,9 +45,5 @@ def loss_backward(
     return grad_scores
 
 
-def _run(name: str, scores: Tensor, target: Tensor, *arguments: Any) -> None:
-    found = kernel()
-    assert found is not None, "this implementation was selected without a kernel"
-    alpha, label_smoothing, ignore_index, *tensors = arguments
-    problem = (scores.data_ptr(), target.data_ptr(), *scores.shape, alpha - 1, label_smoothing, ignore_index)
-    found[name, scores.dtype](*problem, *(tensor.data_ptr() for tensor in tensors))
+def _run(name: str, scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, *rest: Any) -> None:
+    kernels.run(name, scores.dtype, scores, target, *scores.shape, alpha - 1, label_smoothing, *rest)

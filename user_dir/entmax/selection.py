@@ -60,7 +60,7 @@ def _trusted(scores: Tensor) -> bool:
 
 @functools.cache
 def _native(device: str) -> Optional[ModuleType]:
-    if device == "cpu" and cpu.kernel() is not None:
+    if device == "cpu" and cpu.kernels.available():
         return cpu
     if device == "cuda" and importlib.util.find_spec("triton") is not None:
         return importlib.import_module(".triton", __package__)

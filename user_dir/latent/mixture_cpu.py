@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..entmax.build import INTEGER, POINTER, load_kernel
+from ..entmax.build import INTEGER, POINTER, NativeKernels
 
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2
 
 
-@functools.cache
-def kernel() -> dict | None:
-    """The compiled functions by (name, dtype); None if they cannot be built."""
-    return load_kernel(
-        Path(__file__).with_suffix(".cpp"),
-        mixture_forward=(None, _PROBLEM + [POINTER] * 3),
-        mixture_backward=(None, _PROBLEM + [POINTER] * 5),
-    )
+kernels = NativeKernels(
+    Path(__file__).with_suffix(".cpp"),
+    mixture_forward=(None, _PROBLEM + [POINTER] * 3),
+    mixture_backward=(None, _PROBLEM + [POINTER] * 5),
+)
 
 
 def suits(logits: Tensor) -> bool:
     """Whether the kernel is there for these logits."""
     on_cpu = logits.device.type == "cpu" and logits.size(1) > 0
-    return on_cpu and has_native("cpu") and kernel() is not None
+    return on_cpu and has_native("cpu") and kernels.available()
 
 
 def new_results(logits: Tensor, rows: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,10 +61,7 @@ def backward(
 
 
 def _run(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:
-    found = kernel()
-    assert found is not None, "this implementation was selected without a kernel"
     assert all(each.is_contiguous() for each in (logits, weights, first, *tensors)), (
         "the kernel ignores strides"
     )
-    problem = (logits.data_ptr(), weights.data_ptr(), first.data_ptr(), len(first) - 1, logits.size(1))
-    found[name, logits.dtype](*problem, *(tensor.data_ptr() for tensor in tensors))
+    kernels.run(name, logits.dtype, logits, weights, first, len(first) - 1, logits.size(1), *tensors)

@@ -59,7 +59,7 @@ def _vocabulary_mixture(
         and vocabulary.numel() > 0
         and not torch.is_autocast_enabled("cpu")
         and has_native("cpu")
-        and mixture_cpu.kernel() is not None
+        and mixture_cpu.kernels.available()
     )
     if not in_blocks:
         return log_mixture(linear(features, vocabulary, None), weights, row, rows)

@@ -1,0 +1,230 @@
+"""Attention by a kernel that does not keep the weights: gradients, and operators of ``torch.library``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from typing import Any, Optional, get_type_hints
+
+import torch
+from torch import Tensor
+
+from ..entmax.masks import as_numbers
+from ..entmax.merged_vmap import merged_vmap
+from ..entmax.once import once_differentiable
+from ..entmax.operators import define_operator, is_eager, number_beside, once, transformed
+from ..entmax.reference import working_dtype
+from .head_layouts import dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
+from .inputs import AttentionInputs, KernelInputs
+
+ONCE = "fused attention cannot be differentiated twice; use the attention backend dense"
+_TYPES = {Tensor: "Tensor", Optional[Tensor]: "Tensor?", bool: "bool", float: "float"}
+_SCHEMA = ", ".join(f"{_TYPES[kind]} {name}" for name, kind in get_type_hints(KernelInputs).items())
+_TENSORS = 6  # the first so many fields of KernelInputs
+_BY_SENTENCE = tuple(map(KernelInputs._fields.index, ("query", "key", "value", "key_padding_mask")))
+_SEED = KernelInputs._fields.index("seed")
+
+
+class FusedKernel:
+    """The kernels of a type of device. A subclass runs them; the rest is the same for all.
+
+    Attributes:
+        name: of its operators.
+        seeds: the seed of dropout is below this number.
+        parts_dtype: the dtype of the parts of the gradient of α.
+    """
+
+    name: str
+    seeds: int
+    parts_dtype: torch.dtype
+
+    def __init__(self) -> None:
+        count = len(KernelInputs._fields)
+        self._backward_operator = define_operator(
+            f"{self.name}_backward({_SCHEMA}, Tensor saved, Tensor grad, Tensor? grad_weights, "
+            "bool need_alpha) -> (Tensor, Tensor, Tensor, Tensor)",
+            self._operate_backward,
+            self._fake_backward,
+            once(ONCE),
+            merged_vmap((*_BY_SENTENCE, count, count + 1, count + 2), _SEED),
+        )
+        self._operator = define_operator(
+            f"{self.name}({_SCHEMA}, bool need_weights, bool save) -> (Tensor, Tensor, Tensor)",
+            self._operate,
+            self._fake,
+            (_setup_context, self._gradients),
+            merged_vmap(_BY_SENTENCE, _SEED),
+        )
+
+    # ------------------------------------------------------------------------------ of each subclass
+
+    def forward(
+        self, inputs: KernelInputs, need_weights: bool, save: bool, fixed_sizes: bool = False
+    ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
+        """Output (T, B, H, D), weights (B, H, T, S) if needed, and what the backward needs if ``save``.
+
+        Args:
+            inputs: of which queries, keys and values have contiguous rows.
+            need_weights, save: what is returned.
+            fixed_sizes: ``save`` a single tensor, that of :meth:`saved_like`.
+        """
+        raise NotImplementedError
+
+    def backward(
+        self,
+        inputs: KernelInputs,
+        saved: tuple[Optional[Tensor], ...],
+        grad: Tensor,
+        grad_weights: Optional[Tensor],
+        need_alpha: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
+        """Gradients of queries, keys and values; if needed, parts (B, H, …) whose sum is that of α."""
+        raise NotImplementedError
+
+    def saved_like(self, inputs: KernelInputs) -> Tensor:
+        """An empty tensor (B, …) like what ``forward`` saves if ``fixed_sizes``."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------- for all devices
+
+    def attention(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
+        """The results of :func:`.dispatch.attention`; by the operators where tensors are not plain."""
+        query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
+        eager = is_eager(*given[:3], alpha if isinstance(alpha, Tensor) else None, *given[4:6])
+        if isinstance(alpha, Tensor):
+            alpha = alpha.to(query.device).contiguous()
+        else:
+            alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
+        if attn_mask is not None:
+            attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.to(torch.bool)
+        # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
+        # is drawn by the host's, to avoid a synchronisation with the device.
+        seed = torch.randint(self.seeds, ()) if dropout > 0.0 else None
+        inputs = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed)
+        learning = is_learning(query, key, value, alpha)
+        if not eager:
+            output, weights, _ = self._operator(*inputs, need_weights, learning)
+            return output, weights if need_weights else None
+        if learning:
+            output, weights = _Attention.apply(self, *inputs, need_weights)
+        else:
+            output, weights, _ = self.forward(_with_dense_rows(inputs), need_weights, False)
+        return in_heads(output), weights
+
+    # --------------------------------------------------------------------------------- the operators
+    # Where there is no tensor, they return an empty one.
+
+    def _operate(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = given
+        inputs = _with_dense_rows(arguments)
+        output, weights, saved = self.forward(inputs, need_weights, save, fixed_sizes=True)
+        kept = saved[0] if save else None
+        return in_heads(output), _or_nothing(weights, inputs.query), _or_nothing(kept, inputs.query)
+
+    def _fake(self, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *arguments, need_weights, save = given
+        inputs = KernelInputs(*arguments)
+        query = inputs.query
+        weights = query.new_empty(*query.shape[:3], inputs.key.size(2)) if need_weights else None
+        saved = self.saved_like(inputs) if save else None
+        return in_heads(empty_output(query)), _or_nothing(weights, query), _or_nothing(saved, query)
+
+    def _gradients(self, ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor], _: Any) -> tuple:
+        *tensors, seed, saved = ctx.saved_tensors
+        if not ctx.save:
+            raise RuntimeError(
+                "fused attention was called under torch.no_grad, but its gradient is asked for"
+            )
+        query, alpha, need_alpha = tensors[0], tensors[3], ctx.needs_input_grad[3]
+        grad = torch.zeros_like(query) if grad is None else grad
+        grad_weights = grad_weights if ctx.need_weights else None
+        given = (*tensors, ctx.causal, ctx.dropout, seed, saved, grad, grad_weights, need_alpha)
+        *grads, parts = self._backward_operator(*given)
+        return *grads, gradient_of_alpha(parts, alpha) if need_alpha else None, *[None] * 7
+
+    def _operate_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        *arguments, saved, grad, grad_weights, need_alpha = given
+        inputs, kept = _with_dense_rows(arguments), (saved.contiguous(),)
+        *grads, parts = self.backward(inputs, kept, dense_rows(grad), grad_weights, need_alpha)
+        per_head = parts.flatten(2).sum(2) if parts is not None and parts.dim() > 2 else parts
+        return grads[0], grads[1], grads[2], _or_nothing(per_head, grad)
+
+    def _fake_backward(self, *given: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query, key, value = [torch.empty_like(dense_rows(each)) for each in given[:3]]
+        need_alpha = given[-1]
+        per_head = query.new_empty(query.shape[:2], dtype=self.parts_dtype) if need_alpha else None
+        return query, key, value, _or_nothing(per_head, given[-3])
+
+
+class _Attention(torch.autograd.Function):
+    """Autograd function around the kernels, for plain tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Optional[Tensor]]:
+        """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
+        *arguments, need_weights = given
+        inputs = _with_dense_rows(arguments)
+        output, weights, saved = kernel.forward(inputs, need_weights, True)
+        ctx.save_for_backward(*inputs[:_TENSORS], *saved)
+        ctx.kernel, ctx.settings = kernel, inputs[_TENSORS:]
+        ctx.set_materialize_grads(False)
+        return output, weights
+
+    @staticmethod
+    @once_differentiable(ONCE)
+    def backward(ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+        """Gradients of queries, keys, values and α."""
+        kept = ctx.saved_tensors
+        inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
+        grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
+        *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, ctx.needs_input_grad[4])
+        grad_alpha = None if parts is None else gradient_of_alpha(parts, inputs.alpha)
+        return None, *grads, grad_alpha, *[None] * 6
+
+
+def is_learning(*tensors: Tensor) -> bool:
+    """Whether a gradient may be needed; inside of ``torch.func``, that is not known."""
+    return torch.is_grad_enabled() and (transformed() or any(each.requires_grad for each in tensors))
+
+
+def unsupported(inputs: AttentionInputs, dtypes: Collection[torch.dtype]) -> Optional[str]:
+    """Why fused kernels for these dtypes do not take the inputs; None if nothing is known against it."""
+    query, key, value, alpha, key_padding_mask, *_ = inputs
+    if query.dtype not in dtypes or not query.dtype == key.dtype == value.dtype:
+        given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
+        taken = " or ".join(map(str, dtypes))
+        return f"on {query.device.type} it takes queries, keys and values in {taken}, not {given}"
+    if query.size(-1) != value.size(-1):
+        return f"keys have the head dimension {query.size(-1)}, but values {value.size(-1)}"
+    if not query.numel() or not key.numel():
+        return "there are no queries or no keys"
+    if isinstance(alpha, Tensor) and not is_per_head(alpha, query.size(1)):
+        return f"alpha has the shape {tuple(alpha.shape)}, not one entry per head"
+    if key_padding_mask is not None and key_padding_mask.shape != (query.size(0), key.size(-2)):
+        return f"the key padding mask broadcasts from {tuple(key_padding_mask.shape)}"
+    return None
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.causal, ctx.dropout, seed, ctx.need_weights, ctx.save = inputs
+    ctx.save_for_backward(*tensors, seed, output[2])
+    ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
+
+
+def _with_dense_rows(given: Any) -> KernelInputs:
+    query, key, value, *others = given
+    return KernelInputs(dense_rows(query), dense_rows(key), dense_rows(value), *others)
+
+
+def _or_nothing(tensor: Optional[Tensor], like: Tensor) -> Tensor:
+    return tensor if tensor is not None else like.new_empty(like.size(0), 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(alpha: float, device: torch.device) -> Tensor:
+    """A number as a tensor, also for autograd if it was first needed in inference mode."""
+    with torch.inference_mode(False):
+        return torch.tensor([alpha], dtype=torch.float64, device=device)
