@@ -13,13 +13,16 @@ import triton.language as tl
 from ..entmax.triton import or_one
 from .fused_forward import RUN_TIME, STRIDES
 from .fused_tiles import (
+    dropped,
     epsilon,
     head_of,
-    kept,
+    load_numbers,
     load_rows,
     product,
     scores_of,
+    store_numbers,
     store_rows,
+    visible_to,
     weights_and_terms,
     weights_at,
 )
@@ -67,18 +70,15 @@ def backward_short(
     for first in range(0, queries, M):
         q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
         do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-        rows = first + tl.arange(0, M)
-        row_lam = tl.load(lam + rows, mask=rows < queries, other=float("inf"))
+        row_lam = load_numbers(lam, first, queries, float("inf"), M)
         z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
         g = product(do_tile, tl.trans(v_tile), PRECISION)
         if partial is not None:
             p, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
         else:
             p, w = weights_at(z, row_lam, eps, COARSE)
-        if DROPOUT:
-            keep = kept(seed, threshold, both * queries + first, 0, M, N)
-            p = tl.where(keep, p * inverse_share, 0.0)
-            g = tl.where(keep, g * inverse_share, 0.0)
+        p = dropped(p, seed, threshold, inverse_share, both * queries + first, 0, M, N, DROPOUT)
+        g = dropped(g, seed, threshold, inverse_share, both * queries + first, 0, M, N, DROPOUT)
         centred = g - (tl.sum(g * w, 1) / or_one(tl.sum(w, 1)))[:, None]
         if partial is not None:
             grad_alpha += tl.sum(terms * centred, 1)
@@ -87,8 +87,8 @@ def backward_short(
         grad_k += product(tl.trans(dz), q_tile, PRECISION)
         grad_q = product(dz, k_tile, PRECISION) * scale
         store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
-    grad_k = grad_k * scale
-    store_rows(dk, grad_k.to(dk.dtype.element_ty), 0, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
+    grad_k = (grad_k * scale).to(dk.dtype.element_ty)
+    store_rows(dk, grad_k, 0, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
     store_rows(dv, grad_v.to(dv.dtype.element_ty), 0, keys, dv_row * UNIT, head_dim, N, D, WHOLE)
     if partial is not None:
         tl.store(partial + both, tl.sum(grad_alpha, 0))
@@ -125,30 +125,14 @@ def backward_queries(
         padding += batch * padding_stride
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-    rows = first + tl.arange(0, M)
-    row_lam = tl.load(lam + both * queries + rows, mask=rows < queries, other=float("inf"))
-    visible = keys
-    if CAUSAL:
-        visible = tl.minimum(keys, first + M)
-
-    total = tl.zeros([M], tl.float32)
-    weighted = tl.zeros([M], tl.float32)
-    for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        _, w = weights_at(z, row_lam, eps, COARSE)
-        some = tl.max(tl.max((w != 0).to(tl.int32), 1), 0)
-        tl.store(alive + start // N, some)
-        if some != 0:
-            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
-            g = product(do_tile, tl.trans(v_tile), PRECISION)
-            if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, M, N)
-                g = tl.where(keep, g * inverse_share, 0.0)
-            total += tl.sum(w, 1)
-            weighted += tl.sum(g * w, 1)
-    row_mean = weighted / or_one(total)
-    tl.store(mean + both * queries + rows, row_mean, mask=rows < queries)
+    row_lam = load_numbers(lam + both * queries, first, queries, float("inf"), M)
+    visible = visible_to(first, keys, M, CAUSAL)
+    row_mean = _mean(
+        q_tile, do_tile, k, k_row * UNIT, v, v_row * UNIT, alive, row_lam, both * queries + first, first,
+        visible, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
+        M, N, D, WHOLE, CAUSAL, DROPOUT, PRECISION, COARSE,
+    )  # fmt: skip
+    store_numbers(mean + both * queries, row_mean, first, queries, M)
     tl.debug_barrier()  # make `alive` visible
 
     grad_q = tl.zeros([M, D], tl.float32)
@@ -159,9 +143,7 @@ def backward_queries(
             v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
-            if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, M, N)
-                g = tl.where(keep, g * inverse_share, 0.0)
+            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
             centred = g - row_mean[:, None]
             if partial is not None:
                 _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
@@ -169,10 +151,35 @@ def backward_queries(
             else:
                 _, w = weights_at(z, row_lam, eps, COARSE)
             grad_q += product((w * centred).to(k_tile.dtype), k_tile, PRECISION)
-    grad_q = grad_q * scale
-    store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
+    grad_q = (grad_q * scale).to(dq.dtype.element_ty)
+    store_rows(dq, grad_q, first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
     if partial is not None:
         tl.store(partial + both * tl.num_programs(1) + tile, tl.sum(grad_alpha, 0))
+
+
+@triton.jit
+def _mean(
+    q_tile, do_tile, k, k_stride, v, v_stride, alive, row_lam, row, first,
+    visible, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """ḡ of M queries; records in ``alive`` which tiles of keys have weights."""
+    total = tl.zeros([M], tl.float32)
+    weighted = tl.zeros([M], tl.float32)
+    for start in range(0, visible, N):
+        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        _, w = weights_at(z, row_lam, eps, COARSE)
+        some = tl.max(tl.max((w != 0).to(tl.int32), 1), 0)
+        tl.store(alive + start // N, some)
+        if some != 0:
+            v_tile = load_rows(v, start, keys, v_stride, head_dim, N, D, WHOLE)
+            g = product(do_tile, tl.trans(v_tile), PRECISION)
+            g = dropped(g, seed, threshold, inverse_share, row, start, M, N, DROPOUT)
+            total += tl.sum(w, 1)
+            weighted += tl.sum(g * w, 1)
+    return weighted / or_one(total)
 
 
 @_kernel
@@ -215,19 +222,16 @@ def backward_keys(
         if tl.load(alive + first // M * key_tiles) != 0:
             q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
             do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-            rows = first + tl.arange(0, M)
-            row_lam = tl.load(lam + both * queries + rows, mask=rows < queries, other=float("inf"))
-            row_mean = tl.load(mean + both * queries + rows, mask=rows < queries, other=0.0)
+            row_lam = load_numbers(lam + both * queries, first, queries, float("inf"), M)
+            row_mean = load_numbers(mean + both * queries, first, queries, 0.0, M)
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             g = product(do_tile, tl.trans(v_tile), PRECISION)
             p, w = weights_at(z, row_lam, eps, COARSE)
-            if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, M, N)
-                p = tl.where(keep, p * inverse_share, 0.0)
-                g = tl.where(keep, g * inverse_share, 0.0)
+            p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
             dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)
             grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
             grad_k += product(tl.trans(dz), q_tile, PRECISION)
-    grad_k = grad_k * scale
-    store_rows(dk, grad_k.to(dk.dtype.element_ty), start, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
+    grad_k = (grad_k * scale).to(dk.dtype.element_ty)
+    store_rows(dk, grad_k, start, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
     store_rows(dv, grad_v.to(dv.dtype.element_ty), start, keys, dv_row * UNIT, head_dim, N, D, WHOLE)

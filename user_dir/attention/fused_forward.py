@@ -25,13 +25,15 @@ from ..entmax.triton import (
     worth,
 )
 from .fused_tiles import (
+    dropped,
     epsilon,
     head_of,
-    kept,
     load_rows,
     product,
     scores_of,
+    store_numbers,
     store_rows,
+    visible_to,
     weights_at,
 )
 
@@ -68,11 +70,8 @@ def forward_short(
     k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)
     z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
     p, row_lam = solve(z, keys, eps, M, True, COARSE)
-    rows = first + tl.arange(0, M)
-    tl.store(lam + both * queries + rows, row_lam, mask=rows < queries)
-    if DROPOUT:
-        keep = kept(seed, threshold, both * queries + first, 0, M, N)
-        p = tl.where(keep, p * inverse_share, 0.0)
+    store_numbers(lam + both * queries, row_lam, first, queries, M)
+    p = dropped(p, seed, threshold, inverse_share, both * queries + first, 0, M, N, DROPOUT)
     v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     output = product(p.to(v_tile.dtype), v_tile, PRECISION)
     store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
@@ -107,75 +106,18 @@ def forward_long(
     if padding is not None:
         padding += batch * padding_stride
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
-    visible = keys
-    if CAUSAL:
-        visible = tl.minimum(keys, first + M)
-
-    # the maximum score of each row and, for softmax, the sum of exponentials relative to it
-    top = tl.full([M], float("-inf"), tl.float32)
-    total = tl.zeros([M], tl.float32)
-    for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        new_top = tl.maximum(top, tl.max(z, 1))
-        if eps == 0:
-            base = tl.where(new_top == float("-inf"), 0.0, new_top)
-            total = total * tl.exp2((top - base) * LOG2_E)
-            total += tl.sum(tl.exp2((z - base[:, None]) * LOG2_E), 1)
-        top = new_top
-        tl.store(alive + start // N, 1)
-    top = tl.where(top == float("-inf"), 0.0, top)
-
-    low = tl.zeros([M], tl.float32)
-    row_lam = low
+    visible = visible_to(first, keys, M, CAUSAL)
+    top, total = _maxima(
+        q_tile, k, k_row * UNIT, alive, first, visible, keys, head_dim, padding, scale, eps,
+        M, N, D, WHOLE, CAUSAL, PRECISION,
+    )  # fmt: skip
     if eps == 0:
         row_lam = tl.log(or_one(total))
     else:
-        curved = has_curvature(eps) & COARSE
-        last = greatest_lam(keys, eps)
-        width = first_width(keys, eps)
-        row_lam += width
-        steps = 0
-        moving = keys > 0
-        while moving:
-            tl.debug_barrier()  # make the stores of the previous step visible
-            mass = tl.zeros([M], tl.float32)
-            slope = tl.zeros([M], tl.float32)
-            curvature = tl.zeros([M], tl.float32)
-            for start in range(0, visible, N):
-                if tl.load(alive + start // N) != 0:
-                    k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-                    z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-                    if curved:
-                        u, curve = coarse_powers(z, top + row_lam, eps)
-                        w = curve * u
-                        mass += tl.sum(w * u, 1)
-                        slope += tl.sum(w, 1)
-                        curvature += tl.sum(curve, 1)
-                        # Halley's method may go beyond the solution; `low` is below it. False for NaN.
-                        without = z <= (top + low - 1.0 / eps)[:, None]
-                    else:
-                        p, p_slope = power(z, top + row_lam, eps, COARSE)
-                        mass += tl.sum(p, 1)
-                        slope += tl.sum(p_slope, 1)
-                        without = p == 0  # false for NaN
-                    if eps <= 1:  # for larger ε, λ can decrease again
-                        some = tl.max(tl.max((without == 0).to(tl.int32), 1), 0)
-                        tl.debug_barrier()
-                        tl.store(alive + start // N, some)
-            low = tl.where(mass >= 1.0, row_lam, low)
-            if curved:
-                step = halley_step(mass, slope, curvature, row_lam, last, eps)
-                far = tl.abs(step) > MAX_LAST
-            else:
-                step, far, width = next_step(mass, slope, row_lam, width, eps)
-                # No weights are kept for a last correction: the square of the step must be negligible.
-                far = far & worth(step, eps, COARSE)
-            row_lam += step
-            steps += 1
-            moving = unfinished(far, steps)
-        if eps > 1:
-            row_lam = low
+        row_lam = _threshold(
+            q_tile, k, k_row * UNIT, alive, top, first, visible, keys, head_dim, padding, scale, eps,
+            M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
+        )  # fmt: skip
     row_lam += top
     tl.debug_barrier()
 
@@ -187,15 +129,98 @@ def forward_long(
             z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
             p, _ = weights_at(z, row_lam, eps, COARSE)
             total += tl.sum(p, 1)
-            if DROPOUT:
-                keep = kept(seed, threshold, both * queries + first, start, M, N)
-                p = tl.where(keep, p * inverse_share, 0.0)
+            p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
             v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
             output += product(p.to(v_tile.dtype), v_tile, PRECISION)
     output = output / or_one(total)[:, None]
-    rows = first + tl.arange(0, M)
-    tl.store(lam + both * queries + rows, row_lam, mask=rows < queries)
+    store_numbers(lam + both * queries, row_lam, first, queries, M)
     store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
+
+
+@triton.jit
+def _maxima(
+    q_tile, k, k_stride, alive, first, visible, keys, head_dim, padding, scale, eps,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The maximum score of each row and, for softmax, the sum of exponentials relative to it."""
+    top = tl.full([M], float("-inf"), tl.float32)
+    total = tl.zeros([M], tl.float32)
+    for start in range(0, visible, N):
+        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        new_top = tl.maximum(top, tl.max(z, 1))
+        if eps == 0:
+            base = tl.where(new_top == float("-inf"), 0.0, new_top)
+            total = total * tl.exp2((top - base) * LOG2_E)
+            total += tl.sum(tl.exp2((z - base[:, None]) * LOG2_E), 1)
+        top = new_top
+        tl.store(alive + start // N, 1)
+    return tl.where(top == float("-inf"), 0.0, top), total
+
+
+@triton.jit
+def _threshold(
+    q_tile, k, k_stride, alive, top, first, visible, keys, head_dim, padding, scale, eps,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """λ of each row relative to its maximum ``top``, for ε > 0; updates ``alive``."""
+    low = tl.zeros([M], tl.float32)
+    row_lam = low
+    curved = has_curvature(eps) & COARSE
+    last = greatest_lam(keys, eps)
+    width = first_width(keys, eps)
+    row_lam += width
+    steps = 0
+    moving = keys > 0
+    while moving:
+        tl.debug_barrier()  # make the stores of the previous step visible
+        mass = tl.zeros([M], tl.float32)
+        slope = tl.zeros([M], tl.float32)
+        curvature = tl.zeros([M], tl.float32)
+        for start in range(0, visible, N):
+            if tl.load(alive + start // N) != 0:
+                k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+                z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+                if curved:
+                    u, curve = coarse_powers(z, top + row_lam, eps)
+                    w = curve * u
+                    mass += tl.sum(w * u, 1)
+                    slope += tl.sum(w, 1)
+                    curvature += tl.sum(curve, 1)
+                    # Halley's method may go beyond the solution; `low` is below it. False for NaN.
+                    without = z <= (top + low - 1.0 / eps)[:, None]
+                else:
+                    p, p_slope = power(z, top + row_lam, eps, COARSE)
+                    mass += tl.sum(p, 1)
+                    slope += tl.sum(p_slope, 1)
+                    without = p == 0  # false for NaN
+                if eps <= 1:  # for larger ε, λ can decrease again
+                    some = tl.max(tl.max((without == 0).to(tl.int32), 1), 0)
+                    tl.debug_barrier()
+                    tl.store(alive + start // N, some)
+        low = tl.where(mass >= 1.0, row_lam, low)
+        step, far, width = _next_step(mass, slope, curvature, row_lam, last, width, eps, curved, COARSE)
+        row_lam += step
+        steps += 1
+        moving = unfinished(far, steps)
+    if eps > 1:
+        row_lam = low
+    return row_lam
+
+
+@triton.jit
+def _next_step(mass, slope, curvature, lam, last, width, eps, curved, COARSE: tl.constexpr):
+    """The step of λ, whether another is needed, and the next width of the bracket."""
+    if curved:
+        step = halley_step(mass, slope, curvature, lam, last, eps)
+        far = tl.abs(step) > MAX_LAST
+    else:
+        step, far, width = next_step(mass, slope, lam, width, eps)
+        # No weights are kept for a last correction: the square of the step must be negligible.
+        far = far & worth(step, eps, COARSE)
+    return step, far, width
 
 
 @_kernel

@@ -63,6 +63,20 @@ def store_rows(
 
 
 @triton.jit
+def load_numbers(base, first, count, other, ROWS: tl.constexpr):
+    """A number of each of ROWS rows from ``first`` on; ``other`` for rows that do not exist."""
+    rows = first + tl.arange(0, ROWS)
+    return tl.load(base + rows, mask=rows < count, other=other)
+
+
+@triton.jit
+def store_numbers(base, numbers, first, count, ROWS: tl.constexpr):
+    """The inverse of :func:`load_numbers`."""
+    rows = first + tl.arange(0, ROWS)
+    tl.store(base + rows, numbers, mask=rows < count)
+
+
+@triton.jit
 def product(a, b, PRECISION: tl.constexpr):
     """Matrix product in float32."""
     if INTERPRETED:  # the interpreter multiplies bfloat16 as if its bits were integers
@@ -156,6 +170,26 @@ def exact_power_and_log(z, lam, eps):
     p = tl.exp2(log_p * LOG2_E)
     w = tl.where(u > 0, p * inverse, p)
     return p, w, log_p
+
+
+@triton.jit
+def visible_to(first, keys, M: tl.constexpr, CAUSAL: tl.constexpr):
+    """How many keys a tile of M queries from ``first`` on may attend to."""
+    visible = keys
+    if CAUSAL:
+        visible = tl.minimum(keys, first + M)
+    return visible
+
+
+@triton.jit
+def dropped(
+    x, seed, threshold, inverse_share, row, first_key, M: tl.constexpr, N: tl.constexpr, DROPOUT: tl.constexpr
+):
+    """A tile of weights, or of their gradients, after dropout; arguments as for :func:`kept`."""
+    if DROPOUT:
+        keep = kept(seed, threshold, row, first_key, M, N)
+        x = tl.where(keep, x * inverse_share, 0.0)
+    return x
 
 
 @triton.jit

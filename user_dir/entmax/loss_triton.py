@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .loss_reference import new_results
-from .triton import exact_power, next_step
+from .triton import exact_power, next_step, unfinished
 
 TILE = 2048  # elements of a row that a program holds at once
 
@@ -77,34 +77,9 @@ def _forward(
     nothing = tl.zeros([1, TILE], DTYPE)
     counted = own_column != ignored
 
-    top_tile = nothing + float("-inf")
-    broken = tl.zeros([1, TILE], tl.int32)
-    sums = nothing
-    for first in range(0, n, TILE):
-        z = tl.load(scores + first + columns, mask=first + columns < n, other=float("-inf")).to(DTYPE)
-        broken += (z != z).to(tl.int32)
-        top_tile = tl.maximum(top_tile, z)
-        sums += tl.where(first + columns < n, z, 0.0)
-    top = tl.max(top_tile, 1)
-    some_broken = (tl.sum(broken, 1) > 0) | (top == float("inf"))
+    top, whole, some_broken = _top(scores, n, TILE, DTYPE)
     shift = tl.where((top == float("-inf")) | some_broken, 0.0, top)[:, None]
-
-    # Newton's method on ‖u‖ = 1 from λ = max z
-    lam = tl.zeros([1], DTYPE)
-    steps = 0
-    moving = counted
-    while moving:
-        mass = nothing
-        slope = nothing
-        for first in range(0, n, TILE):
-            p, w, _ = _weights(scores, first + columns, n, shift, lam, eps, DTYPE)
-            mass += p
-            slope += w
-        step, far, _ = next_step(tl.sum(mass, 1), tl.sum(slope, 1), lam, lam, eps)
-        lam += step
-        steps += 1
-        moving = (tl.max(far.to(tl.int32), 0) > 0) & (steps < 64)
-
+    lam = _threshold(scores, n, shift, eps, counted, TILE, DTYPE)
     mass = nothing
     slope = nothing
     excess = nothing
@@ -123,7 +98,7 @@ def _forward(
     own = tl.load(scores + tl.where(counted, own_column, 0)).to(DTYPE) - tl.sum(shift, 1)
     loss = dual - own
     if smoothing > 0:
-        loss += smoothing * (own - (tl.sum(sums, 1) / n - tl.sum(shift, 1)))
+        loss += smoothing * (own - (whole / n - tl.sum(shift, 1)))
     loss = tl.where(top == float("-inf"), float("inf"), loss)
     loss = tl.where(some_broken, float("nan"), loss)
     one = tl.arange(0, 1)
@@ -133,6 +108,42 @@ def _forward(
     tl.store(solutions + one, tl.where(some_broken & counted, float("nan"), top))
     tl.store(solutions + 1 + one, lam)
     tl.store(solutions + 2 + one, tl.where(total == 0, 1.0, total))
+
+
+@triton.jit
+def _top(scores, n, TILE: tl.constexpr, DTYPE: tl.constexpr):
+    """The maximum of a row, its sum, and whether it has a NaN or +∞."""
+    columns = tl.arange(0, TILE)[None, :]
+    top = tl.full([1, TILE], float("-inf"), DTYPE)
+    broken = tl.zeros([1, TILE], tl.int32)
+    sums = tl.zeros([1, TILE], DTYPE)
+    for first in range(0, n, TILE):
+        z = tl.load(scores + first + columns, mask=first + columns < n, other=float("-inf")).to(DTYPE)
+        broken += (z != z).to(tl.int32)
+        top = tl.maximum(top, z)
+        sums += tl.where(first + columns < n, z, 0.0)
+    greatest = tl.max(top, 1)
+    return greatest, tl.sum(sums, 1), (tl.sum(broken, 1) > 0) | (greatest == float("inf"))
+
+
+@triton.jit
+def _threshold(scores, n, shift, eps, moving, TILE: tl.constexpr, DTYPE: tl.constexpr):
+    """λ relative to the maximum, by Newton's method on ‖u‖ = 1 from there; 0 unless ``moving``."""
+    columns = tl.arange(0, TILE)[None, :]
+    lam = tl.zeros([1], DTYPE)
+    steps = 0
+    while moving:
+        mass = tl.zeros([1, TILE], DTYPE)
+        slope = tl.zeros([1, TILE], DTYPE)
+        for first in range(0, n, TILE):
+            p, w, _ = _weights(scores, first + columns, n, shift, lam, eps, DTYPE)
+            mass += p
+            slope += w
+        step, far, _ = next_step(tl.sum(mass, 1), tl.sum(slope, 1), lam, lam, eps)
+        lam += step
+        steps += 1
+        moving = unfinished(far, steps)
+    return lam
 
 
 @_kernel
