@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from helpers import DENSE, computed, covering
+from helpers import computed, covering
 
-from user_dir.attention import attention, cpu_attention, cpu_kernel, dispatch
+from user_dir.attention import attention, cpu_attention, cpu_kernel
 from user_dir.attention.dense import dense_attention
 
 INF = float("inf")
@@ -220,67 +220,6 @@ def test_reads_and_writes_the_memory_layout_of_the_model():
     _, split = projections(12, 8, torch.float32)
     output, _ = computed(cpu_attention.fused_attention, split, split, split, 1.5)
     assert output.permute(2, 0, 1, 3).is_contiguous()  # (T, B, H, D), as projected
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """The implementation of each attention call since: ``fused`` or ``dense``."""
-    calls = []
-    fused, dense = cpu_attention.fused_attention, dispatch.dense_attention
-    monkeypatch.setattr(cpu_attention, "fused_attention", lambda *args: calls.append("fused") or fused(*args))
-    monkeypatch.setattr(DENSE, lambda *args: calls.append("dense") or dense(*args))
-    return calls
-
-
-NOT_TAKEN = {
-    "not torch.float32 and torch.float64": {"value": torch.zeros(3, 7, 6, 8).double()},
-    "head dimension 8, but values 3": {"value": torch.zeros(3, 7, 6, 3)},
-    "(3, 7, 1, 1), not one entry per head": {"alpha": torch.full((3, 7, 1, 1), 1.5)},
-    "needs a gradient": {"attn_mask": torch.zeros(6, 6, requires_grad=True)},
-    "attn_mask broadcasts from (1, 6)": {"attn_mask": torch.zeros(1, 6)},
-    "key padding mask broadcasts from (1, 6)": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool)},
-    "no keys": {name: torch.zeros(3, 7, 0, 8) for name in ("key", "value")},
-    "no queries": {"query": torch.zeros(3, 7, 0, 8)},
-}
-
-
-@pytest.mark.parametrize("reason", NOT_TAKEN)
-def test_auto_falls_back_to_dense_and_fused_gives_the_reason(reason, taken):
-    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
-    given = {"query": q, "key": k, "value": v, "alpha": torch.tensor(1.5), **NOT_TAKEN[reason]}
-    if reason != "not torch.float32 and torch.float64":  # torch cannot multiply these either
-        attention(**given)
-        assert taken == ["dense"]
-    with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
-        attention(**given, backend="fused")
-    assert reason in str(caught.value) and "fused" not in taken
-
-
-def test_the_requested_backend_is_used(taken, monkeypatch):
-    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
-    for backend in ("auto", "fused", "dense"):
-        attention(q, k, v, torch.tensor(1.5), backend=backend)
-    assert taken == ["fused", "fused", "dense"]
-    for unknown in ("flash", "", "Fused", None):
-        with pytest.raises(ValueError, match=r"unknown attention backend .*: choose from auto, fused, "):
-            attention(q, k, v, 1.5, backend=unknown)
-    monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    attention(q, k, v, 1.5)
-    assert taken[3:] == ["dense"]
-    with pytest.raises(ValueError, match=r"C\+\+ compiler, and ENTMAX_BACKEND not to be reference"):
-        attention(q, k, v, 1.5, backend="fused")
-
-
-def test_auto_uses_the_faster_one(taken, monkeypatch):
-    q, k, v = (projections(6, 8, torch.float32)[1] for _ in range(3))
-    attention(q, k, v, 1.0)
-    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 7)
-    attention(q, k, v, 1.5)
-    assert taken == ["dense", "dense"]
-    for alpha in (1.0, 1.5):  # but uses the fused kernel on request
-        fused, _ = attention(q, k, v, alpha, backend="fused")
-        torch.testing.assert_close(fused, attention(q, k, v, alpha, backend="dense")[0], rtol=0, atol=1e-5)
-    assert taken[2:] == ["fused", "dense"] * 2
 
 
 def test_alpha_out_of_range_is_named():

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 import torch
-from helpers import DENSE, HALF_TYPES, computed
+from helpers import HALF_TYPES, computed
 
 pytest.importorskip("triton")
 
@@ -19,7 +19,6 @@ from no_gpu import take_triton_kernels
 from user_dir.attention import (
     attention,
     cpu_attention,
-    dispatch,
     fused_backward,
     fused_forward,
     kernel_self_check,
@@ -33,8 +32,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(autouse=True)
-def taken(monkeypatch):
-    """Attention as on a GPU, unchecked so far, with tiles of 16; which implementations callers came to."""
+def _as_on_a_gpu(monkeypatch, taken):
+    """Attention by kernels that are unchecked so far, with tiles of 16."""
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
     take_triton_kernels(monkeypatch)
     monkeypatch.setattr(kernels, "RESIDENT", 16)
@@ -43,17 +42,6 @@ def taken(monkeypatch):
     monkeypatch.setattr(kernel_self_check.attention_check, "_verdicts", {})
     monkeypatch.setattr(kernel_self_check, "ALPHAS", (1.0, 1.5))
     monkeypatch.setattr(kernel_self_check, "HEADS", 2)
-    taken = []
-    fused, dense = kernels.fused_attention, dispatch.dense_attention
-
-    def counted(*args, **options):
-        if threading.current_thread().name != "self-check":
-            taken.append("fused")
-        return fused(*args, **options)
-
-    monkeypatch.setattr(kernels, "fused_attention", counted)
-    monkeypatch.setattr(DENSE, lambda *args: taken.append("dense") or dense(*args))
-    return taken
 
 
 class Broken:
@@ -157,11 +145,17 @@ def test_honest_kernels_are_taken(dtype, taken, caplog):
     assert taken == ["fused"] * 2 and not caplog.records and all(leaf.grad is None for leaf in given)
 
 
-def test_each_kind_of_call_is_checked_once(taken, monkeypatch):
-    checked = []
+@pytest.fixture
+def checked(monkeypatch):
+    """The kinds of calls that were checked since, with success and without a comparison."""
+    kinds = []
     monkeypatch.setattr(
-        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
+        kernel_self_check.attention_check, "_compare", lambda *kind: kinds.append(kind) or iter(())
     )
+    return kinds
+
+
+def test_each_kind_of_call_is_checked_once(taken, checked):
     for dtype, head_dim in ((torch.float32, 16), (torch.float16, 16), (torch.float32, 20)) * 2:
         attention(*heads(dtype, head_dim))
     attention(*heads(length=9))
@@ -177,11 +171,8 @@ def test_each_kind_of_call_is_checked_once(taken, monkeypatch):
     assert len(checked) == 4 and taken[-2:] == ["dense", "fused"]
 
 
-def test_threads_that_come_at_once_check_once(monkeypatch):
-    checked, together, query = [], threading.Barrier(4), torch.zeros(1, 1, 2, 16)
-    monkeypatch.setattr(
-        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
-    )
+def test_threads_that_come_at_once_check_once(checked):
+    together, query = threading.Barrier(4), torch.zeros(1, 1, 2, 16)
 
     def call():
         together.wait()
@@ -256,11 +247,7 @@ def test_activation_checkpoints_match(taken, monkeypatch):
     assert found and taken == ["fused"] * 2 and given[3].grad is not None
 
 
-def test_nothing_is_checked_while_a_graph_is_captured(taken, monkeypatch):
-    checked = []
-    monkeypatch.setattr(
-        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
-    )
+def test_nothing_is_checked_while_a_graph_is_captured(checked, monkeypatch):
     device = torch.device("cuda", 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     kind = (torch.float32, 16, "highest")
@@ -271,11 +258,7 @@ def test_nothing_is_checked_while_a_graph_is_captured(taken, monkeypatch):
     assert kernel_self_check.attention_check.passes(device, *kind) is True  # a graph may have the kernels now
 
 
-def test_compiled_callers_are_checked_too(monkeypatch):
-    checked = []
-    monkeypatch.setattr(
-        kernel_self_check.attention_check, "_compare", lambda *kind: checked.append(kind) or iter(())
-    )
+def test_compiled_callers_are_checked_too(checked):
     compiled = torch.compile(lambda x: kernel_self_check.passes_check(x) and x + 1, backend="eager")
     x = torch.zeros(1, 1, 2, 16)
     for _ in range(2):

@@ -1,0 +1,128 @@
+"""Which backend computes attention: by name, by ``auto``, and with the reasons why not."""
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from no_gpu import take_triton_kernels
+
+from user_dir.attention import AttentionInputs, attention, cpu_attention, dispatch
+from user_dir.attention.triton_backend import MOST_KEYS_IN_FLOAT32, TritonKernels
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Triton's interpreter uses numpy
+
+
+def route(monkeypatch, kernel):
+    """Attention as on a CPU, or as on a GPU whose kernels are trusted."""
+    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 0)
+    monkeypatch.setenv("ENTMAX_BACKEND", "native" if kernel == "cpu" else "reference")
+    if kernel == "triton":
+        pytest.importorskip("triton")
+        take_triton_kernels(monkeypatch)
+        monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
+    dispatch._say_once.cache_clear()
+
+
+@pytest.fixture(params=("cpu", "triton"))
+def kernel(request, monkeypatch):
+    route(monkeypatch, request.param)
+    return request.param
+
+
+def inputs(**changes):
+    named = {name: torch.randn(2, 3, 6, 16) for name in ("query", "key", "value")}
+    return {**named, "alpha": torch.tensor(1.5), **changes}
+
+
+BOTH = {
+    "head dimension 16, but values 8": {"value": torch.zeros(2, 3, 6, 8)},
+    "(2, 3, 1, 1), not one entry per head": {"alpha": torch.full((2, 3, 1, 1), 1.5)},
+    "key padding mask broadcasts from (1, 6)": {"key_padding_mask": torch.zeros(1, 6, dtype=torch.bool)},
+    "no keys": {name: torch.zeros(2, 3, 0, 16) for name in ("key", "value")},
+    "no queries": {"query": torch.zeros(2, 3, 0, 16)},
+}
+ONE = {
+    "cpu": {
+        "not torch.float32 and torch.float64": {"value": torch.zeros(2, 3, 6, 16).double()},
+        "needs a gradient": {"attn_mask": torch.zeros(6, 6, requires_grad=True)},
+        "attn_mask broadcasts from (1, 6)": {"attn_mask": torch.zeros(1, 6)},
+    },
+    "triton": {
+        "attention weights only in decoding steps": {"need_weights": True},
+        "no attn_mask": {"attn_mask": torch.zeros(6, 6)},
+        "dropout leaves no weights": {"dropout": 1.0},
+        "not torch.float64": {name: torch.zeros(2, 3, 6, 16).double() for name in ("query", "key", "value")},
+        "head dimension 136 exceeds": {name: torch.zeros(2, 3, 6, 136) for name in ("query", "key", "value")},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "kernel, reason", [(kernel, reason) for kernel in ONE for reason in {**BOTH, **ONE[kernel]}]
+)
+def test_auto_falls_back_to_dense_and_fused_gives_the_reason(kernel, reason, monkeypatch, taken, caplog):
+    route(monkeypatch, kernel)
+    given = inputs(**{**BOTH, **ONE[kernel]}[reason])
+    caplog.set_level(logging.INFO)
+    if reason != "not torch.float32 and torch.float64":  # torch cannot multiply these either
+        for _ in range(3):
+            attention(**given)
+        assert taken == ["dense"] * 3
+        assert len(caplog.records) == 1 and reason in caplog.text  # logged once
+    with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
+        attention(**given, backend="fused")
+    assert reason in str(caught.value) and "fused" not in taken
+
+
+def test_the_requested_backend_is_used(kernel, taken):
+    given = inputs()
+    for backend in ("auto", "fused", "dense"):
+        attention(**given, backend=backend)
+    assert taken == ["fused", "fused", "dense"]
+    for unknown in ("flash", "", "Fused", None):
+        with pytest.raises(ValueError, match=r"unknown attention backend .*: choose from auto, fused, "):
+            attention(**given, backend=unknown)
+    with pytest.raises(ValueError, match=r"alpha must be at least 1 and finite, not 0\.5"):
+        attention(**inputs(alpha=0.5))
+
+
+def test_without_the_kernel_for_the_cpu(monkeypatch, taken):
+    route(monkeypatch, "cpu")
+    monkeypatch.setenv("ENTMAX_BACKEND", "reference")
+    attention(**inputs())
+    assert taken == ["dense"]
+    with pytest.raises(ValueError, match=r"C\+\+ compiler, and ENTMAX_BACKEND not to be reference"):
+        attention(**inputs(), backend="fused")
+
+
+def test_auto_uses_the_faster_one_on_a_cpu(monkeypatch, taken):
+    route(monkeypatch, "cpu")
+    attention(**inputs(alpha=1.0))
+    monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 7)
+    attention(**inputs())
+    assert taken == ["dense", "dense"]
+    for alpha in (1.0, 1.5):  # but uses the fused kernel on request
+        given = inputs(alpha=alpha)
+        fused, dense = (attention(**given, backend=backend)[0] for backend in ("fused", "dense"))
+        torch.testing.assert_close(fused, dense, rtol=0, atol=1e-5)
+    assert taken[2:] == ["fused", "dense"] * 2
+
+
+def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():
+    def dense(keys, dtype):
+        each = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=dtype, size=lambda dim: keys)
+        return TritonKernels().is_slow(AttentionInputs(each, each, each, torch.ones(2, 1, 1)))
+
+    most = MOST_KEYS_IN_FLOAT32
+    assert dense(most + 1, torch.float32) and not dense(most, torch.float32)
+    assert not dense(most + 1, torch.bfloat16) and not dense(most + 1, torch.float16)
+
+
+@pytest.mark.parametrize("shared, largest", [(227, 128), (163, 128), (99, 64), (64, 0)])
+def test_head_dimension_that_shared_memory_allows(shared, largest, monkeypatch):
+    kernels = pytest.importorskip("user_dir.attention.fused")
+    utils = SimpleNamespace(get_device_properties=lambda index: {"max_shared_mem": shared * 1024})
+    driver = SimpleNamespace(driver=SimpleNamespace(active=SimpleNamespace(utils=utils)))
+    monkeypatch.setattr(kernels.triton, "runtime", driver)
+    assert kernels._found_head_dim.__wrapped__(torch.device("cuda:0")) == largest
