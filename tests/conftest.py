@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -54,6 +55,19 @@ def _kernels(once):
             list(pool.map(lambda module: module.kernels.available(), modules))
 
     once("kernels", load)
+
+
+@pytest.fixture(scope="session")
+def wheel(once) -> Path:
+    """The wheel of the package."""
+
+    def build(folder):
+        from user_dir.releases.wheel import build_wheel
+
+        build_wheel(folder)
+
+    (built,) = once("wheel", build).glob("*.whl")
+    return built
 
 
 @pytest.fixture(autouse=True)

@@ -24,11 +24,6 @@ NOT_NEEDED = ("fairseq", "hydra", "omegaconf", "sacrebleu", "tqdm")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
     """The Python of a new environment with the wheel, torch and torch's requirements."""
     folder = tmp_path_factory.mktemp("fresh")

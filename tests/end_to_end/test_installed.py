@@ -8,17 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import fairseq, read_alpha_log, train_flags
+from commands import fairseq, of, read_alpha_log, train_flags
 
 from user_dir.checkpoints import load_checkpoint
-from user_dir.releases.wheel import PIP, build_wheel
+from user_dir.releases.wheel import PIP
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_installed_package_trains_and_translates(small, tmp_path):
+def test_the_installed_package_trains_and_translates(small, wheel, tmp_path):
     packages = tmp_path / "packages"
-    wheel = build_wheel(tmp_path)
     subprocess.run([*PIP, "install", "--no-deps", "--no-index", "--target", packages, wheel], check=True)
     environment = {**os.environ, "PYTHONPATH": str(packages)}
     command = [sys.executable, "-m", "adaptively_sparse"]
@@ -34,17 +33,8 @@ def test_the_installed_package_trains_and_translates(small, tmp_path):
     assert state["cfg"]["common"]["user_dir"] == str(plugin)
     assert [line["update"] for line in read_alpha_log(log)] == [0, 1, 2]
 
-    words = [
-        "translate",
-        "--path",
-        run / "checkpoint_last.pt",
-        "--corpus",
-        small.name,
-        "--data",
-        small.parent,
-    ]
     console = [sys.executable, "-c", "from adaptively_sparse.commands import console; console()"]
-    done = subprocess.run(
-        [*console, *words, "Ein Hund ."], capture_output=True, text=True, env=environment, cwd=tmp_path
-    )
+    words = ["translate", *of(run / "checkpoint_last.pt", small), "Ein Hund ."]
+    options = {"env": environment, "cwd": tmp_path}
+    done = subprocess.run([*console, *words], capture_output=True, text=True, **options)
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
