@@ -396,6 +396,7 @@ LINES = {
     "segments": '<doc>\n<seg id="1">Ein Satz &amp; mehr</seg>\n<seg id="2">Zwei\nZeilen</seg>\n</doc>\n',
     "tmx": '<tmx><body><tu><tuv xml:lang="de"><seg>Ein <b>Satz</b></seg></tuv><tuv xml:lang="en"><seg>A'
     "</seg></tuv></tu></body></tmx>\n",
+    "columns": "Ein Satz.\tA sentence.\nNoch einer.\tAnother one.\n",
 }
 # Further files of a format: with namespace, CDATA and references, and of several references.
 MARKED_UP = [
@@ -425,7 +426,7 @@ TEXTS = st.one_of(
 
 def use_text(folder: Path, contents: tuple[bytes, bytes], form: str, ending: str) -> None:
     paths = [written(folder / f"text.{side}{ending}", each) for side, each in zip("ab", contents)]
-    one = form == "tmx" or contents[0].startswith(b"<dataset")
+    one = form in ("tmx", "columns") or contents[0].startswith(b"<dataset")
     pairs = list(read_pairs(*(paths[:1] * 2 if one else paths), ("de", "en"), form))
     assert not any("\n" in side or "\r" in side for pair in pairs for side in pair)
     limits = (cleaning.Limits("words", max=100, ratio=1.5), cleaning.Limits("moses_tokens", max=80))
