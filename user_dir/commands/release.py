@@ -63,8 +63,8 @@ def main(argv=None) -> None:
     evaluation = args.evaluation or scores_folder(args.path)
     check_output(args.output, [*corpus.kept, *(evaluation.glob("*") if evaluation.is_dir() else ())])
     release = write_release(args.path, corpus, evaluation, args.output)
-    for name, (size, _) in release.manifest.files.items():
-        print(f"{size:>12,}  {name}")
+    for name, entry in release.manifest.files.items():
+        print(f"{entry.bytes:>12,}  {name}")
     if release.scored:
         print(f"scores of {', '.join(release.scored)}")
     else:

@@ -11,41 +11,47 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, Literal
+
+import msgspec
+from msgspec import Struct
 
 from ..errors import UserError, one_line
+from ..faults import find_fault
 from ..io import atomic_write, durable, name_fault, parse_json, shown
+from ..schema import pattern, whole
 
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
-NAMES = re.compile(
+NAMES = (
     r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
-FORMAT = 1
 _MAX_MANIFEST = 1 << 16  # bytes
 _CHUNK = 1 << 20
-_KINDS = {
-    tarfile.LNKTYPE: "a link",
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.DIRTYPE: "a folder",
-    tarfile.FIFOTYPE: "a pipe",
-}
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a manifest says of a file."""
+
+    bytes: whole()
+    sha256: pattern("[0-9a-f]{64}", "64 hexadecimal digits")
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """What an archive contains: the corpus's name, and the size and SHA-256 of each file."""
 
+    format: Literal[1]
     corpus: str
-    files: dict[str, tuple[int, str]]
+    files: dict[pattern(NAMES, "the name of a file of a release"), Entry]
+
+    def __post_init__(self) -> None:
+        fault = name_fault(self.corpus)
+        if fault is not None:
+            raise ValueError(f"corpus is {shown(self.corpus)}, which {fault}")
 
 
 def is_release(path: Path) -> bool:
@@ -67,12 +73,11 @@ def place_of(name: str) -> Path:
 
 def write_archive(corpus: str, files: Mapping[str, bytes], output: Path) -> Manifest:
     """Write an archive; equal files give equal bytes."""
-    manifest = Manifest(
-        corpus,
-        {name: (len(content), hashlib.sha256(content).hexdigest()) for name, content in files.items()},
-    )
-    listed = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in manifest.files.items()}
-    first = json.dumps({"format": FORMAT, "corpus": corpus, "files": listed}, indent=1, ensure_ascii=False)
+    entries = {
+        name: Entry(len(content), hashlib.sha256(content).hexdigest()) for name, content in files.items()
+    }
+    manifest = Manifest(1, corpus, entries)
+    first = json.dumps(msgspec.to_builtins(manifest), indent=1, ensure_ascii=False)
     with atomic_write(output) as beside, beside.open("wb") as file:
         with tarfile.open(fileobj=file, mode="w:", format=tarfile.USTAR_FORMAT) as archive:
             for name, content in {MANIFEST: f"{first}\n".encode(), **files}.items():
@@ -105,22 +110,27 @@ def _unpack(archive: Path, file: BinaryIO, folder: Path) -> Manifest:
     first = _next_entry(archive, file)
     if first is None or first.name != MANIFEST or not 0 < first.size <= _MAX_MANIFEST:
         raise UserError(f"{archive} is not a release archive: it does not begin with a {MANIFEST}")
-    manifest = _read_manifest(archive, _content(archive, file, first))
+    content = io.BytesIO()
+    _transfer(archive, file, first, content)
+    manifest = _read_manifest(archive, content.getvalue())
     left = dict(manifest.files)
     while (entry := _next_entry(archive, file)) is not None:
         if entry.name not in left:
             fault = "a second time" if entry.name in manifest.files else "which its manifest does not list"
             raise UserError(f"{archive} contains {shown(entry.name)}, {fault}; do not use it")
-        size, digest = left.pop(entry.name)
-        if entry.size != size:
+        listed = left.pop(entry.name)
+        if entry.size != listed.bytes:
             raise UserError(
-                f"{archive}: {entry.name} has {entry.size:,} bytes instead of {size:,}; get it again"
+                f"{archive}: {entry.name} has {entry.size:,} bytes instead of {listed.bytes:,}; get it again"
             )
-        found = _copy(archive, file, entry, folder / place_of(entry.name))
-        if found != digest:
+        target = folder / place_of(entry.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as copy:
+            found = _transfer(archive, file, entry, copy)
+        if found != listed.sha256:
             raise UserError(
                 f"{archive} is damaged or was changed: the SHA-256 of {entry.name} is {found} instead of "
-                f"{digest}; get it again"
+                f"{listed.sha256}; get it again"
             )
     if left:
         raise UserError(f"{archive} lacks {', '.join(left)}, which its manifest lists; get it again")
@@ -146,25 +156,12 @@ def _next_entry(archive: Path, file: BinaryIO) -> tarfile.TarInfo | None:
     except (tarfile.TarError, ValueError) as error:
         raise UserError(f"{archive} is damaged or cut short ({one_line(error)}); get it again") from None
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        kind = _KINDS.get(entry.type, "of an unknown type")
-        raise UserError(f"{archive}: {shown(entry.name)} is {kind}, not a regular file; do not use it")
+        raise UserError(f"{archive}: {shown(entry.name)} is a link, a folder or the like; do not use it")
     return entry
 
 
-def _content(archive: Path, file: BinaryIO, entry: tarfile.TarInfo) -> bytes:
-    content = io.BytesIO()
-    _transfer(archive, file, entry, content)
-    return content.getvalue()
-
-
-def _copy(archive: Path, file: BinaryIO, entry: tarfile.TarInfo, target: Path) -> str:
-    """Copy an entry to a new file; returns the SHA-256 of what was written."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as copy:
-        return _transfer(archive, file, entry, copy)
-
-
 def _transfer(archive: Path, file: BinaryIO, entry: tarfile.TarInfo, target: BinaryIO) -> str:
+    """Copy the content of an entry; returns its SHA-256."""
     digest, left = hashlib.sha256(), entry.size
     while left:
         chunk = file.read(min(left, _CHUNK))
@@ -179,40 +176,14 @@ def _transfer(archive: Path, file: BinaryIO, entry: tarfile.TarInfo, target: Bin
 
 
 def _read_manifest(archive: Path, content: bytes) -> Manifest:
-    def refuse(reason: str) -> UserError:
-        return UserError(f"{archive}: its {MANIFEST} {reason}; get it again")
-
     try:
         values = parse_json(content.decode())
     except ValueError:  # including invalid UTF-8
-        raise refuse("is not JSON") from None
-    if not isinstance(values, dict) or values.keys() != {"format", "corpus", "files"}:
-        raise refuse("does not consist of format, corpus and files")
-    if values["format"] != FORMAT or type(values["format"]) is not int:
+        raise UserError(f"{archive}: its {MANIFEST} is not JSON; get it again") from None
+    found = find_fault(values, Manifest)
+    if found is not None:
         raise UserError(
-            f"{archive} has the format {shown(values['format'])}, but this version reads {FORMAT}; "
-            "use the version of the package that wrote it"
+            f"{archive}: its {MANIFEST} is not that of a release: {found.message}; get it again, or use the "
+            "version of the package that wrote it"
         )
-    fault = name_fault(values["corpus"])
-    if fault is not None:
-        raise refuse(f"names the corpus {shown(values['corpus'])}, which {fault}")
-    files = values["files"]
-    if not isinstance(files, dict):
-        raise refuse(f"has files {shown(files)} instead of names with size and checksum")
-    for name, entry in files.items():
-        if not NAMES.fullmatch(name):
-            raise refuse(f"lists {shown(name)}, which no release contains")
-        if not _is_entry(entry):
-            raise refuse(f"has {shown(entry)} for {name} instead of its bytes and sha256")
-    return Manifest(values["corpus"], {name: (each["bytes"], each["sha256"]) for name, each in files.items()})
-
-
-def _is_entry(entry: Any) -> bool:
-    if not isinstance(entry, dict) or entry.keys() != {"bytes", "sha256"}:
-        return False
-    size, digest = entry["bytes"], entry["sha256"]
-    return type(size) is int and size >= 0 and isinstance(digest, str) and _is_sha256(digest)
-
-
-def _is_sha256(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{64}", text) is not None
+    return msgspec.convert(values, Manifest)

@@ -1,16 +1,18 @@
-"""The model card of a release, in Markdown: everything in it is read from the checkpoint and its corpus."""
+"""The model card of a release: ``card.md``, with what the checkpoint and its corpus say."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from string import Template
 
 import yaml
 
 from ..checkpoints import model_name, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.segment import vocabulary
-from .archive import CHECKPOINT, MANIFEST
+from .archive import CHECKPOINT
 from .scores import METRICS
 from .training_config import training_config
 
@@ -34,72 +36,52 @@ def model_card(
         scores: from :func:`~.scores.read_scores`.
         wheel: file name of the package's wheel.
     """
-    sections = {
-        f"{corpus.name}, {direction[0]} → {direction[1]}": _model(state, corpus, direction, parameters),
-        "Translating": _translating(corpus, wheel),
-        "Scores": _scores(scores, corpus),
-        "Training": _training(state, corpus),
-        "Data": _data(corpus),
-        "Versions and licence": _versions(wheel.split("-")[1]),
-        "Files": f"`{MANIFEST}` has the size and the SHA-256 of every file, which are checked before any is "
-        "used. They reveal damage, not forgery: compare the SHA-256 of the whole archive with the one that "
-        "its author published.",
+    described, triplets = corpus.description, corpus.description.triplets
+    ours = model_name(state).startswith("adaptively_sparse")
+    values = {
+        "name": corpus.name,
+        "source": direction[0],
+        "target": direction[1],
+        "package": f" of the package adaptively-sparse ({_CITATION})" if ours else "",
+        "task": "corrects machine translations" if triplets else "translates sentences",
+        "model": _model(state, corpus, direction, parameters),
+        "lines": "A line is a source sentence, a tab and its machine translation"
+        if triplets
+        else "Text goes in and comes out one sentence a line",
+        "tokens": ", in tokens separated by spaces, as in the corpus" if described.tokenised else "",
+        "wheel": wheel,
+        "scores": _scores(scores, corpus),
+        "raw": "" if described.downloads else " --raw FOLDER_OF_ITS_TEXT",
+        "settings": yaml.safe_dump(training_config(state), allow_unicode=True).rstrip(),
+        "data": _table(
+            [
+                ("", ""),
+                ("corpus", f"{corpus.name}: {described.title}"),
+                ("licence", described.licence or "not stated in its description"),
+                ("citation", described.citation or "not stated in its description"),
+            ]
+        ),
+        "versions": _versions(wheel.split("-")[1]),
     }
-    (title, first), *rest = sections.items()
-    return f"# {title}\n\n{first}\n" + "".join(f"\n## {name}\n\n{text}\n" for name, text in rest)
+    template = Path(__file__).with_suffix(".md").read_text(encoding="utf-8")
+    return Template(template).substitute(values)
 
 
 def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: int) -> str:
-    task = "corrects machine translations" if corpus.description.triplets else "translates sentences"
     settings = model_settings(state)
+    processes = state["cfg"]["distributed_training"]["distributed_world_size"]
+    kind = "WordPiece" if corpus.description.wordpiece else "sentencepiece"
     rows = {
         "languages": f"{direction[0]} → {direction[1]}",
         "architecture": f"`{model_name(state)}`",
         "attention": f"`{settings['attention_normalizer']}`" if "attention_normalizer" in settings else None,
         "parameters": f"{parameters:,}",
-        "vocabulary": f"{len(vocabulary(corpus.pieces)):,} pieces of "
-        + ("WordPiece" if corpus.description.wordpiece else "sentencepiece"),
+        "vocabulary": f"{len(vocabulary(corpus.pieces)):,} pieces of {kind}",
         "trained on": f"{corpus.name}: {corpus.description.title}",
         "updates": f"{num_updates(state):,}",
-        "processes in training": _processes(state),
+        "processes in training": None if processes == 1 else str(processes),
     }
-    ours = model_name(state).startswith("adaptively_sparse")
-    package = f" of the package adaptively-sparse ({_CITATION})" if ours else ""
-    about = (
-        f"A Transformer{package} that {task}, trained with "
-        "[fairseq](https://github.com/facebookresearch/fairseq)."
-    )
-    return f"{about}\n\n" + _table([("", ""), *((key, value) for key, value in rows.items() if value)])
-
-
-def _processes(state: dict) -> str | None:
-    """How many processes trained, each with a batch of its own; None for one."""
-    count = state["cfg"]["distributed_training"]["distributed_world_size"]
-    return None if count == 1 else str(count)
-
-
-def _translating(corpus: Corpus, wheel: str) -> str:
-    described = corpus.description
-    lines = (
-        "A line is a source sentence, a tab and its machine translation"
-        if described.triplets
-        else "Text goes in and comes out one sentence a line"
-    )
-    tokens = ", in tokens separated by spaces, as in the corpus" if described.tokenised else ""
-    return (
-        f"{lines}{tokens}. In the repository of adaptively-sparse, in its environment:\n\n"
-        "```\npython scripts/translate.py --path ARCHIVE.tar < source.txt\n```\n\n"
-        f'Elsewhere, unpack the wheel, `pip install "./{wheel}[corpora]"`, and in Python:\n\n'
-        "```python\n"
-        "from pathlib import Path\n\n"
-        "from adaptively_sparse.releases.opened import opened\n"
-        "from adaptively_sparse.translation.translator import open_translator\n\n"
-        'with opened([Path("ARCHIVE.tar")]) as (checkpoints, corpus):\n'
-        "    translator = open_translator(checkpoints, corpus)\n"
-        'for found in translator(Path("source.txt").read_text(encoding="utf-8").splitlines()):\n'
-        '    print(found[0].text if found else "")  # nothing for an empty line\n'
-        "```"
-    )
+    return _table([("", ""), *((key, value) for key, value in rows.items() if value)])
 
 
 def _scores(scores: list[dict], corpus: Corpus) -> str:
@@ -135,31 +117,6 @@ def _notes(scores: dict) -> list[str]:
     return [f"{scores['test_set']}: {note}" for note in found if note]
 
 
-def _training(state: dict, corpus: Corpus) -> str:
-    listed = yaml.safe_dump(training_config(state), allow_unicode=True).rstrip()
-    raw = "" if corpus.description.downloads else " --raw FOLDER_OF_ITS_TEXT"
-    return (
-        "These settings are those of the checkpoint; what they leave out is fairseq's default, or a path. "
-        "Written to a file, they train another such model:\n\n"
-        f"```\npython scripts/prepare.py {corpus.name}{raw}\n"
-        f"python scripts/train.py FILE.yaml task.data=data/{corpus.name}/bin checkpoint.save_dir=DIR\n```\n\n"
-        f"```yaml\n{listed}\n```"
-    )
-
-
-def _data(corpus: Corpus) -> str:
-    described = corpus.description
-    rows = {
-        "corpus": f"{corpus.name}: {described.title}",
-        "licence": described.licence or "not stated in its description",
-        "citation": described.citation or "not stated in its description",
-    }
-    return (
-        _table([("", ""), *rows.items()])
-        + "\n\n`corpus.yaml` describes the corpus and says where it is from."
-    )
-
-
 def _versions(ours: str) -> str:
     found = [("adaptively-sparse", ours), ("Python", platform.python_version())]
     for name in _PACKAGES:
@@ -167,10 +124,7 @@ def _versions(ours: str) -> str:
             found.append((name, version(name)))
         except PackageNotFoundError:  # one of fairseq's two distributions
             continue
-    return (
-        _table([("package", "version at release"), *found])
-        + "\n\nThe package has an MIT licence. The licence of the data is above."
-    )
+    return _table([("package", "version at release"), *found])
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

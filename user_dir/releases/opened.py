@@ -70,7 +70,7 @@ def _named(message: str, places: dict[Path, Path]) -> str:
 def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
     """The corpus of an unpacked archive, complete enough to preprocess new text."""
     _require(archive, manifest, DESCRIPTION, CHECKPOINT, CARD)
-    if manifest.files[DESCRIPTION][0] > _MAX_DESCRIPTION:
+    if manifest.files[DESCRIPTION].bytes > _MAX_DESCRIPTION:
         raise UserError(f"{archive}: {DESCRIPTION} is too large for the description of a corpus")
     description = read_description(folder / DESCRIPTION)
     corpus = Corpus(manifest.corpus, folder, description)

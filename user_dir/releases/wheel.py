@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ..checkout import IN_CHECKOUT, ROOT
 from ..errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 _EPOCH = "315532800"  # 1980, the first year that a zip file can name
 
@@ -23,11 +23,8 @@ def build_wheel(folder: Path) -> Path:
     Raises:
         UserError: this is not the repository, or pip fails.
     """
-    if not (ROOT / "pyproject.toml").is_file():
-        raise UserError(
-            f"a wheel is built in the repository, but {ROOT} has no pyproject.toml; "
-            "run python scripts/release.py in a checkout"
-        )
+    if not IN_CHECKOUT:
+        raise UserError("a wheel is built from the repository; run python scripts/release.py in a checkout")
     copy = folder / "source"
     shutil.copytree(ROOT / "user_dir", copy / "user_dir", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
