@@ -17,7 +17,6 @@ from ..faults import Fault, Steps
 from ..io import name_fault, read_yaml, shown
 from ..schema import from_yaml, line_of, pattern, whole
 from .settings import DEFAULTS
-from .steps import Step
 
 # Overrides of stop_early: false. BLEU of validation takes time and would decide nothing.
 NEVER_EARLY = tuple(
@@ -31,6 +30,12 @@ OURS = {
     "common.user_dir": "it is always this plugin",
     "common.log_file": "every run has a log in its folder",
     "common.tensorboard_logdir": "it would be written outside the run's folder",
+}
+# Kinds of steps and what else they take.
+KINDS = {
+    "prepare": ("raw",),  # a corpus, from the raw files in a folder
+    "train": (),  # a config
+    "triplets": ("corpus", "output"),  # a checkpoint, which translates a corpus to triplets
 }
 
 
@@ -49,6 +54,38 @@ class Search(Struct, frozen=True, forbid_unknown_fields=True):
     sentences: Positive | None = None  # the first ones of each test set; None for all
     exact: bool = True
     most_expansions: Positive = 5000
+
+
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
+    """One step: the key of its kind and, beside it, its settings."""
+
+    prepare: str | None = None
+    train: str | None = None
+    triplets: str | None = None
+    raw: str | None = None
+    corpus: str | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        if sum(kind in given for kind in KINDS) != 1:
+            raise ValueError(f"a step must have one of the keys {', '.join(KINDS)}")
+        if given.keys() - {self.kind, *KINDS[self.kind]} or (self.kind == "triplets" and len(given) < 3):
+            raise ValueError(f"{self.kind} takes {' and '.join(KINDS[self.kind]) or 'nothing else'}")
+        for name, value in given.items():
+            fault = name_fault(value, folders=True)
+            if fault is not None:
+                raise ValueError(f"{name} is {shown(value)}, which {fault}")
+
+    @property
+    def kind(self) -> str:
+        """One of :data:`KINDS`."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def object(self) -> str:
+        """What is prepared, trained or translated with."""
+        return getattr(self, self.kind)
 
 
 class _Runs(Struct, forbid_unknown_fields=True):

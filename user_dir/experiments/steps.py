@@ -9,50 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
-
 from ..corpora import load_corpus
 from ..errors import UserError
-from ..io import locked, name_fault, parse_json, read_text, shown, write_json
+from ..io import locked, parse_json, read_text, write_json
+from .plan import Step
 
-KINDS = {
-    "prepare": ("raw",),  # a corpus, from the raw files in a folder
-    "train": (),  # a config
-    "triplets": ("corpus", "output"),  # a checkpoint, which translates a corpus to triplets
-}
 DONE = "done.json"
-
-
-class Step(Struct, frozen=True, forbid_unknown_fields=True):
-    """One step: the key of its kind and, beside it, its settings."""
-
-    prepare: str | None = None
-    train: str | None = None
-    triplets: str | None = None
-    raw: str | None = None
-    corpus: str | None = None
-    output: str | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        if sum(kind in given for kind in KINDS) != 1:
-            raise ValueError(f"a step must have one of the keys {', '.join(KINDS)}")
-        if given.keys() - {self.kind, *KINDS[self.kind]} or (self.kind == "triplets" and len(given) < 3):
-            raise ValueError(f"{self.kind} takes {' and '.join(KINDS[self.kind]) or 'nothing else'}")
-        for name, value in given.items():
-            fault = name_fault(value, folders=True)
-            if fault is not None:
-                raise ValueError(f"{name} is {shown(value)}, which {fault}")
-
-    @property
-    def kind(self) -> str:
-        """One of :data:`KINDS`."""
-        return next(kind for kind in KINDS if getattr(self, kind) is not None)
-
-    @property
-    def object(self) -> str:
-        """What is prepared, trained or translated with."""
-        return getattr(self, self.kind)
 
 
 def make_steps(steps: list[Step], root: Path, folder: Path, say: Callable[[str], None]) -> None:
