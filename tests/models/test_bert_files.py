@@ -125,8 +125,9 @@ def _symbol(token: str) -> str:
     return special.get(token) or (token[2:] if token.startswith("##") else f"▁{token}")
 
 
-def test_a_decoder_layer_equals_a_layer_of_transformers(bert, folder):
-    model = ours(folder)
+@pytest.mark.parametrize("flags", ("", "--encoder-layerdrop 0.9 --decoder-layerdrop 0.9"))
+def test_a_decoder_layer_equals_a_layer_of_transformers(bert, folder, flags):
+    model = ours(folder, flags)
     x = torch.randn(5, 1, 16)
     for layer, theirs in zip(model.decoder.layers, bert.encoder.layer):
         with torch.no_grad():

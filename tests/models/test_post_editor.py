@@ -18,6 +18,7 @@ from post_editing import (
 )
 
 from user_dir.errors import UserError
+from user_dir.models.sides import layers_of
 
 SHARING = ("--share-self-attention", "--tie-context-attention", "--share-feed-forward")
 
@@ -93,6 +94,12 @@ def test_alphas_and_layer_norms_are_never_shared():
         if type(module).__name__ in ("Alpha", "LayerNorm", "FusedLayerNorm")
     ]
     assert len(owners) == len(set(map(id, owners))) == 6 + 2 + 2 * (2 + 3)
+
+
+def test_layer_drop_leaves_no_layer_out():
+    model = build(" ".join((*SHARING, "--encoder-layerdrop 0.9 --decoder-layerdrop 0.9")))
+    for source, layer in zip(layers_of(model.encoder), layers_of(model.decoder)):
+        assert layer.fc1 is source.fc1 and layer.encoder_attn.q_proj is source.self_attn.q_proj
 
 
 def test_context_attention_starts_from_self_attention():

@@ -4,14 +4,12 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor
 
-from ..modules import EntmaxMultiheadAttention, LatentAlignment
-from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
-from .latent_alignment import LatentAlignmentDecoder
-from .latent_flags import add_latent_flags, latent_alignment
+from ..modules import LatentAlignment
+from .flags import add_alpha_flags, check_cutoffs
+from .latent_alignment import LatentAlignmentDecoder, add_latent_flags, latent_alignment
 from .output import add_output_flags, output_normalizer
 from .sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from .sparse_heads import SparseHeads
-from .variants import add_variant_flags
 
 
 @register_model("adaptively_sparse_transformer")
@@ -38,16 +36,15 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
             "translating with a trained model: --model-overrides \"{'int8': True}\"",
         )
         add_output_flags(parser)
-        add_variant_flags(parser)
         add_latent_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid combinations of flags."""
-        configs, backend, output = alpha_configs(args), attention_backend(args), output_normalizer(args)
+        output = output_normalizer(args)
         check_cutoffs(args, len(task.target_dictionary))
         model = super().build_model(args, task)
-        model.set_up_heads(args, configs, backend)
+        model.set_up_heads(args)
         model.int8 = bool(getattr(args, "int8", False))
         model.decoder.output_normalizer = output
         # A dataset with alignments is used to train alignment.
@@ -67,19 +64,6 @@ class AdaptivelySparseTransformerModel(SparseHeads, TransformerModel):
         if latent is not None:
             return LatentAlignmentDecoder(cfg, tgt_dict, embed_tokens, latent)
         return AdaptivelySparseDecoder(cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention)
-
-    def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
-        """The attention modules of each type, by layer."""
-        # By index, because iterating over the layers would drop some under LayerDrop.
-        encoder_layers = [self.encoder.layers[i] for i in range(len(self.encoder.layers))]
-        decoder_layers = [self.decoder.layers[i] for i in range(len(self.decoder.layers))]
-        return {
-            "encoder_self": [layer.self_attn for layer in encoder_layers],
-            "decoder_self": [layer.self_attn for layer in decoder_layers],
-            "decoder_context": [
-                layer.encoder_attn for layer in decoder_layers if layer.encoder_attn is not None
-            ],
-        }
 
     @property
     def alignment(self) -> LatentAlignment | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer import base_architecture as stock_base_architecture
 
-from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
-from .flags import adaptive_cutoffs, alpha_configs, attention_backend
-from .latent_flags import latent_alignment
+from .flags import adaptive_cutoffs, alpha_configs, attention_backend, check_sizes
+from .latent_alignment import latent_alignment
 from .output import output_normalizer
 
 MODEL = "adaptively_sparse_transformer"
@@ -46,22 +45,7 @@ def _check(args) -> None:
     output_normalizer(args)
     latent_alignment(args)
     for side in ("encoder", "decoder"):
-        embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
-        for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
-            value = getattr(args, f"{side}_{name}")
-            if not isinstance(value, int) or value <= 0:
-                raise UserError(
-                    f"--{side}-{name.replace('_', '-')} must be a positive integer, not {value!r}"
-                )
-        if embed_dim < 4:  # fairseq's sinusoids divide by embed_dim // 2 - 1
-            raise UserError(f"--{side}-embed-dim must be at least 4, not {embed_dim}")
-        if embed_dim % heads:
-            raise UserError(
-                f"--{side}-embed-dim {embed_dim} is not divisible by --{side}-attention-heads {heads}; "
-                "every head needs the same number of channels"
-            )
-        if getattr(args, f"{side}_xformers_att_config", None) is not None:
-            raise UserError(f"--{side}-xformers-att-config replaces this model's attention; omit it")
+        check_sizes(args, side)
 
 
 @register_model_architecture(MODEL, MODEL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from dataclasses import dataclass, fields
 
@@ -32,7 +33,7 @@ class _AlphaFlags(FairseqDataclass, AlphaConfig):
 
 
 def add_alpha_flags(parser) -> None:
-    """Add a flag for each field of AlphaConfig, in general and for each attention type.
+    """Add the flags of attention; of them one for each field of AlphaConfig, in general and for each type.
 
     For instance ``--alpha-init`` and ``--encoder-self-alpha-init``.
     """
@@ -54,6 +55,31 @@ def add_alpha_flags(parser) -> None:
         "where weights are requested, as for alignments); dense, which stores the weights; auto (default), "
         "the faster one that is supported",
     )
+    parser.add_argument(
+        "--length-scaling",
+        action="store_true",
+        default=argparse.SUPPRESS,  # as fairseq does for every flag of a model
+        help="scale every query by a learned power of the logarithm of the number of keys that it sees "
+        "(ASEntmax), for any --attention-normalizer",
+    )
+
+
+def check_sizes(args, side: str) -> None:
+    """Raise UserError over a size of ``encoder`` or ``decoder`` that attention or fairseq cannot have."""
+    for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
+        value = getattr(args, f"{side}_{name}")
+        if not isinstance(value, int) or value <= 0:
+            raise UserError(f"--{side}-{name.replace('_', '-')} must be a positive integer, not {value!r}")
+    embed_dim, heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
+    if embed_dim < 4:  # fairseq's sinusoids divide by embed_dim // 2 - 1
+        raise UserError(f"--{side}-embed-dim must be at least 4, not {embed_dim}")
+    if embed_dim % heads:
+        raise UserError(
+            f"--{side}-embed-dim {embed_dim} is not divisible by --{side}-attention-heads {heads}; "
+            "every head needs the same number of channels"
+        )
+    if getattr(args, f"{side}_xformers_att_config", None) is not None:
+        raise UserError(f"--{side}-xformers-att-config replaces this model's attention; omit it")
 
 
 def attention_backend(args) -> str:

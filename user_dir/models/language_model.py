@@ -16,12 +16,11 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput
 
 from ..errors import UserError
-from ..modules import EntmaxMultiheadAttention
-from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs
+from .architectures import default
+from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs, check_sizes
 from .output import add_output_flags, output_normalizer
 from .sides import AdaptivelySparseDecoder
 from .sparse_heads import SparseHeads
-from .variants import add_variant_flags
 
 MODEL = "adaptively_sparse_transformer_lm"
 
@@ -41,12 +40,11 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
         add_alpha_flags(parser)
         add_output_flags(parser)
-        add_variant_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid combinations of flags."""
-        configs, backend, output = alpha_configs(args), attention_backend(args), output_normalizer(args)
+        output = output_normalizer(args)
         check_cutoffs(args, len(task.target_dictionary))
         if getattr(args, "max_target_positions", None) is None:
             args.max_target_positions = _longest(task)
@@ -57,15 +55,9 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
             no_encoder_attn=True,
         )
         model = cls(decoder)
-        model.set_up_heads(args, configs, backend)
+        model.set_up_heads(args)
         decoder.output_normalizer = output
         return model
-
-    def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
-        """The attention modules of each type, by layer; there are only those of ``decoder_self``."""
-        layers = [self.decoder.layers[i] for i in range(len(self.decoder.layers))]
-        own = [layer.self_attn for layer in layers]
-        return {"encoder_self": [], "decoder_self": own, "decoder_context": []}
 
 
 def _longest(task) -> int:
@@ -98,20 +90,9 @@ def _check(args) -> None:
     alpha_configs(args)
     attention_backend(args)
     output_normalizer(args)
-    for name in ("decoder_embed_dim", "decoder_ffn_embed_dim", "decoder_layers", "decoder_attention_heads"):
-        value = getattr(args, name)
-        if not isinstance(value, int) or value <= 0:
-            raise UserError(f"--{name.replace('_', '-')} must be a positive integer, not {value!r}")
-    width, heads = args.decoder_embed_dim, args.decoder_attention_heads
-    if width < 4 or width % heads:
-        raise UserError(
-            f"--decoder-embed-dim {width} must be at least 4, and divisible by "
-            f"--decoder-attention-heads {heads}"
-        )
+    check_sizes(args, "decoder")
     if args.character_embeddings:
         raise UserError(f"--character-embeddings is not supported by {MODEL}; omit it")
-    if getattr(args, "decoder_xformers_att_config", None) is not None:
-        raise UserError("--decoder-xformers-att-config replaces this model's attention; omit it")
     if args.adaptive_input and not args.adaptive_input_cutoff:
         raise UserError("--adaptive-input requires --adaptive-input-cutoff, such as 20000,60000")
     if args.tie_adaptive_weights:
@@ -134,10 +115,13 @@ def base(args):
 @register_model_architecture(MODEL, MODEL + "_tiny")
 def tiny(args):
     """A small model of 4 layers, for small corpora and CPUs."""
-    sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4}
-    for name, value in sizes.items():
-        if getattr(args, f"decoder_{name}", None) is None:
-            setattr(args, f"decoder_{name}", value)
+    default(
+        args,
+        decoder_embed_dim=128,
+        decoder_ffn_embed_dim=256,
+        decoder_layers=4,
+        decoder_attention_heads=4,
+    )
     base(args)
 
 

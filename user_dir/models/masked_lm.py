@@ -10,12 +10,10 @@ from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
-from ..modules import EntmaxMultiheadAttention
 from .bert_sides import BertEncoder, set_eps
-from .flags import add_alpha_flags, alpha_configs, attention_backend
+from .flags import add_alpha_flags
 from .post_editor_flags import add_bert_flags
 from .sparse_heads import SparseHeads
-from .variants import add_variant_flags
 
 
 class MaskedLMHead(nn.Module):
@@ -48,28 +46,17 @@ class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
         """Add fairseq's Transformer flags, those of α, and that of ε."""
         TransformerModel.add_args(parser)
         add_alpha_flags(parser)
-        add_variant_flags(parser)
         add_bert_flags(parser)
 
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid flags."""
-        configs, backend = alpha_configs(args), attention_backend(args)
         cfg, dictionary = TransformerConfig.from_namespace(args), task.source_dictionary
         embed_tokens = TransformerModel.build_embedding(args, dictionary, args.encoder_embed_dim)
         model = cls(args, BertEncoder(cfg, dictionary, embed_tokens))
         set_eps(model, args.layer_norm_eps)
-        model.set_up_heads(args, configs, backend)
+        model.set_up_heads(args)
         return model
-
-    def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
-        """The attention modules of each type, by layer; there is only self-attention of the encoder."""
-        layers = [self.encoder.layers[i] for i in range(len(self.encoder.layers))]
-        return {
-            "encoder_self": [layer.self_attn for layer in layers],
-            "decoder_self": [],
-            "decoder_context": [],
-        }
 
     def forward(self, src_tokens: Tensor, src_lengths=None, masked_tokens=None, **kwargs):
         """Logits (B, T, V), or (N, V) of the N ``masked_tokens`` (B, T); and the encoder's output."""

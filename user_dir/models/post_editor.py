@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
+from torch import nn
 
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from .bert_files import read_bert
 from .bert_sides import BertDecoder, BertEncoder, set_eps
-from .latent_flags import latent_alignment
+from .latent_alignment import latent_alignment
 from .post_editor_flags import add_post_editor_flags
-from .sharing import copy_self_attention, share_layers
+from .sides import layers_of
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 @register_model("adaptively_sparse_post_editor")
@@ -51,19 +54,18 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         decoder.new_piece_penalty = float(args.new_piece_penalty)
         if bert is not None:
             bert.load_embeddings(encoder, task.source_dictionary)
-            bert.load_layers(encoder.layers)
+            bert.load_layers(layers_of(encoder))
             if args.decoder_init == "bert":
-                bert.load_layers(decoder.layers)
+                bert.load_layers(layers_of(decoder))
                 decoder.layernorm_embedding.load_state_dict(encoder.layernorm_embedding.state_dict())
-        for layer in decoder.layers:
-            copy_self_attention(layer, projections=args.context_init == "self")
-        share_layers(
-            encoder.layers,
-            decoder.layers,
-            self_attention=args.share_self_attention,
-            context_attention=args.tie_context_attention,
-            feed_forward=args.share_feed_forward,
-        )
+        for source, layer in zip(layers_of(encoder), layers_of(decoder)):
+            _start_context_attention(layer, projections=args.context_init == "self")
+            if args.share_self_attention:
+                _share_projections(layer.self_attn, source.self_attn)
+            if args.tie_context_attention:
+                _share_projections(layer.encoder_attn, layer.self_attn)
+            if args.share_feed_forward:
+                layer.fc1, layer.fc2 = source.fc1, source.fc2
         return model
 
     @classmethod
@@ -75,3 +77,16 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
         return BertDecoder(TransformerConfig.from_namespace(args), tgt_dict, embed_tokens)
+
+
+def _start_context_attention(layer: nn.Module, projections: bool) -> None:
+    """Copy LayerNorm, and projections if so, of a decoder layer's self-attention to its context attention."""
+    layer.encoder_attn_layer_norm.load_state_dict(layer.self_attn_layer_norm.state_dict())
+    for name in PROJECTIONS if projections else ():
+        getattr(layer.encoder_attn, name).load_state_dict(getattr(layer.self_attn, name).state_dict())
+
+
+def _share_projections(attention: nn.Module, other: nn.Module) -> None:
+    """Share projections but no α: context attention, for one, needs another sparsity than self-attention."""
+    for name in PROJECTIONS:
+        setattr(attention, name, getattr(other, name))

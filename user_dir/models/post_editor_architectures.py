@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fairseq.models import register_model_architecture
 
 from ..errors import UserError
@@ -49,31 +51,7 @@ def _masked_lm(args, sizes: dict[str, int]) -> None:
         raise UserError(f"--bert {args.bert}: train on from a checkpoint with --finetune-from-model instead")
 
 
-@register_model_architecture(EDITOR, EDITOR)
-def base(args):
-    """BERT's size."""
-    _post_editor(args, BERT)
-
-
-register_model_architecture(EDITOR, f"{EDITOR}_base")(base)
-
-
-@register_model_architecture(EDITOR, f"{EDITOR}_tiny")
-def tiny(args):
-    """A small model, for small corpora and CPUs."""
-    _post_editor(args, TINY)
-
-
-@register_model_architecture(MASKED_LM, MASKED_LM)
-def masked_lm_base(args):
-    """BERT's size."""
-    _masked_lm(args, BERT)
-
-
-register_model_architecture(MASKED_LM, f"{MASKED_LM}_base")(masked_lm_base)
-
-
-@register_model_architecture(MASKED_LM, f"{MASKED_LM}_tiny")
-def masked_lm_tiny(args):
-    """The encoder of the small post-editor."""
-    _masked_lm(args, TINY)
+# In BERT's size, and a small one for small corpora and CPUs.
+for suffix, sizes in (("", BERT), ("_base", BERT), ("_tiny", TINY)):
+    register_model_architecture(EDITOR, EDITOR + suffix)(partial(_post_editor, sizes=sizes))
+    register_model_architecture(MASKED_LM, MASKED_LM + suffix)(partial(_masked_lm, sizes=sizes))

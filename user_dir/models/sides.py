@@ -32,6 +32,11 @@ def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
 
+def layers_of(side: Optional[nn.Module]) -> list[nn.Module]:
+    """All layers of an encoder or decoder, also under LayerDrop, where iterating drops some; [] for None."""
+    return [] if side is None else [side.layers[i] for i in range(len(side.layers))]
+
+
 class AdaptivelySparseEncoder(TransformerEncoderBase):
     """fairseq's Transformer encoder with α-entmax layers."""
 

@@ -9,11 +9,14 @@ from fairseq.logging import metrics
 from torch import Tensor, distributed
 
 from ..attention import Alpha, AlphaConfig
-from ..errors import exit_on_user_error
+from ..attention.length_scaling import LengthScaling
+from ..attention.normalizers import NORMALIZERS
+from ..errors import UserError, exit_on_user_error
 from ..guards.hostile_checkpoints import require_finite
 from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
-from .variants import set_variants
+from .flags import alpha_configs, attention_backend
+from .sides import layers_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,21 +31,35 @@ class SparseHeads:
     alignment = None  # a LatentAlignment; its α is set like those of context attention, unless constant
 
     def attentions(self) -> dict[str, list[EntmaxMultiheadAttention]]:
-        """The attention modules of each type, by layer."""
-        raise NotImplementedError
+        """The attention modules of each type, by layer; none for a side that the model lacks."""
+        encoder, decoder = (layers_of(getattr(self, side, None)) for side in ("encoder", "decoder"))
+        context = [getattr(layer, "encoder_attn", None) for layer in decoder]
+        return {
+            "encoder_self": [layer.self_attn for layer in encoder],
+            "decoder_self": [layer.self_attn for layer in decoder],
+            "decoder_context": [attention for attention in context if attention is not None],
+        }
 
     @classmethod
     def hub_models(cls):
         """No pretrained models are published."""
         return {}
 
-    def set_up_heads(self, args, configs: dict[str, AlphaConfig], backend: str) -> None:
-        """Set α and backend of every attention, and open the α log."""
+    def set_up_heads(self, args) -> None:
+        """Set α, normalizer and backend of every attention, and open the α log; raises UserError."""
+        configs, backend = alpha_configs(args), attention_backend(args)
         self.set_alphas(configs)
-        set_variants(self, args, configs, backend)
-        for attentions in self.attentions().values():
+        for attention_type, attentions in self.attentions().items():
+            name = configs[attention_type].attention_normalizer
+            if attentions and backend == "fused" and not NORMALIZERS[name].fused:
+                raise UserError(
+                    f"--attention-backend fused does not support --attention-normalizer {name}; use auto"
+                )
             for attention in attentions:
                 attention.backend = backend
+                _set_normalizer(attention, attention_type, name)
+                if getattr(args, "length_scaling", None):
+                    attention.length_scaling = LengthScaling(attention.embed_dim, attention.num_heads)
         if getattr(args, "alpha_log", None):
             interval = getattr(args, "alpha_log_interval", None)
             self.alpha_log = AlphaLog(args.alpha_log, 100 if interval is None else interval)
@@ -135,6 +152,16 @@ class SparseHeads:
         if recording:
             with exit_on_user_error():
                 self.alpha_log.record(num_updates, values)
+
+
+def _set_normalizer(attention: EntmaxMultiheadAttention, attention_type: str, name: str) -> None:
+    """Build the normalizer, whose parameters are drawn after all others, as those of α."""
+    kind, channels = NORMALIZERS[name], attention.embed_dim
+    try:
+        attention.normalizer = kind.build(attention_type, attention.num_heads, channels)
+    except ValueError as error:
+        raise UserError(f"--attention-normalizer {name}: {error}") from None
+    attention.gated_norm = kind.output_norm(channels)
 
 
 def log_summary(attention_type: str, layers: list[list[float]]) -> None:

@@ -36,7 +36,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Set by the model; see models/variants.py.
+        # Set by the model; see models/sparse_heads.py.
         self.alpha = Alpha(self.num_heads, AlphaConfig(attention_normalizer="softmax"))
         self.normalizer = NORMALIZERS["softmax"]()
         self.gated_norm = None  # the normalizer's output_norm; checkpoints have the name of ReLA's
