@@ -15,7 +15,7 @@ from pathlib import Path
 
 import _checkout  # noqa: F401  finds the package
 
-from user_dir.command_line import at_most, file_path, run_command, seed
+from user_dir.command_line import at_most, file_path, option_adder, run_command, seed
 from user_dir.commands.options import new_parser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,42 +27,21 @@ TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    add = parser.add_argument
-    add(
-        "--lengths",
-        type=at_most(65_536),
-        nargs="+",
-        metavar="N",
-        help="sequence lengths (default: 32 64 128 256 512 1024 4096)",
-    )
-    add("--rounds", type=at_most(10_000), default=11, metavar="N", help="rounds to measure (default: 11)")
-    add(
-        "--updates",
-        type=at_most(100_000),
-        default=20,
-        metavar="N",
-        help="training updates per round (default: 20)",
-    )
-    add("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
-    add(
-        "--output",
-        type=file_path,
-        default=ROOT / "benchmarks" / "gpu.json",
-        metavar="FILE.json",
-        help="measurements (default: benchmarks/gpu.json in the repository)",
-    )
-    add(
-        "--dtype",
-        choices=("bfloat16", "float16", "float32"),
-        default="bfloat16",
-        help="of attention and models (default: %(default)s)",
-    )
-    add("--no-tests", action="store_true", help="measure only, without tests")
-    add(
-        "--rehearse",
-        action="store_true",
-        help="run the least of everything on the CPU; its times are meaningless",
-    )
+    add = option_adder(parser)
+    lengths = "sequence lengths (default: 32 64 128 256 512 1024 4096)"
+    add("--lengths", at_most(65_536), lengths, nargs="+")
+    add("--rounds", at_most(10_000), "rounds to measure (default: 11)", default=11)
+    add("--updates", at_most(100_000), "training updates per round (default: 20)", default=20)
+    add("--seed", seed, "random seed (default: 1)", default=1)
+    output = ROOT / "benchmarks" / "gpu.json"
+    where = "measurements (default: benchmarks/gpu.json in the repository)"
+    add("--output", file_path, where, default=output, metavar="FILE.json")
+    dtypes = ("bfloat16", "float16", "float32")
+    what = "of attention and models (default: %(default)s)"
+    parser.add_argument("--dtype", choices=dtypes, default="bfloat16", help=what)
+    parser.add_argument("--no-tests", action="store_true", help="measure only, without tests")
+    what = "run the least of everything on the CPU; its times are meaningless"
+    parser.add_argument("--rehearse", action="store_true", help=what)
     return parser.parse_args(argv)
 
 

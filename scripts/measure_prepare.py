@@ -21,7 +21,7 @@ from pathlib import Path
 import _checkout  # noqa: F401  finds the package
 import numpy as np
 
-from user_dir.command_line import at_most, path_of, plain_name, run_command, seed
+from user_dir.command_line import at_most, option_adder, path_of, plain_name, run_command, seed
 
 ROOT = Path(__file__).resolve().parents[1]
 STAMPS = {
@@ -126,22 +126,12 @@ def cpu_seconds(process: int) -> float:
 def main(argv=None) -> None:
     """Make the release, prepare it, print what that took."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "corpus", type=plain_name, metavar="CORPUS", help="corpus to imitate, such as wmt14-en-de"
-    )
-    parser.add_argument(
-        "--pairs", type=at_most(10**9), required=True, metavar="N", help="training sentence pairs"
-    )
-    parser.add_argument(
-        "--workers", type=at_most(1000), default=1, metavar="N", help="processes and threads (default: 1)"
-    )
-    parser.add_argument("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
-    parser.add_argument(
-        "--scratch",
-        type=path_of,
-        metavar="DIR",
-        help="folder for temporary files, about 2 KB per pair (default: the system's)",
-    )
+    add = option_adder(parser)
+    add("corpus", plain_name, "corpus to imitate, such as wmt14-en-de", metavar="CORPUS")
+    add("--pairs", at_most(10**9), "training sentence pairs", required=True)
+    add("--workers", at_most(1000), "processes and threads (default: 1)", default=1)
+    add("--seed", seed, "random seed (default: 1)", default=1)
+    add("--scratch", path_of, "folder for temporary files, about 2 KB per pair (default: the system's)")
     arguments = parser.parse_args(argv)
 
     from user_dir.corpora import load_corpus

@@ -129,53 +129,43 @@ def _readable(error: UnicodeError) -> tuple[str, int]:
     return "".join(shown), error.end
 
 
-def positive(text: str) -> int:
-    """Type of an argument: a whole number above 0, of at most 63 bits."""
-    return at_most(2**63 - 1)(text)
-
-
-def whole_number(text: str) -> int:
-    """Type of an argument: a whole number of at most 63 bits, 0 or more."""
-    if not (text.isdecimal() and len(text) < 20 and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {2**63 - 1}")
-    return int(text)
-
-
-def at_most(limit: int) -> Callable[[str], int]:
-    """Type of an argument: a whole number from 1 to ``limit``."""
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number from ``least``, 0 or more, to ``most``, of at most 63 bits."""
 
     def number(text: str) -> int:
-        if not (text.isdecimal() and len(text) < 20 and 0 < int(text) <= limit):
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {limit:,}")
+        if not (text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most:,}")
         return int(text)
 
     return number
 
 
-def up_to(limit: float) -> Callable[[str], float]:
-    """Type of an argument: a number from ``-limit`` to ``limit``; neither nan nor inf."""
+def at_most(limit: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number from 1 to ``limit``."""
+    return whole(1, limit)
+
+
+def real(least: float, most: float) -> Callable[[str], float]:
+    """Type of an argument: a number from ``least`` to ``most``; neither nan nor inf."""
 
     def number(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not abs(value) <= limit:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from -{limit:g} to {limit:g}")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from {least:g} to {most:g}")
         return value
 
     return number
 
 
-length_penalty = up_to(10)  # lengths to the power of it are divisors in float32
-"""Type of an argument: fairseq's ``--lenpen``."""
-
-
-def seed(text: str) -> int:
-    """Type of an argument: a random seed, which numpy takes as well: a whole number of 32 bits."""
-    if not (text.isdecimal() and len(text) < 11 and int(text) < 2**32):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 0 to {2**32 - 1}")
-    return int(text)
+positive = whole(1, 2**63 - 1)
+whole_number = whole(0, 2**63 - 1)
+seed = whole(0, 2**32 - 1)
+"""Type of an argument: a random seed, which numpy takes as well."""
+length_penalty = real(-10, 10)
+"""Type of an argument: fairseq's ``--lenpen``; lengths to the power of it are divisors in float32."""
 
 
 def file_path(text: str) -> Path:
@@ -203,3 +193,18 @@ def plain_name(text: str) -> str:
     if text in ("", ".", "..") or "/" in text or len(os.fsencode(text)) > MAX_NAME_BYTES:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} cannot be the name of a file")
     return text
+
+
+_METAVARS = {file_path: "FILE", path_of: "DIR", plain_name: "NAME", length_penalty: "X"}
+
+
+def option_adder(parser) -> Callable[..., object]:
+    """A function that adds an option to a parser or a group of one: its flag, type and help, and what else
+    ``add_argument`` takes. The metavar is that of the type: FILE, DIR, NAME, and N for numbers.
+    """
+
+    def add(flag: str, type: Callable[[str], object], help: str, **more):
+        metavar = more.pop("metavar", _METAVARS.get(type, "N"))
+        return parser.add_argument(flag, type=type, metavar=metavar, help=help, **more)
+
+    return add

@@ -8,7 +8,7 @@ from no_gpu import take_triton_kernels
 from user_dir.attention.dense import dense_attention
 from user_dir.benchmarks import attention as benchmark
 from user_dir.benchmarks.attention import attention_table, verdict_table
-from user_dir.benchmarks.contenders import alphas
+from user_dir.benchmarks.contenders import Contender, alphas
 from user_dir.benchmarks.random_tokens import batches
 
 pytest.importorskip("triton")
@@ -75,9 +75,7 @@ def test_the_error_of_a_failing_contender_is_reported():
     def broken(q, k, v, alpha):
         raise RuntimeError("no such\nkernel")
 
-    rows = benchmark.time_attention(
-        4, 1, 1, 1, DEVICE, torch.float32, (benchmark.AttentionContender("broken", 1.0, broken),)
-    )
+    rows = benchmark.time_attention(4, 1, 1, 1, DEVICE, torch.float32, (Contender("broken", 1.0, broken),))
     assert rows[0]["failures"]["training"] == "RuntimeError: no such kernel" and rows[0]["seconds"] == {}
     assert "RuntimeError" in attention_table(rows)
 

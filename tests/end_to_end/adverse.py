@@ -134,7 +134,7 @@ def every_option(script: str, folder: Path, working: list[str]):
                         rest += words_for(each, "1" if each.type and not is_path(each) else "missing")
             kind = getattr(action.type, "__name__", "str")
             for value in (*NO_FILE, *OTHER, *no_permission, *NUMBERS):
-                if kind in ("int", "float", "positive") and value not in NUMBERS:
+                if kind in ("int", "float", "number") and value not in NUMBERS:
                     continue
                 if not action.option_strings and value.startswith("-"):
                     continue

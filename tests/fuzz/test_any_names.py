@@ -507,11 +507,11 @@ def without_model(monkeypatch):
         "translation_direction": ("de", "en"),
         "read_dictionary": range(64),
         "load_model": (None, task),
-        "_fit": ([], []),
         "_length_flags": [],
         "translate_split": translated,
         "ceiling_of": SimpleNamespace(bleu=100.0),
     }
+    monkeypatch.setattr(evaluation._Evaluator, "fit", lambda *args: ([], []))
     for name, value in pretended.items():
         monkeypatch.setattr(evaluation, name, lambda *args, value=value, **more: value)
 
@@ -519,7 +519,8 @@ def without_model(monkeypatch):
 def evaluate(place, folder, beam: int = 5) -> list:
     corpus = load_corpus("toys", place / "data")
     (folder / "a.pt").touch()  # its SHA-256 is taken
-    return list(evaluation.evaluate(folder / "a.pt", corpus, ["exam"], folder / "evaluation", beam=beam))
+    options = evaluation.Options(beam=beam)
+    return list(evaluation.evaluate(folder / "a.pt", corpus, ["exam"], folder / "evaluation", options))
 
 
 @pytest.mark.parametrize("name", ["exam.en", "exam.json", "generate-test.txt"])

@@ -8,8 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from tiny_splits import described
 
-from user_dir.translation import ceiling
-from user_dir.translation.ceiling import ceiling_of, prepared_ceilings
+from user_dir.translation.ceiling import ceiling_of, corpus_ceilings
 from user_dir.translation.scored_split import ScoredSplit
 
 TEXT = {
@@ -45,7 +44,7 @@ def prepared(folder, *settings, change=str, splits=("test",)):
 
 
 def test_what_pieces_keep_scores_100_in_both_directions(tmp_path):
-    found = prepared_ceilings(prepared(tmp_path))
+    found = corpus_ceilings(prepared(tmp_path))
     assert [(each.split, each.language) for each in found] == [("test", "en"), ("test", "de")]
     assert [each.bleu for each in found] == [pytest.approx(100)] * 2
     assert not any(each.example for each in found)
@@ -56,7 +55,7 @@ def test_what_pieces_fold_does_not(tmp_path):
     import sacrebleu
 
     corpus = prepared(tmp_path, "normalization: nmt_nfkc_cf", change=str.lower)
-    found = {each.language: each for each in prepared_ceilings(corpus)}
+    found = {each.language: each for each in corpus_ceilings(corpus)}
     for language, lines in TEXT.items():
         expected = sacrebleu.corpus_bleu([line.lower() for line in lines], [lines]).score
         assert found[language].bleu == pytest.approx(expected, abs=0.01) and expected < 99
@@ -64,28 +63,17 @@ def test_what_pieces_fold_does_not(tmp_path):
             assert word in str(found[language])
 
 
-def test_a_record_is_read_as_long_as_it_is_of_this_state(tmp_path, monkeypatch):
+def test_a_split_is_scored_as_its_evaluation(tmp_path):
     corpus = prepared(tmp_path, change=str.lower, splits=("test", "valid"))
-    first = prepared_ceilings(corpus)
-    split = ScoredSplit(corpus, "test", ("de", "en"))
-    with monkeypatch.context() as patch:
-        patch.setattr(ceiling, "_compute", None)
-        assert prepared_ceilings(corpus) == first
-        assert ceiling_of(corpus, split) == first[0]
+    first, _ = corpus_ceilings(corpus)
+    assert ceiling_of(corpus, ScoredSplit(corpus, "test", ("de", "en"))) == first
+    kept = json.loads((corpus.folder / "ceilings.json").read_text())["ceilings"]
+    assert kept[0]["bleu"] == first.bleu and len(kept) == 2
     other = ceiling_of(corpus, ScoredSplit(corpus, "test", ("de", "en"), tokenize="char"))
-    assert other.tokenizer == "char" and other.bleu != first[0].bleu
+    assert other.tokenizer == "char" and other.bleu != first.bleu
     assert ceiling_of(corpus, ScoredSplit(corpus, "valid", ("de", "en"))).split == "valid"
-    record = corpus.folder / "ceilings.json"
-    for damage in ("", "[]", record.read_text().replace(f"{first[0].bleu}", '"x"', 1), "{" * 9999):
-        record.write_text(damage)
-        assert ceiling_of(corpus, split) == first[0]
-        assert prepared_ceilings(corpus) == first
-        json.loads(record.read_text())
-    (corpus.bin / "stamp.json").write_text('{"other": 1}')
-    monkeypatch.setattr(ceiling, "LOW", 0.0)
-    assert prepared_ceilings(corpus)[0].example == ""
 
 
 def test_without_test_sets_it_is_that_of_valid(tmp_path, monkeypatch):
     monkeypatch.setattr("tiny_splits.SPLITS", "splits: {train: 'a.{language}', valid: 'b.{language}'}\n")
-    assert {each.split for each in prepared_ceilings(prepared(tmp_path, splits=("valid",)))} == {"valid"}
+    assert {each.split for each in corpus_ceilings(prepared(tmp_path, splits=("valid",)))} == {"valid"}

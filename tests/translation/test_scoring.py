@@ -57,7 +57,10 @@ def test_references_of_sacrebleu_are_used_if_installed(newstest):
     found = scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en")
     assert found == [["One &amp; two.", "Three spaces.", "Four."]]
     bleu = make_bleu("en")
-    assert scoring.scores(["One & two.", "Three spaces.", "Four."], found, bleu, False)["bleu"] == 100.0
+    assert (
+        scoring.scores(["One & two.", "Three spaces.", "Four."], found, bleu, False, make_ter("en"))["bleu"]
+        == 100.0
+    )
 
 
 def test_references_of_other_sentences_are_not_used(newstest, caplog):
@@ -77,7 +80,7 @@ def test_sacrebleu_has_every_test_set_named_in_the_descriptions():
 
 def test_scores_equal_sacrebleu():
     hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
-    found = scoring.scores(hypotheses, [references], make_bleu("en"), False)
+    found = scoring.scores(hypotheses, [references], make_bleu("en"), False, make_ter("en"))
     assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
     assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
     assert "tok:13a" in found["bleu_signature"]

@@ -41,9 +41,8 @@ def accuracy(contenders: list[Contender], variance: float, seed: int, device: to
     """Errors of each implementation at each α it supports, over rows of 128 scores from N(0, variance).
 
     Returns:
-        Rows with ``weights``, the largest error of a weight, and ``alpha_gradient``, the largest error of a
-        row's gradient of α relative to the largest such gradient; None if α is not an argument, NaN if the
-        implementation returns NaN.
+        Rows with ``weights``, the largest error of a weight, and ``alpha_gradient``, that of a row's gradient
+        of α, relative to the largest; None if α is not an argument, NaN if the implementation returns NaN.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(1, ROWS, 1, LENGTH, generator=generator).to(device) * variance**0.5

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from ..attention import attention
 from ..tables import Column, mebibytes, table
-from .attention import AttentionContender, time_attention
-from .contenders import PER_HEAD
+from .attention import target, time_attention
+from .contenders import PER_HEAD, Contender
 
 # length → sentences: some 16,000 tokens of short sequences, and at least one sequence of the long ones
 SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}
@@ -37,19 +37,16 @@ def compare(length: int, sentences: int, rounds: int, seed: int, dtype: torch.dt
     Raises:
         RuntimeError: one of the attentions fails.
     """
-    rows = []
+    rows, cpu = [], torch.device("cpu")
     for mask, causal in MASKS.items():
-        found = time_attention(
-            length, sentences, rounds, seed, torch.device("cpu"), dtype, contenders(causal), what=mask
-        )
-        for row in found:
+        for row in time_attention(length, sentences, rounds, seed, cpu, dtype, contenders(causal), mask):
             for measure, error in row["failures"].items():
                 raise RuntimeError(f"{measure} of {row['implementation']}, n = {length}: {error}")
             rows.append({**row, "mask": mask})
     return rows
 
 
-def contenders(causal: bool) -> tuple[AttentionContender, ...]:
+def contenders(causal: bool) -> tuple[Contender, ...]:
     """PyTorch's attention; ours at 1.5, and with a learned α per head from 1.05 to 1.95 in three variants."""
 
     def sdpa(query, key, value, alpha):
@@ -59,11 +56,11 @@ def contenders(causal: bool) -> tuple[AttentionContender, ...]:
         return attention(query, key, value, alpha, causal=causal, dropout=dropout)[0]
 
     return (
-        AttentionContender(SDPA, 1.0, sdpa, square=True),
-        AttentionContender(OURS, PER_HEAD, ours, square=True),
-        AttentionContender(OURS_15, 1.5, ours, square=True),
-        AttentionContender(DROPOUT, PER_HEAD, functools.partial(ours, dropout=0.1), square=True),
-        AttentionContender(BFLOAT16, PER_HEAD, ours, square=True, dtype=torch.bfloat16),
+        Contender(SDPA, 1.0, sdpa, square=True),
+        Contender(OURS, PER_HEAD, ours, square=True),
+        Contender(OURS_15, 1.5, ours, square=True),
+        Contender(DROPOUT, PER_HEAD, functools.partial(ours, dropout=0.1), square=True),
+        Contender(BFLOAT16, PER_HEAD, ours, square=True, dtype=torch.bfloat16),
     )
 
 
@@ -79,41 +76,38 @@ def ratios(rows: list[dict], contender: str, other: str, measure: str) -> dict[t
     }
 
 
+def geometric_mean(values: list[float]) -> float:
+    """The mean of ratios."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
 def aims(rows: list[dict]) -> list[dict]:
     """What is aimed at for long sequences, what was measured, and whether that reaches it."""
     found = []
     for (contender, other, measure), (mean, worst) in AIMS.items():
-        measured = [
-            ratio for (length, _), ratio in ratios(rows, contender, other, measure).items() if length >= LONG
-        ]
+        by_length = ratios(rows, contender, other, measure)
+        measured = [ratio for (length, _), ratio in by_length.items() if length >= LONG]
         if not measured:
             continue
         what = f"{measure}, {contender}, n ≥ {LONG}: time over that of {other}"
-        geometric = math.exp(sum(map(math.log, measured)) / len(measured))
-        found.append({"aim": f"{what}, mean", "at most": mean, "measured": geometric})
+        found.append(target(f"{what}, mean", mean, geometric_mean(measured)))
         if worst is not None:
-            found.append({"aim": f"{what}, worst", "at most": worst, "measured": max(measured)})
-    for aim in found:
-        aim["reached"] = aim["measured"] <= aim["at most"]
+            found.append(target(f"{what}, worst", worst, max(measured)))
     return found
 
 
 def sdpa_table(rows: list[dict]) -> str:
     """The rows of :func:`compare` as Markdown: ms, multiples of SDPA's time, and peak memory of training."""
-    columns = []
-    for measure in MEASURES:
-        names = {row["implementation"] for row in rows}
-        multiples = {name: ratios(rows, name, SDPA, measure) for name in names}
-        columns.append(Column(f"{measure}, ms", _milliseconds(measure)))
-        columns.append(Column("×SDPA", _multiple(multiples)))
+    columns = [column for measure in MEASURES for column in _columns(rows, measure)]
     columns.append(Column("peak of training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
     lines = [([row["length"], row["sentences"], row["mask"], row["implementation"]], row) for row in rows]
     return table(["n", "sentences", "mask", "attention"], lines, columns)
 
 
-def _milliseconds(measure: str):
-    return lambda row: f"{1000 * row['seconds'][measure]['median']:.3g}"
-
-
-def _multiple(multiples: dict[str, dict]):
-    return lambda row: f"{multiples[row['implementation']][row['length'], row['mask']]:.2f}"
+def _columns(rows: list[dict], measure: str) -> list[Column]:
+    names = {row["implementation"] for row in rows}
+    multiples = {name: ratios(rows, name, SDPA, measure) for name in names}
+    return [
+        Column(f"{measure}, ms", lambda row: f"{1000 * row['seconds'][measure]['median']:.3g}"),
+        Column("×SDPA", lambda row: f"{multiples[row['implementation']][row['length'], row['mask']]:.2f}"),
+    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..attention import attention
 from ..tables import Column, markdown, mebibytes, table
-from .contenders import PER_HEAD, alphas
-from .measure import interleaved, peak_memory, quartiles, seconds, warm_up
+from .contenders import PER_HEAD, Contender, alphas, failure
+from .measure import peak_memory, quartiles, time_calls, warm_up
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
 # length → sentences, for about as many scores as attention layers have in training
@@ -30,27 +28,28 @@ FAIRSEQ, BISECTION = "softmax, as fairseq's context attention", "entmax_bisect, 
 ADASPLASH, FUSED, FUSED_15, DENSE = "AdaSplash v1", "ours, fused", "ours, fused at 1.5", "ours, dense"
 
 
-@dataclass(frozen=True)
-class AttentionContender:
-    """An attention function (query, key, value, α) → output, all (B, H, n, D), and the α it is run with."""
-
-    name: str
-    alpha: float | str  # a number in every head, or PER_HEAD
-    function: Callable[[Tensor, Tensor, Tensor, float | Tensor], Tensor]
-    square: bool = False  # requires equal numbers of queries and keys
-    dtype: torch.dtype | None = None  # dtype of its inputs if it differs from the others'
-
-
 CONTENDERS = (
-    AttentionContender(FLASH, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)),
-    AttentionContender(CUDNN, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)),
-    AttentionContender(EFFICIENT, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)),
-    AttentionContender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
-    AttentionContender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
-    AttentionContender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
-    AttentionContender(DENSE, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "dense")),
-    AttentionContender(FUSED_15, 1.5, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
-    AttentionContender(FUSED, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
+    Contender(FLASH, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)),
+    Contender(CUDNN, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)),
+    Contender(EFFICIENT, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)),
+    Contender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
+    Contender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
+    Contender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
+    Contender(DENSE, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "dense")),
+    Contender(FUSED_15, 1.5, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
+    Contender(FUSED, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
+)
+
+
+# measure, name of the aim, ours, other, at most this share of the other's time, lengths
+AIMS = (
+    *(
+        (measure, "training time / SDPA memory-efficient", FUSED, EFFICIENT, limit, lengths)
+        for measure in ("training", GRAPH)
+        for limit, lengths in ((1.5, (32, 64)), (3.0, (128, 256)))
+    ),
+    ("training", "training time / AdaSplash v1, α = 1.5", FUSED_15, ADASPLASH, 1.0, tuple(SENTENCES)[:-1]),
+    ("training", "training time / entmax_bisect", FUSED, BISECTION, 1 / 20, tuple(SENTENCES)),
 )
 
 
@@ -61,20 +60,13 @@ def time_attention(
     seed: int,
     device: torch.device,
     dtype: torch.dtype,
-    contenders: tuple[AttentionContender, ...] = CONTENDERS,
+    contenders: tuple[Contender, ...] = CONTENDERS,
     what: str = "",
 ) -> list[dict]:
     """Measure each implementation at one length, one row each.
 
-    Args:
-        length: number of queries and keys; in a decoding step, of keys.
-        sentences: B in training; a decoding step has ``DECODED``, or this if smaller.
-        rounds: number of runs of each implementation.
-        seed: of the inputs and of the order within a round.
-        device: where to run.
-        dtype: of queries, keys and values, drawn from N(0, 1.5²), so that scores are about N(0, 5).
-        contenders: the implementations.
-        what: shown in the progress bar next to the length.
+    Queries, keys and values are drawn from N(0, 1.5²), so that scores are about N(0, 5). A decoding step is
+    of ``DECODED`` sentences, or of ``sentences`` if these are fewer.
 
     Returns:
         Rows with ``seconds`` by measure: ``forward``, without gradients; ``training``, with all gradients,
@@ -82,6 +74,31 @@ def time_attention(
         query without gradients. ``peak_bytes`` is that of training, excluding the inputs. Measures that fail
         are in ``failures``.
     """
+    whole, step = _inputs(length, sentences, seed, device, dtype)
+    calls, rows = {}, {}
+    for contender in contenders:
+        row = {"length": length, "sentences": sentences, "implementation": contender.name}
+        rows[contender] = row = row | {"alpha": contender.alpha, "seconds": {}, "failures": {}}
+        for measure, call in _calls(contender, whole, step).items():
+            try:
+                if measure == GRAPH:
+                    _require_little_memory(row.get("peak_bytes", 0), device)
+                    call = _captured(call)
+                warm_up(call)
+                if measure == "training":
+                    row["peak_bytes"] = peak_memory(call, device)
+                calls[contender, measure] = call
+            except Exception as error:  # other libraries may raise anything, and memory may run out
+                row["failures"][measure] = failure(error)[:200]
+    for (contender, measure), times in time_calls(calls, rounds, seed, f"length {length} {what}").items():
+        rows[contender]["seconds"][measure] = quartiles(times)
+    return list(rows.values())
+
+
+def _inputs(
+    length: int, sentences: int, seed: int, device: torch.device, dtype: torch.dtype
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Queries, keys, values and gradients of training; queries, keys and values of a decoding step."""
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(count: int, rows: int) -> Tensor:
@@ -90,35 +107,10 @@ def time_attention(
         return numbers.to(device, dtype).permute(1, 2, 0, 3)
 
     whole = [drawn(sentences, length) for _ in range(4)]
-    decoded = min(DECODED, sentences)
-    step = [drawn(decoded, rows) for rows in (1, length, length)]
-    calls, rows = {}, {}
-    for contender in contenders:
-        rows[contender] = {"length": length, "sentences": sentences, "implementation": contender.name}
-        rows[contender].update(alpha=contender.alpha, seconds={}, failures={})
-        for measure, call in _calls(contender, whole, step).items():
-            try:
-                if measure == GRAPH:
-                    _require_little_memory(rows[contender].get("peak_bytes", 0), device)
-                    call = _captured(call)
-                calls[contender, measure] = (call, warm_up(call, device))
-                if measure == "training":
-                    rows[contender]["peak_bytes"] = peak_memory(call, device)
-            except Exception as error:  # other libraries may raise anything, and memory may run out
-                said = " ".join(f"{type(error).__name__}: {error}".split())
-                rows[contender]["failures"][measure] = said[:200]
-    jobs = {
-        key: functools.partial(lambda call, repeats, number: seconds(call, device, repeats), *calls[key])
-        for key in calls
-    }
-    for (contender, measure), times in interleaved(jobs, rounds, seed, f"length {length} {what}").items():
-        rows[contender]["seconds"][measure] = quartiles(times)
-    return list(rows.values())
+    return whole, [drawn(min(DECODED, sentences), rows) for rows in (1, length, length)]
 
 
-def _calls(
-    contender: AttentionContender, whole: list[Tensor], step: list[Tensor]
-) -> dict[str, Callable[[], object]]:
+def _calls(contender: Contender, whole: list[Tensor], step: list[Tensor]) -> dict[str, Callable[[], object]]:
     alpha = alphas(contender.alpha, HEADS, whole[0].device)
     if contender.dtype is not None:
         whole, step = ([tensor.to(contender.dtype) for tensor in tensors] for tensors in (whole, step))
@@ -177,32 +169,22 @@ def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> l
     """Compare each target with the measurement; targets without a measurement are omitted."""
     by_name = {(row["length"], row["implementation"]): row for row in rows}
     found = []
-
-    def compare(aim: str, ours: str, other: str, limit: float, lengths, measure: str = "training") -> None:
+    for measure, aim, ours, other, limit, lengths in AIMS:
+        how = ", CUDA graph" if measure == GRAPH else ""
         for length in lengths:
             times = [_median(by_name.get((length, name)), measure) for name in (ours, other)]
             if None not in times:
-                ratio, how = times[0] / times[1], ", CUDA graph" if measure == GRAPH else ""
-                found.append({"aim": f"{aim}, n = {length}{how}", "at most": limit, "measured": ratio})
-
-    for measure in ("training", GRAPH):
-        compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 1.5, (32, 64), measure)
-        compare("training time / SDPA memory-efficient", FUSED, EFFICIENT, 3.0, (128, 256), measure)
-    compare(
-        "training time / AdaSplash v1, α = 1.5",
-        FUSED_15,
-        ADASPLASH,
-        1.0,
-        (32, 64, 128, 256, 512, 1024),
-    )
-    compare("training time / entmax_bisect", FUSED, BISECTION, 1 / 20, SENTENCES)
-    found.append({"aim": "relative error of the gradient of α", "at most": 1e-3, "measured": error})
+                found.append(target(f"{aim}, n = {length}{how}", limit, times[0] / times[1]))
+    found.append(target("relative error of the gradient of α", 1e-3, error))
     if tokens_to_stock is not None:
         aim = "training time per token / stock fairseq, base model"
-        found.append({"aim": aim, "at most": 1 / 0.95, "measured": 1 / tokens_to_stock})
-    for verdict in found:
-        verdict["reached"] = verdict["measured"] <= verdict["at most"]
+        found.append(target(aim, 1 / 0.95, 1 / tokens_to_stock))
     return found
+
+
+def target(aim: str, limit: float, measured: float) -> dict:
+    """What is aimed at, what was measured, and whether that reaches it."""
+    return {"aim": aim, "at most": limit, "measured": measured, "reached": measured <= limit}
 
 
 def _median(row: dict | None, measure: str) -> float | None:
@@ -241,8 +223,8 @@ def _columns(measure: str, base: dict[int, dict]) -> list[Column]:
 def verdict_table(aims: list[dict]) -> str:
     """The result of :func:`verdicts` as Markdown."""
     lines = [
-        [aim["aim"], f"{aim['at most']:.3g}", f"{aim['measured']:.3g}", "yes" if aim["reached"] else "no"]
-        for aim in aims
+        [each["aim"], f"{each['at most']:.3g}", f"{each['measured']:.3g}", "yes" if each["reached"] else "no"]
+        for each in aims
     ]
     return markdown(lines, ["target", "at most", "measured", "reached"])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -21,27 +22,21 @@ BACKENDS = ("reference", "native")  # values of ENTMAX_BACKEND
 
 @dataclass(frozen=True)
 class Contender:
-    """An implementation and the α it is run with."""
+    """An implementation of a normalizer, an attention or a loss, and the α it is run with."""
 
     name: str
     alpha: float | str  # a number in every head, or PER_HEAD
-    function: Callable[[Tensor, float | Tensor], Tensor]
+    function: Callable[..., Tensor]  # of scores and α; of queries, keys, values and α; of scores and targets
     peer: str | None = None  # the implementation of the same α to compare with
-    backend: str | None = None  # which of our implementations
+    backend: str | None = None  # which of our implementations of α-entmax
+    square: bool = False  # an attention that requires equal numbers of queries and keys
+    dtype: torch.dtype | None = None  # of an attention's inputs if it differs from the others'
 
-    @contextmanager
-    def chosen(self) -> Iterator[None]:
+    def chosen(self) -> AbstractContextManager:
         """While open, ``user_dir.entmax`` uses this implementation; not part of the timing."""
-        before = os.environ.get("ENTMAX_BACKEND")
-        if self.backend is not None:
-            os.environ["ENTMAX_BACKEND"] = self.backend
-        try:
-            yield
-        finally:
-            if before is None:
-                os.environ.pop("ENTMAX_BACKEND", None)
-            else:
-                os.environ["ENTMAX_BACKEND"] = before
+        if self.backend is None:
+            return nullcontext()
+        return mock.patch.dict(os.environ, ENTMAX_BACKEND=self.backend)
 
 
 def entmax_package() -> ModuleType:
@@ -79,10 +74,8 @@ def contenders(device: torch.device) -> tuple[list[Contender], dict[str, str]]:
         found.append(Contender("AdaSplash triton_entmax", 2.0, _adasplash, "sparsemax"))
     left_out: dict[str, str] = {}
     for contender in found:
-        if contender.name not in left_out:
-            reason = _why_not(contender, device)
-            if reason:
-                left_out[contender.name] = reason
+        if contender.name not in left_out and (reason := _why_not(contender, device)):
+            left_out[contender.name] = reason
     return [contender for contender in found if contender.name not in left_out], left_out
 
 
@@ -111,5 +104,10 @@ def _why_not(contender: Contender, device: torch.device) -> str | None:
         with contender.chosen():
             contender.function(scores, alpha).sum().backward()
     except (Exception, SystemExit) as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return failure(error)
     return None
+
+
+def failure(error: BaseException) -> str:
+    """An exception of another library in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

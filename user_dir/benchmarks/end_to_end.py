@@ -64,7 +64,7 @@ class Runner:
         if self.failure is not None:
             return math.nan
         try:
-            return seconds(lambda: self.updates(batches), self.trainer.device)
+            return seconds(lambda: self.updates(batches))
         except FloatingPointError as error:
             self.failure = one_line(error)
             return math.nan
@@ -127,7 +127,7 @@ def time_translation(
     for translate in work.values():
         translate(batches[:1])
     jobs = {
-        name: functools.partial(lambda translate, i: seconds(lambda: translate(batches), device), translate)
+        name: functools.partial(lambda translate, i: seconds(lambda: translate(batches)), translate)
         for name, translate in work.items()
     }
     times = interleaved(jobs, rounds, seed, f"translation, beam {beam}")

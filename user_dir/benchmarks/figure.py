@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from ..analysis.plots import STYLES, sized_figure, styled
-from .against_sdpa import MEASURES, OURS, OURS_15, SDPA, ratios
+from .against_sdpa import MEASURES, OURS, OURS_15, SDPA, geometric_mean, ratios
 
 _LABELS = {OURS: "α-entmax, a learned α per head", OURS_15: "1.5-entmax"}
 
@@ -27,11 +25,8 @@ def time_by_length(rows: list[dict]) -> Figure:
             found = ratios(rows, name, SDPA, measure)
             lengths = sorted({length for length, _ in found})
             means = [
-                math.exp(math.fsum(logs) / len(logs))
-                for logs in (
-                    [math.log(ratio) for (of, _), ratio in found.items() if of == length]
-                    for length in lengths
-                )
+                geometric_mean([ratio for (of, _), ratio in found.items() if of == length])
+                for length in lengths
             ]
             axes.plot(lengths, means, color=colour, linestyle=line, marker=marker, markersize=4, label=label)
         axes.set_xscale("log", base=2)

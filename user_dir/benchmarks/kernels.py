@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from itertools import groupby
@@ -13,14 +12,13 @@ from torch import Tensor
 from ..errors import UserError
 from ..tables import Column, mebibytes, table
 from .contenders import PER_HEAD, Contender, alphas
-from .measure import free_memory, interleaved, peak_memory, quartiles, ratio, seconds, warm_up
+from .measure import free_memory, peak_memory, quartiles, ratio, time_calls
 
 SHAPES = ((128, 8, 32, 32), (32, 8, 128, 128), (8, 8, 512, 512))  # (B, H, T, S)
 VARIANCES = (1, 9)
 SOFTMAX = "torch softmax"
 # forward without autograd; with the gradient of the scores; also with the gradient of α
 MEASURES = {"forward": "forward, ms", "backward": "+ backward, ms", "alpha_backward": "+ dα, ms"}
-
 
 # Float32 tensors of the size of the scores that are held at once: scores, gradient, and what entmax15 was
 # measured to need besides (785 MiB for scores of 64 MiB, see docs/benchmarks.md).
@@ -45,20 +43,12 @@ def time_kernels(
     seed: int,
     device: torch.device,
 ) -> list[dict]:
-    """Measure each contender, one row per measure.
-
-    Args:
-        contenders: including torch's softmax.
-        shape: (B, H, T, S) of the scores.
-        variance: scores are drawn from N(0, variance).
-        rounds: number of runs of each contender.
-        seed: of the scores and of the order within a round.
-        device: where to run.
+    """Measure each contender, torch's softmax among them, on scores (B, H, T, S) from N(0, variance).
 
     Returns:
-        Rows with the median and quartiles of seconds, and ``to_softmax`` and ``to_peer``, the ratios to
-        torch's softmax and to the peer in the same measure (``backward`` of softmax, which has no α). The
-        last measure of each contender has ``peak_bytes``, excluding its inputs.
+        A row per measure, with the median and quartiles of seconds, and ``to_softmax`` and ``to_peer``, the
+        ratios to torch's softmax and to the peer in the same measure (``backward`` of softmax, which has no
+        α). The last measure of each contender has ``peak_bytes``, excluding its inputs.
     """
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(shape, generator=generator) * variance**0.5).to(device)
@@ -69,12 +59,7 @@ def time_kernels(
         for measure, call in _calls(contender, scores, grad).items()
     }
     title = f"{'x'.join(map(str, shape))} N(0, {variance:g})"
-    repeats = {}
-    for (contender, measure), call in calls.items():
-        with contender.chosen():
-            repeats[contender, measure] = warm_up(call, device)
-    jobs = {key: functools.partial(_run, key[0], call, device, repeats[key]) for key, call in calls.items()}
-    times = interleaved(jobs, rounds, seed, title)
+    times = time_calls(calls, rounds, seed, title, within=lambda key: key[0].chosen())
 
     rows = []
     by_name = {(key[0].name, key[0].alpha, key[1]): values for key, values in times.items()}
@@ -92,15 +77,11 @@ def time_kernels(
             "peer": contender.peer,
             "to_peer": ratio(values, peer) if peer else None,
         }
-        if measure == _last_measure(contender):
+        if measure == ("alpha_backward" if contender.alpha == PER_HEAD else "backward"):  # the last
             with contender.chosen():
                 row["peak_bytes"] = peak_memory(calls[contender, measure], device)
         rows.append(row)
     return rows
-
-
-def _last_measure(contender: Contender) -> str:
-    return "alpha_backward" if contender.alpha == PER_HEAD else "backward"
 
 
 def _calls(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Callable[[], object]]:
@@ -123,15 +104,10 @@ def _calls(contender: Contender, scores: Tensor, grad: Tensor) -> dict[str, Call
     return calls
 
 
-def _run(contender: Contender, call: Callable[[], object], device, repeats: int, number: int) -> float:
-    with contender.chosen():
-        return seconds(call, device, repeats)
-
-
 def kernel_tables(rows: list[dict]) -> str:
     """The rows of :func:`time_kernels` as Markdown: one table per shape and variance."""
     columns = [column for measure in MEASURES for column in _columns(measure)]
-    columns.append(Column("peak, MiB", lambda cells: mebibytes(_peak(cells), ".1f")))
+    columns.append(Column("peak, MiB", _peak))
     tables = []
     for (shape, variance), group in groupby(rows, key=lambda row: (row["shape"], row["variance"])):
         lines = [
@@ -160,5 +136,5 @@ def _columns(measure: str) -> list[Column]:
     ]
 
 
-def _peak(cells: dict[str, dict]) -> int:
-    return next(cell["peak_bytes"] for cell in cells.values() if "peak_bytes" in cell)
+def _peak(cells: dict[str, dict]) -> str:
+    return next(mebibytes(cell["peak_bytes"], ".1f") for cell in cells.values() if "peak_bytes" in cell)

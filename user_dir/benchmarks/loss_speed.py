@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -13,27 +11,16 @@ from torch import Tensor
 
 from ..entmax import entmax_loss
 from ..tables import Column, mebibytes, table
-from .contenders import entmax_package
-from .measure import interleaved, peak_memory, quartiles, ratio, seconds, warm_up
+from .contenders import Contender, entmax_package
+from .measure import peak_memory, quartiles, ratio, time_calls
 
 SYMBOLS = (8_000, 32_000)
 VARIANCES = (1, 9)
 ROWS = 512  # targets of a batch
 CROSS_ENTROPY, PEER = "torch cross_entropy", "entmax15_loss"
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 
-
-@dataclass(frozen=True)
-class LossContender:
-    """A loss without reduction, and its α."""
-
-    name: str
-    alpha: float
-    function: Loss
-
-
-def loss_contenders() -> list[LossContender]:
+def loss_contenders() -> list[Contender]:
     """Cross-entropy, the losses of the ``entmax`` package, and ours for several α.
 
     Raises:
@@ -41,19 +28,19 @@ def loss_contenders() -> list[LossContender]:
     """
     package = entmax_package()
     ours = [
-        LossContender("ours", alpha, functools.partial(entmax_loss, alpha=alpha))
+        Contender("ours", alpha, functools.partial(entmax_loss, alpha=alpha))
         for alpha in (1.1, 1.25, 1.5, 2.0)
     ]
     return [
-        LossContender(CROSS_ENTROPY, 1.0, functools.partial(F.cross_entropy, reduction="none")),
-        LossContender(PEER, 1.5, package.entmax15_loss),
-        LossContender("sparsemax_loss", 2.0, package.sparsemax_loss),
+        Contender(CROSS_ENTROPY, 1.0, functools.partial(F.cross_entropy, reduction="none")),
+        Contender(PEER, 1.5, package.entmax15_loss),
+        Contender("sparsemax_loss", 2.0, package.sparsemax_loss),
         *ours,
     ]
 
 
 def time_losses(
-    contenders: list[LossContender],
+    contenders: list[Contender],
     symbols: int,
     variance: float,
     rounds: int,
@@ -61,16 +48,9 @@ def time_losses(
     device: torch.device,
     rows: int = ROWS,
 ) -> list[dict]:
-    """Measure forward and backward of each contender, which take turns.
+    """Measure forward and backward of each contender, cross-entropy and entmax15_loss among them.
 
-    Args:
-        contenders: including cross-entropy and entmax15_loss.
-        symbols: scores of a row.
-        variance: scores are drawn from N(0, variance).
-        rounds: number of runs of each contender.
-        seed: of scores, targets and the order within a round.
-        device: where to run.
-        rows: number of rows.
+    Scores are ``rows`` rows of ``symbols`` from N(0, variance).
 
     Returns:
         A row per contender, with the median and quartiles of seconds, ``to_cross_entropy`` and ``to_peer``
@@ -80,17 +60,11 @@ def time_losses(
     scores = (torch.randn(rows, symbols, generator=generator) * variance**0.5).to(device).requires_grad_()
     target = torch.randint(symbols, (rows,), generator=generator).to(device)
 
-    def call(function: Loss) -> Tensor:
-        return torch.autograd.grad(function(scores, target).sum(), scores)[0]
+    def call(contender: Contender) -> Tensor:
+        return torch.autograd.grad(contender.function(scores, target).sum(), scores)[0]
 
-    calls = {each: functools.partial(call, each.function) for each in contenders}
-    repeats = {each: warm_up(run, device) for each, run in calls.items()}
-
-    def job(each: LossContender, _: int) -> float:
-        return seconds(calls[each], device, repeats[each])
-
-    jobs = {each: functools.partial(job, each) for each in contenders}
-    times = interleaved(jobs, rounds, seed, f"{rows} x {symbols} N(0, {variance:g})")
+    calls = {each: functools.partial(call, each) for each in contenders}
+    times = time_calls(calls, rounds, seed, f"{rows} x {symbols} N(0, {variance:g})")
     by_name = {each.name: values for each, values in times.items()}
     return [
         {

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 import torch
 
-from ..io import write_json
+from ..checkout import IN_CHECKOUT, ROOT
+from ..io import write_text
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("torch", "fairseq", "fairseq-fixed", "entmax", "triton", "adasplash", "numpy")
 
 
@@ -43,17 +44,8 @@ def heading(report: dict) -> str:
 
 
 def write_measurements(path: Path, report: dict) -> None:
-    """Write a report as JSON; raises UserError if that fails."""
-    write_json(path, _without_nan(report))
-
-
-def _without_nan(value):
-    """Replace NaN by null, because JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """Write a report as JSON, which has null for NaN; raises UserError if that fails."""
+    write_text(path, msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
 
 
 def _machine(device: torch.device) -> dict:
@@ -86,16 +78,14 @@ def _cpu_name() -> str:
 def _versions() -> dict[str, str]:
     versions = {}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
 def _commit() -> str | None:
     """The commit of the working tree, marked if files differ; None outside a repository."""
-    if not (ROOT / "pyproject.toml").is_file():  # an installed package, possibly inside another repository
+    if not IN_CHECKOUT:  # an installed package, possibly inside another repository
         return None
     try:
         done = subprocess.run(

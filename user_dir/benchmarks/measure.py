@@ -1,17 +1,20 @@
-"""Measuring times and peak memory: interleaved rounds, medians with quartiles."""
+"""Measuring times and peak memory: contenders take turns in rounds; medians with quartiles."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import os
 import random
-import time
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.benchmark import timer  # waits for a GPU
 from tqdm import tqdm
 
 # Minimum duration of a run in seconds; faster functions are repeated.
@@ -34,6 +37,40 @@ def interleaved(
     return results
 
 
+def time_calls(
+    calls: dict[Hashable, Callable[[], Any]],
+    rounds: int,
+    seed: int,
+    what: str,
+    within: Callable[[Any], AbstractContextManager] = lambda name: contextlib.nullcontext(),
+) -> dict[Hashable, list[float]]:
+    """Seconds of each call, by round, after warming up; calls run ``within(name)``, which is not timed."""
+
+    def run(name: Hashable, repeats: int, number: int) -> float:
+        with within(name):
+            return seconds(calls[name], repeats)
+
+    jobs = {}
+    for name, call in calls.items():
+        with within(name):
+            jobs[name] = functools.partial(run, name, warm_up(call))
+    return interleaved(jobs, rounds, seed, what)
+
+
+def seconds(function: Callable[[], Any], repeats: int = 1) -> float:
+    """Mean time of a call."""
+    begin = timer()
+    for _ in range(repeats):
+        function()
+    return (timer() - begin) / repeats
+
+
+def warm_up(function: Callable[[], Any]) -> int:
+    """Call a function until it is compiled and cached; returns the number of repetitions per run."""
+    function()
+    return min(1000, math.ceil(MIN_RUN / max(seconds(function), 1e-9)))
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes of free memory on a GPU, or of available memory on Linux; elsewhere the machine's memory."""
     if device.type == "cuda":
@@ -43,36 +80,6 @@ def free_memory(device: torch.device) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def seconds(function: Callable[[], Any], device: torch.device, repeats: int = 1) -> float:
-    """Mean time of a call: by CUDA events with synchronisation on a GPU, else by the clock."""
-    if device.type == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(device)
-        start.record()
-        for _ in range(repeats):
-            function()
-        end.record()
-        torch.cuda.synchronize(device)
-        return start.elapsed_time(end) / 1000 / repeats
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        function()
-    return (time.perf_counter() - begin) / repeats
-
-
-def warm_up(function: Callable[[], Any], device: torch.device) -> int:
-    """Call a function until it is compiled and cached; returns the number of repetitions per run."""
-    seconds(function, device)
-    once = seconds(function, device)
-    return min(1000, math.ceil(MIN_RUN / max(once, 1e-9)))
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for a GPU to finish its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def peak_memory(function: Callable[[], Any], device: torch.device) -> int:

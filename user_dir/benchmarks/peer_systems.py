@@ -89,15 +89,8 @@ class Bisection(Normalizer):
 class Workshop:
     """Builds the systems of one size and precision for one corpus, all with the same parameters.
 
-    Args:
-        corpus: prepared corpus.
-        size: a key of ``SIZES``.
-        precision: one of ``PRECISIONS``, as in fairseq's flags.
-        max_tokens: batch size in tokens.
-        seed: of parameters, dropout and the order of batches.
-        device: where to run.
-        scratch: folder for files that fairseq might write.
-        checkpoint: source of the parameters; None for the stock model's initial parameters.
+    ``scratch`` is a folder for files that fairseq might write. The parameters are those of ``checkpoint``;
+    None for the stock model's initial ones.
 
     Raises:
         UserError: the checkpoint does not match the corpus.

@@ -71,7 +71,7 @@ def profile_translation(
     batches = translation_batches(workshop.task, subset, sentences)
     runner.translate(batches[:1], beam=5)
     with _marked_kernels(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
-        total = seconds(lambda: runner.translate(batches, beam=5), runner.trainer.device)
+        total = seconds(lambda: runner.translate(batches, beam=5))
     averages = {average.key: average for average in found.key_averages()}
     return {"seconds": total, "operations": _operations(averages, "cpu", 1, top)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from .measure import interleaved, synchronize
+from .measure import interleaved, seconds
 from .speed import speed_rows
 
 WORDS = 10000
@@ -55,9 +54,10 @@ def time_training(
         model = _build(arch, f"{flags} {own}", dictionary).to(device, dtype)
         model.train()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-5, fused=device.type == "cuda")
-        runners[name] = functools.partial(_train, model, optimizer, samples, device)
-        runners[name](0)  # warm-up
-    times = interleaved(runners, rounds, seed, "training")
+        runners[name] = functools.partial(_train, model, optimizer, samples)
+        runners[name]()  # warm-up
+    jobs = {name: functools.partial(lambda run, number: seconds(run), run) for name, run in runners.items()}
+    times = interleaved(jobs, rounds, seed, "training")
     return speed_rows(times, [tokens] * rounds, "tokens_per_second", STOCK)
 
 
@@ -100,11 +100,9 @@ def _build(arch: str, flags: str, dictionary: Dictionary):
     return ARCH_MODEL_REGISTRY[arch].build_model(args, task)
 
 
-def _train(model, optimizer, samples: list[dict], device: torch.device, number: int) -> float:
-    """Seconds for one update on each batch."""
-    synchronize(device)
+def _train(model, optimizer, samples: list[dict]) -> None:
+    """One update on each batch."""
     advance = getattr(model, "after_update", model.set_num_updates)  # ours records α as well
-    begin = time.perf_counter()
     for update, sample in enumerate(samples, start=1):
         advance(update)
         optimizer.zero_grad()
@@ -118,5 +116,3 @@ def _train(model, optimizer, samples: list[dict], device: torch.device, number: 
         )
         loss.backward()
         optimizer.step()
-    synchronize(device)
-    return time.perf_counter() - begin

@@ -15,30 +15,19 @@ def speed_rows(
     stock: str,
     failures: dict[str, str] | None = None,
 ) -> list[dict]:
-    """Compute speeds, one row per system.
-
-    Args:
-        times: by system, seconds of each round.
-        work: amount of work in each round, equal for all systems.
-        unit: key of the speeds, such as ``tokens_per_second``.
-        stock: the system that others are compared with, within each round.
-        failures: by system, the reason if it stopped; its speeds are ignored.
+    """Speeds from the seconds of each round, in which all systems did the same ``work``.
 
     Returns:
-        Rows with ``system`` and either ``failure`` or the quartiles of the speed under ``unit`` and
-        ``to_stock``, the ratio to the stock model's speed.
+        Rows with ``system`` and either ``failure``, if it stopped, or the quartiles of the speed under
+        ``unit`` and ``to_stock``, the ratio to the speed of the system ``stock`` within each round.
     """
     speeds = {name: [done / time for done, time in zip(work, each)] for name, each in times.items()}
-    rows = []
-    for name, values in speeds.items():
-        row: dict = {"system": name}
-        if failures and name in failures:
-            row["failure"] = failures[name]
-        else:
-            row[unit] = quartiles(values)
-            row["to_stock"] = ratio(values, speeds[stock])
-        rows.append(row)
-    return rows
+    return [
+        {"system": name, "failure": failures[name]}
+        if failures and name in failures
+        else {"system": name, unit: quartiles(values), "to_stock": ratio(values, speeds[stock])}
+        for name, values in speeds.items()
+    ]
 
 
 def speed_table(rows: list[dict], unit: str) -> str:

@@ -9,38 +9,20 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import file_path, path_of, positive
+from ..command_line import file_path, option_adder, path_of, positive
 from .options import new_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "--path",
-        nargs="+",
-        type=path_of,
-        required=True,
-        metavar="CHECKPOINT",
-        help="checkpoints to average; with --last-epochs the folder that holds them",
-    )
-    parser.add_argument(
-        "--last-epochs",
-        type=positive,
-        metavar="N",
-        help="average the N latest epoch checkpoints (checkpointN.pt) of the folder",
-    )
-    parser.add_argument(
-        "--ema",
-        action="store_true",
-        help="average the moving averages that training with --store-ema keeps",
-    )
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE",
-        help="averaged checkpoint (default: average.pt in the folder of the checkpoints)",
-    )
+    add = option_adder(parser)
+    what = "checkpoints to average; with --last-epochs the folder that holds them"
+    add("--path", path_of, what, nargs="+", required=True, metavar="CHECKPOINT")
+    add("--last-epochs", positive, "average the N latest epoch checkpoints (checkpointN.pt) of the folder")
+    what = "average the moving averages that training with --store-ema keeps"
+    parser.add_argument("--ema", action="store_true", help=what)
+    add("--output", file_path, "averaged checkpoint (default: average.pt in the folder of the checkpoints)")
     args = parser.parse_args(argv)
     folder = args.path[0]
     if args.last_epochs is None:

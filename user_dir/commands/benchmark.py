@@ -18,11 +18,10 @@ import warnings
 from pathlib import Path
 
 from ..checkout import ROOT
-from ..command_line import at_most, file_path, plain_name, seed
+from ..command_line import at_most, file_path, option_adder, plain_name, seed
 from .options import add_cpu_option, add_data_option, new_parser
 
 INTERRUPTED = "interrupted; what was measured before is in the output file"
-
 
 BEAMS = (5, 1)  # of translation
 # Larger numbers are mistakes.
@@ -41,103 +40,39 @@ def shape(text: str) -> tuple[int, ...]:
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
-    common = argparse.ArgumentParser(add_help=False)
-    add = common.add_argument
-    add_cpu_option(common)
-    add("--threads", type=at_most(os.cpu_count() or 1), metavar="N", help="CPU threads (default: all cores)")
-    add("--seed", type=seed, default=1, metavar="N", help="random seed (default: 1)")
-    add(
-        "--output",
-        type=file_path,
-        metavar="FILE.json",
-        help="measurements (default: benchmarks/KIND.json in the repository)",
-    )
-    add("--quick", action="store_true", help="measure as little as possible, for a first look")
-
     parser = new_parser(__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    whole = kinds.add_parser(
-        "attention", parents=[common], help="our attention against PyTorch's, on the CPU"
-    )
-    whole.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
-    whole.add_argument(
-        "--lengths",
-        type=at_most(LENGTH),
-        nargs="+",
-        metavar="N",
-        help="queries and keys (default: 32 128 512 1024 2048 4096)",
-    )
-    whole.add_argument("--figure", type=file_path, metavar="FILE", help="also draw it: .svg, .pdf or .png")
-    whole.set_defaults(cpu=True)
-    kernels = kinds.add_parser("kernels", parents=[common], help="softmax, α-entmax and its special cases")
-    kernels.add_argument(
-        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)"
-    )
-    kernels.add_argument(
-        "--shapes",
-        type=shape,
-        nargs="+",
-        metavar="BxHxTxS",
-        help="shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)",
-    )
 
-    losses = kinds.add_parser("loss", parents=[common], help="losses of an output layer")
-    losses.add_argument("--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 11)")
-    losses.add_argument(
-        "--symbols",
-        type=at_most(1_000_000),
-        nargs="+",
-        metavar="N",
-        help="sizes of the vocabulary (default: 8000 32000)",
-    )
+    def kind(name: str, what: str, rounds: int | None = None):
+        own = kinds.add_parser(name, help=what)
+        add = option_adder(own)
+        add_cpu_option(own)
+        add("--threads", at_most(os.cpu_count() or 1), "CPU threads (default: all cores)")
+        add("--seed", seed, "random seed (default: 1)", default=1)
+        default = "benchmarks/KIND.json in the repository"
+        add("--output", file_path, f"measurements (default: {default})", metavar="FILE.json")
+        quick = "measure as little as possible, for a first look"
+        own.add_argument("--quick", action="store_true", help=quick)
+        if rounds:
+            add("--rounds", at_most(ROUNDS), f"rounds to measure (default: {rounds})")
+        return own, add
 
-    models = argparse.ArgumentParser(add_help=False)
-    add = models.add_argument
-    add(
-        "--corpus",
-        type=plain_name,
-        default="multi30k",
-        metavar="NAME",
-        help="prepared corpus (default: multi30k)",
-    )
-    add_data_option(models)
-    add("--size", nargs="+", choices=("tiny", "iwslt"), help="sizes of the models (default: both)")
-    add(
-        "--precision",
-        nargs="+",
-        choices=("fp32", "fp16", "bf16"),
-        help="precisions (default: fp32 on a CPU, all on a GPU)",
-    )
-    add(
-        "--path",
-        type=file_path,
-        metavar="CHECKPOINT",
-        help="start from the parameters of this checkpoint of our model or fairseq's transformer",
-    )
-    add(
-        "--max-tokens",
-        type=at_most(TOKENS),
-        default=2048,
-        metavar="N",
-        help="tokens per training batch (default: 2048)",
-    )
-    add(
-        "--updates",
-        type=at_most(UPDATES),
-        metavar="N",
-        help="training updates per round (default: by device and size)",
-    )
-    end_to_end = kinds.add_parser("end-to-end", parents=[common, models], help="training and translation")
-    end_to_end.add_argument(
-        "--rounds", type=at_most(ROUNDS), metavar="N", help="rounds to measure (default: 7)"
-    )
-    end_to_end.add_argument(
-        "--sentences",
-        type=at_most(SENTENCES),
-        metavar="N",
-        help="sentences to translate per round (default: by device and size)",
-    )
-    kinds.add_parser("profile", parents=[common, models], help="a training update, and translation")
+    own, add = kind("attention", "our attention against PyTorch's, on the CPU", rounds=11)
+    lengths = "queries and keys (default: 32 128 512 1024 2048 4096)"
+    add("--lengths", at_most(LENGTH), lengths, nargs="+")
+    add("--figure", file_path, "also draw it: .svg, .pdf or .png")
+    own.set_defaults(cpu=True)
+    _, add = kind("kernels", "softmax, α-entmax and its special cases", rounds=11)
+    shapes = "shapes of the scores (default: 128x8x32x32 32x8x128x128 8x8x512x512)"
+    add("--shapes", shape, shapes, nargs="+", metavar="BxHxTxS")
+    _, add = kind("loss", "losses of an output layer", rounds=11)
+    add("--symbols", at_most(1_000_000), "sizes of the vocabulary (default: 8000 32000)", nargs="+")
+    own, add = kind("end-to-end", "training and translation", rounds=7)
+    add_systems_options(own)
+    sentences = "sentences to translate per round (default: by device and size)"
+    add("--sentences", at_most(SENTENCES), sentences)
+    add_systems_options(kind("profile", "a training update, and translation")[0])
+
     args = parser.parse_args(argv)
     args.output = args.output or ROOT / "benchmarks" / f"{args.kind}.json"
     if getattr(args, "figure", None) and args.figure.suffix not in (".svg", ".pdf", ".png"):
@@ -145,6 +80,21 @@ def parse_args(argv=None) -> argparse.Namespace:
     if args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json")
     return args
+
+
+def add_systems_options(parser) -> None:
+    """Add the options of :func:`workshops`, and ``--updates``."""
+    add = option_adder(parser)
+    add("--corpus", plain_name, "prepared corpus (default: multi30k)", default="multi30k")
+    add_data_option(parser)
+    sizes, precisions = ("tiny", "iwslt"), ("fp32", "fp16", "bf16")
+    add("--size", str, "sizes of the models (default: both)", nargs="+", choices=sizes, metavar=None)
+    default = "fp32 on a CPU, all on a GPU"
+    add("--precision", str, f"precisions (default: {default})", nargs="+", choices=precisions, metavar=None)
+    path = "start from the parameters of this checkpoint of our model or fairseq's transformer"
+    add("--path", file_path, path, metavar="CHECKPOINT")
+    add("--max-tokens", at_most(TOKENS), "tokens per training batch (default: 2048)", default=2048)
+    add("--updates", at_most(UPDATES), "training updates per round (default: by device and size)")
 
 
 def main(argv=None) -> None:

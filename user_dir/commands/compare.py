@@ -18,65 +18,32 @@ import argparse
 import logging
 import math
 
-from ..command_line import file_path, positive
-from .options import new_parser
-from .system_options import add_output_option, add_system_argument
+from ..command_line import file_path, option_adder, positive
+from .options import add_output_option, add_system_argument, new_parser
+
+SAMPLES = {"bs": 1000, "ar": 10000}
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    add = parser.add_argument
+    add = option_adder(parser)
     add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
-    add(
-        "--ref",
-        nargs="+",
-        type=file_path,
-        metavar="FILE",
-        help="references (default: those of the evaluations)",
-    )
-    add(
-        "--margin",
-        type=_margin,
-        metavar="POINTS",
-        help="difference too small to matter, chosen before seeing scores: say which systems are equivalent",
-    )
-    add(
-        "--metrics",
-        nargs="+",
-        choices=("BLEU", "chrF", "TER"),
-        default=["BLEU", "chrF"],
-        metavar="NAME",
-        help="BLEU, chrF, or TER, of which less is better (default: BLEU chrF)",
-    )
-    add(
-        "--test",
-        choices=("bs", "ar"),
-        default="bs",
-        help="bootstrap or approximate randomisation (default: bs)",
-    )
-    add(
-        "--samples",
-        type=positive,
-        metavar="N",
-        help="resamples or trials (default: 1000 for bs, 10000 for ar)",
-    )
-    add("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
-    add(
-        "--tokenize",
-        metavar="NAME",
-        help="sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)",
-    )
-    words = parser.add_argument_group("sentences by length")
-    words.add_argument(
-        "--min-words", type=positive, metavar="N", help="only sentences whose source has at least N words"
-    )
-    words.add_argument(
-        "--max-words", type=positive, metavar="N", help="only sentences whose source has at most N words"
-    )
-    words.add_argument(
-        "--source", type=file_path, metavar="FILE", help="their sources, whose words are separated by spaces"
-    )
+    add("--ref", file_path, "references (default: those of the evaluations)", nargs="+")
+    what = "difference too small to matter, chosen before seeing scores: say which systems are equivalent"
+    add("--margin", _margin, what, metavar="POINTS")
+    what, known = "BLEU, chrF, or TER, of which less is better (default: BLEU chrF)", ("BLEU", "chrF", "TER")
+    add("--metrics", str, what, nargs="+", choices=known, default=["BLEU", "chrF"], metavar="NAME")
+    what = "bootstrap or approximate randomisation (default: bs)"
+    add("--test", str, what, choices=tuple(SAMPLES), default="bs", metavar=None)
+    add("--samples", positive, "resamples or trials (default: 1000 for bs, 10000 for ar)")
+    parser.add_argument("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
+    what = "sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)"
+    add("--tokenize", str, what, metavar="NAME")
+    add = option_adder(parser.add_argument_group("sentences by length"))
+    add("--min-words", positive, "only sentences whose source has at least N words")
+    add("--max-words", positive, "only sentences whose source has at most N words")
+    add("--source", file_path, "their sources, whose words are separated by spaces")
     add_output_option(parser)
     args = parser.parse_args(argv)
     least, most = args.min_words, args.max_words
@@ -120,28 +87,21 @@ def main(argv=None) -> None:
     systems, test_set = read_systems(args.system, args.ref)
     for path in table_files(args.output):  # evaluations name more files: translations and references
         check_output(path, test_set.files)
-    length = (args.min_words, args.max_words) if args.source else None
-    if length:
+    words = None
+    if args.source:
+        length = args.min_words, args.max_words
+        words = words_phrase(*length)
         systems, test_set = with_source_words(systems, test_set, args.source, *length)
-    lower_case = args.lowercase or test_set.lowercase
+    language, references = test_set.language, test_set.references
+    lower_case, tokenize = args.lowercase or test_set.lowercase, args.tokenize or test_set.tokenize
     makers = {
-        "BLEU": lambda: make_bleu(
-            test_set.language, args.tokenize or test_set.tokenize, lower_case, test_set.references[0]
-        ),
+        "BLEU": lambda: make_bleu(language, tokenize, lower_case, references[0]),
         "chrF": lambda: sacrebleu.metrics.CHRF(lowercase=lower_case),
-        "TER": lambda: make_ter(test_set.language, lower_case, test_set.references[0]),
+        "TER": lambda: make_ter(language, lower_case, references[0]),
     }
     metrics = {name: makers[name]() for name in args.metrics}
-    samples = args.samples or {"bs": 1000, "ar": 10000}[args.test]
-    report = compare(
-        systems,
-        test_set.references,
-        metrics,
-        args.test,
-        samples,
-        args.margin,
-        words_phrase(*length) if length else None,
-    )
+    samples = args.samples or SAMPLES[args.test]
+    report = compare(systems, references, metrics, args.test, samples, args.margin, words)
     tables = comparison_tables(report)
     write_tables(args.output, tables, report)
     print(tables)

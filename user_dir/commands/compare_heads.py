@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import new_parser
-from .system_options import add_output_option, add_system_argument
+from .options import add_output_option, add_system_argument, new_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:

@@ -19,9 +19,8 @@ import sys
 from pathlib import Path
 
 from ..checkout import ROOT
-from ..command_line import file_path, path_of, positive
-from .options import new_parser
-from .system_options import add_output_option
+from ..command_line import file_path, option_adder, path_of, positive
+from .options import add_output_option, new_parser
 
 INTERRUPTED = "interrupted; the same command resumes the experiment"
 
@@ -29,40 +28,22 @@ INTERRUPTED = "interrupted; the same command resumes the experiment"
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    add = parser.add_argument
-    add("plan", type=file_path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
-    add(
-        "--only",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated",
+    add = option_adder(parser)
+    add("plan", file_path, "experiment, such as experiments/comparison.yaml", metavar="FILE.yaml")
+    what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
+    add("--only", str, what, action="append", default=[], metavar="PATTERN")
+    what = (
+        "processes that train each run together, such as one per core or GPU; they share the batches of an "
+        "update (optimization.update_freq), which stays as large as with one (default: 1)"
     )
-    add(
-        "--workers",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="processes that train each run together, such as one per core or GPU; they share the batches of "
-        "an update (optimization.update_freq), which stays as large as with one (default: 1)",
-    )
-    add("--list", "--dry-run", action="store_true", help="print the state of each run and exit")
+    add("--workers", positive, what, default=1)
+    what = "print the state of each run and exit"
+    parser.add_argument("--list", "--dry-run", action="store_true", help=what)
     add_output_option(parser)
-    add(
-        "--folder",
-        type=path_of,
-        default=ROOT / "checkpoints" / "experiments",
-        metavar="DIR",
-        help="folder of the runs (default: checkpoints/experiments in the repository)",
-    )
-    add(
-        "--records",
-        type=path_of,
-        default=ROOT / "experiments" / "records",
-        metavar="DIR",
-        help="folder of the results; give an empty one to repeat all runs (default: experiments/records in "
-        "the repository)",
-    )
+    what = "folder of the runs (default: checkpoints/experiments in the repository)"
+    add("--folder", path_of, what, default=ROOT / "checkpoints" / "experiments")
+    what = "give an empty one to repeat all runs (default: experiments/records in the repository)"
+    add("--records", path_of, f"folder of the results; {what}", default=ROOT / "experiments" / "records")
     return parser.parse_args(argv)
 
 
@@ -71,7 +52,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..errors import UserError
-    from ..experiments.folders import open_job, state
+    from ..experiments.folders import state
     from ..experiments.plan import read_plan, read_steps, select
     from ..experiments.settings import plain_settings
     from ..experiments.steps import make_steps
@@ -94,7 +75,7 @@ def main(argv=None) -> None:
     jobs, failed, elsewhere = [], {}, []
     for run in runs:
         try:
-            jobs.append(open_job(run, ROOT, args.folder.resolve(), args.records.resolve()))
+            jobs.append(job_of(run, args))
         except UserError as error:
             if not args.list:
                 raise
@@ -116,15 +97,20 @@ def main(argv=None) -> None:
         sys.exit("\n".join(f"  {label}: error: {reason}" for label, reason in failed.items()))
 
 
+def job_of(run, args: argparse.Namespace):
+    """A run with its folders; raises UserError if it cannot be made."""
+    from ..experiments.folders import open_job
+
+    return open_job(run, ROOT, args.folder.resolve(), args.records.resolve())
+
+
 def all_recorded(runs: list, args: argparse.Namespace) -> bool:
     """Whether every run has a record, so that nothing needs to be made before them."""
     from ..errors import UserError
-    from ..experiments.folders import is_recorded, open_job
+    from ..experiments.folders import is_recorded
 
     try:
-        return all(
-            is_recorded(open_job(run, ROOT, args.folder.resolve(), args.records.resolve())) for run in runs
-        )
+        return all(is_recorded(job_of(run, args)) for run in runs)
     except UserError:  # reported when the runs are made
         return False
 
@@ -132,9 +118,7 @@ def all_recorded(runs: list, args: argparse.Namespace) -> bool:
 def check_workers(configs: dict, args: argparse.Namespace) -> None:
     """Raise UserError unless the workers can share the batches of every run that is still to be trained.
 
-    Args:
-        configs: the settings of each run; None if they are not known yet.
-        args: the command line.
+    ``configs`` has the settings of each run; None if they are not known yet.
     """
     from ..errors import UserError
     from ..experiments.folders import RESULT, read_json
@@ -158,8 +142,7 @@ def check_workers(configs: dict, args: argparse.Namespace) -> None:
 def report(jobs: list, labels: list[str], table: Path | None) -> dict[str, str]:
     """Print the tables of the runs that are done; with ``table``, write them, and which are missing.
 
-    Returns:
-        By label, what is wrong with results that cannot be read.
+    Returns what is wrong with results that cannot be read, by label.
     """
     from ..errors import UserError
     from ..experiments.folders import RESULT, is_recorded

@@ -1,4 +1,4 @@
-"""Options that several scripts share, and opening the model and the data split that they name."""
+"""Options that several commands share, and opening the model and the data split that they name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import logging
 import os
 from pathlib import Path
 
-from ..command_line import file_path, path_of, plain_name, positive, up_to
+from ..command_line import file_path, length_penalty, option_adder, path_of, plain_name, positive, real
 from ..guards.table import WITHOUT, checked
+from ..packed_folders import expanded
 
 
 def new_parser(description: str) -> argparse.ArgumentParser:
@@ -38,37 +39,25 @@ def split_parser(description: str) -> argparse.ArgumentParser:
     parser = new_parser(description)
     add_model_options(parser)
     add_subset_option(parser)
-    parser.add_argument("--sentences", type=positive, metavar="N", help="use the first N sentences only")
+    option_adder(parser)("--sentences", positive, "use the first N sentences only")
     return parser
 
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
+def add_model_options(parser) -> None:
     """Add ``--path``, ``--corpus``, ``--data``, ``--max-tokens`` and ``--cpu``."""
-    parser.add_argument(
-        "--path",
-        type=file_path,
-        required=True,
-        metavar="CHECKPOINT",
-        help="checkpoint of this plugin's model or of fairseq's transformer",
-    )
-    parser.add_argument(
-        "--corpus", type=plain_name, required=True, metavar="NAME", help="prepared corpus, such as multi30k"
-    )
+    add = option_adder(parser)
+    what = "checkpoint of this plugin's model or of fairseq's transformer"
+    add("--path", file_path, what, required=True, metavar="CHECKPOINT")
+    add("--corpus", plain_name, "prepared corpus, such as multi30k", required=True)
     add_data_option(parser)
-    parser.add_argument(
-        "--max-tokens", type=positive, default=4096, metavar="N", help="tokens per batch (default: 4096)"
-    )
+    add("--max-tokens", positive, "tokens per batch (default: 4096)", default=4096)
     add_cpu_option(parser)
 
 
 def add_data_option(parser) -> None:
     """Add ``--data``."""
-    parser.add_argument(
-        "--data",
-        type=path_of,
-        metavar="DIR",
-        help="folder of the corpora (default: data, in the repository or, of the installed package, here)",
-    )
+    where = "data, in the repository or, of the installed package, here"
+    option_adder(parser)("--data", path_of, f"folder of the corpora (default: {where})")
 
 
 def add_cpu_option(parser) -> None:
@@ -76,61 +65,75 @@ def add_cpu_option(parser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
-def add_penalty_option(parser) -> None:
-    """Add ``--new-piece-penalty``."""
-    parser.add_argument(
-        "--new-piece-penalty",
-        type=_penalty,
-        metavar="X",
-        help="of a post-editor: subtract this from the logits of pieces that stand neither in the source nor "
-        "in the machine translation (default: that of the checkpoint, usually 0)",
+def add_search_options(parser) -> None:
+    """Add ``--beam``, ``--lenpen``, ``--max-len-a`` and ``-b``, ``--new-piece-penalty`` and ``--int8``."""
+    add = option_adder(parser)
+    add("--beam", positive, "beam size (default: 5)", default=5)
+    add_length_penalty(parser, "length penalty; above 1 favours longer translations")
+    length = "a translation ends after X times the source's pieces and those of --max-len-b (default: 0)"
+    add("--max-len-a", real(0, 1000), length, metavar="X")
+    default = "the longest side of a training pair, at least 200"
+    add("--max-len-b", positive, f"see --max-len-a (default: {default})")
+    penalty = (
+        "of a post-editor: subtract this from the logits of pieces that stand neither in the source nor in "
+        "the machine translation (default: that of the checkpoint, usually 0)"
+    )
+    add("--new-piece-penalty", real(0, 1000), penalty, metavar="X")
+    parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
+
+
+def add_length_penalty(parser, what: str) -> None:
+    """Add ``--lenpen``."""
+    option_adder(parser)(
+        "--lenpen", length_penalty, f"{what} (default: 1, none)", dest="length_penalty", default=1.0
     )
 
 
-def add_length_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--max-len-a`` and ``--max-len-b``."""
-    parser.add_argument(
-        "--max-len-a",
-        type=_times,
-        metavar="X",
-        help="a translation ends after X times the source's pieces and those of --max-len-b (default: 0)",
-    )
-    parser.add_argument(
-        "--max-len-b",
-        type=positive,
-        metavar="N",
-        help="see --max-len-a (default: the longest side of a training pair, at least 200)",
-    )
-
-
-def _times(text: str) -> float:
-    """A number from 0 to 1000."""
-    value = up_to(1000)(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is less than 0")
-    return value
-
-
-def _penalty(text: str) -> float:
-    """A number from 0 to 1000."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1000")
-    return value
-
-
-def add_subset_option(parser: argparse.ArgumentParser) -> None:
+def add_subset_option(parser) -> None:
     """Add ``--subset``."""
+    what = "train, valid or the name of a test set (default: valid)"
+    option_adder(parser)("--subset", plain_name, what, default="valid")
+
+
+def add_system_argument(parser: argparse.ArgumentParser, file: str, times: str) -> None:
+    """Add ``--system NAME FILE…``, which ``args.system`` has as pairs of name and paths, in order."""
     parser.add_argument(
-        "--subset",
-        type=plain_name,
-        default="valid",
-        metavar="NAME",
-        help="train, valid or the name of a test set (default: valid)",
+        "--system",
+        nargs="+",
+        action=_System,
+        required=True,
+        metavar=("NAME", file),
+        help=f"name of a system, and a file for each of its seeds; {times}",
     )
+
+
+class _System(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        name, *files = values
+        systems = getattr(namespace, self.dest) or []
+        if not files:
+            parser.error(f"--system {name}: give a name, and then a file for each seed")
+        if name in dict(systems):
+            parser.error(f"two systems are named {name}; give each a name of its own")
+        try:
+            paths = [path for file in files for path in expanded(file_path(file))]
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+        setattr(namespace, self.dest, [*systems, (name, paths)])
+
+
+def add_output_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--output FILE.md``, for :func:`user_dir.tables.write_tables`."""
+    what = "also write the tables to this file, and all figures to FILE.json (default: print only)"
+    option_adder(parser)("--output", _markdown, what, metavar="FILE.md")
+    parser.add_argument("--table", dest="output", type=_markdown, help=argparse.SUPPRESS)
+
+
+def _markdown(text: str) -> Path:
+    path = file_path(text)
+    if path.suffix == ".json":
+        raise argparse.ArgumentTypeError(f"{text} is the Markdown; the JSON is written beside it")
+    return path
 
 
 def inputs_of(args: argparse.Namespace) -> list[Path]:

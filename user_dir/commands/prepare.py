@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..command_line import path_of, plain_name
+from ..command_line import option_adder, path_of, plain_name
 from .options import add_data_option
 
 INTERRUPTED = "interrupted; the same command continues from here"
@@ -19,36 +19,24 @@ def main(argv=None) -> None:
         description=__doc__,
         epilog="Finished stages are skipped; to resume after an interruption, repeat the command.",
     )
-    add = parser.add_argument
+    add = option_adder(parser)
     names = ", ".join(known_corpora()).replace("%", "%%")  # argparse formats help texts
     described = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
-    add("corpus", type=plain_name, metavar="CORPUS", help=described)
-    add(
-        "--raw",
-        type=path_of,
-        metavar="DIR",
-        help="folder with the raw files, plain or .gz (default: download them)",
-    )
-    add(
-        "--vocab-size",
-        type=int,
-        metavar="N",
-        help="size of the joint vocabulary (default: that of the last run, or of corpus.yaml)",
-    )
+    add("corpus", plain_name, described, metavar="CORPUS")
+    add("--raw", path_of, "folder with the raw files, plain or .gz (default: download them)")
+    what = "size of the joint vocabulary (default: that of the last run, or of corpus.yaml)"
+    add("--vocab-size", int, what)
     add_data_option(parser)
-    add("--workers", type=int, metavar="N", help="processes and threads (default: one per core)")
-    add(
-        "--config",
-        action="store_true",
-        help="also write training configs for a corpus of your own into configs/CORPUS",
-    )
-    add("--force", action="store_true", help="repeat every stage except downloads")
+    add("--workers", int, "processes and threads (default: one per core)")
+    what = "also write training configs for a corpus of your own into configs/CORPUS"
+    parser.add_argument("--config", action="store_true", help=what)
+    parser.add_argument("--force", action="store_true", help="repeat every stage except downloads")
     arguments = parser.parse_args(argv)
 
     from ..corpora.preparation import prepare
     from ..corpora.starter_configs import write_configs
     from ..corpora.summary import summary
-    from ..translation.ceiling import prepared_ceilings
+    from ..translation.ceiling import corpus_ceilings
 
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
@@ -56,4 +44,4 @@ def main(argv=None) -> None:
     prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
     if arguments.config:
         print(f"training configs: {write_configs(corpus).parent}")
-    print(summary(corpus, map(str, prepared_ceilings(corpus))))
+    print(summary(corpus, map(str, corpus_ceilings(corpus))))

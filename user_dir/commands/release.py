@@ -12,30 +12,21 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..command_line import file_path, path_of, plain_name
+from ..command_line import file_path, option_adder, path_of, plain_name
 from .options import add_data_option, new_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "--path", type=file_path, required=True, metavar="CHECKPOINT", help="checkpoint to release"
-    )
-    parser.add_argument("--corpus", type=plain_name, help="default: the one that the checkpoint names")
+    add = option_adder(parser)
+    add("--path", file_path, "checkpoint to release", required=True, metavar="CHECKPOINT")
+    add("--corpus", plain_name, "default: the one that the checkpoint names")
     add_data_option(parser)
-    parser.add_argument(
-        "--evaluation",
-        type=path_of,
-        metavar="DIR",
-        help="folder of evaluate.py's scores (default: evaluation/CHECKPOINT beside it, else evaluation)",
-    )
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE.tar",
-        help="archive (default: CHECKPOINT.release.tar beside the checkpoint)",
-    )
+    beside = "evaluation/CHECKPOINT beside it, else evaluation"
+    add("--evaluation", path_of, f"folder of evaluate.py's scores (default: {beside})")
+    what = "archive (default: CHECKPOINT.release.tar beside the checkpoint)"
+    add("--output", file_path, what, metavar="FILE.tar")
     args = parser.parse_args(argv)
     args.output = args.output or args.path.with_name(f"{args.path.stem}.release.tar")
     if args.output.suffix != ".tar":

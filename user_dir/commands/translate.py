@@ -24,8 +24,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ..command_line import file_path, length_penalty, path_of, plain_name, positive
-from .options import add_length_options, add_penalty_option
+from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from .options import add_cpu_option, add_search_options
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
 
@@ -35,42 +35,20 @@ def parse_args(argv=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences to translate")
-    parser.add_argument(
-        "--path",
-        type=file_path,
-        action="append",
-        required=True,
-        metavar="CHECKPOINT",
-        help="checkpoint or release archive to translate with; several make an ensemble",
-    )
-    parser.add_argument("--input", type=file_path, metavar="FILE", help="a sentence a line (default: stdin)")
-    parser.add_argument("--output", type=file_path, metavar="FILE", help="default: stdout")
-    parser.add_argument("--corpus", type=plain_name, help="default: the one that the checkpoint names")
-    parser.add_argument("--data", type=path_of, metavar="DIR", help="folder of the corpora (default: data/)")
-    parser.add_argument("--beam", type=positive, default=5, metavar="N", help="beam size (default: 5)")
-    parser.add_argument(
-        "--lenpen",
-        type=length_penalty,
-        default=1.0,
-        metavar="X",
-        help="length penalty; above 1 favours longer translations (default: 1)",
-    )
-    parser.add_argument(
-        "--nbest",
-        type=positive,
-        metavar="N",
-        help="print the N best translations of each sentence: number of the line, score (mean log2 p of the "
-        "tokens) and text, separated by tabs",
-    )
-    add_length_options(parser)
-    add_penalty_option(parser)
-    parser.add_argument(
-        "--max-tokens", type=positive, default=4096, metavar="N", help="tokens in a batch (default: 4096)"
-    )
-    parser.add_argument("--report", type=file_path, metavar="FILE.html", help="also write the head report")
-    parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
-    parser.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    add = option_adder(parser)
+    add("sentences", str, "sentences to translate", nargs="*", metavar="SENTENCE")
+    what = "checkpoint or release archive to translate with; several make an ensemble"
+    add("--path", file_path, what, action="append", required=True, metavar="CHECKPOINT")
+    add("--input", file_path, "a sentence a line (default: stdin)")
+    add("--output", file_path, "default: stdout")
+    add("--corpus", plain_name, "default: the one that the checkpoint names")
+    add("--data", path_of, "folder of the corpora (default: data/)")
+    add_search_options(parser)
+    columns = "number of the line, score (mean log2 p of the tokens) and text, separated by tabs"
+    add("--nbest", positive, f"print the N best translations of each sentence: {columns}")
+    add("--max-tokens", positive, "tokens in a batch (default: 4096)", default=4096)
+    add("--report", file_path, "also write the head report", metavar="FILE.html")
+    add_cpu_option(parser)
     args = parser.parse_args(argv)
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
@@ -108,38 +86,38 @@ def formatted(number: int, hypotheses: list, nbest: int | None) -> str:
     return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in hypotheses)
 
 
-def write_report(
-    args: argparse.Namespace, checkpoints: list[Path], translator, lines: list[str], found: list[list]
-) -> None:
-    """Draw the heads of each model on the sentences and their best translations."""
+def write_report(args: argparse.Namespace, checkpoints: list[Path], translator, pairs: list[tuple]) -> None:
+    """Draw the heads of each model on sentences and their best translations, the ``pairs``."""
     from ..analysis.report import write_report
     from ..analysis.result_files import model_names
     from ..analysis.translated import analyse_translations
 
-    kept = [(line, best) for line, best in zip(lines, found) if best]
-    texts = [line for line, _ in kept]
-    sources, targets = translator.encode(texts), [best[0].tokens for _, best in kept]
+    texts = [line for line, _ in pairs]
+    sources, targets = translator.encode(texts), [best.tokens for _, best in pairs]
+    models, names = [], model_names(args.path)
     with tempfile.TemporaryDirectory() as folder:
-        models = [
-            analyse_translations(
-                name,
-                path,
-                translator.corpus,
-                model,
-                translator.task,
-                sources,
-                targets,
-                texts,
-                Path(folder) / f"{i}.npz",
-            )
-            for i, (name, path, model) in enumerate(
-                zip(model_names(args.path), checkpoints, translator.models)
-            )
-        ]
-        for model, path in zip(models, args.path):
-            model.statistics["checkpoint"] = str(path)  # of an archive it is a temporary file
+        for path, checkpoint, name, model in zip(args.path, checkpoints, names, translator.models):
+            maps = Path(folder) / f"{len(models)}.npz"
+            given = translator.corpus, model, translator.task, sources, targets, texts
+            models.append(analyse_translations(name, checkpoint, *given, maps))
+            models[-1].statistics["checkpoint"] = str(path)  # of an archive it is a temporary file
         write_report(models, args.report, len(texts))
     print(f"head report: {args.report}", file=sys.stderr)
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Raise UserError where an output would replace an input or the other output."""
+    from ..errors import UserError
+    from ..io import check_output, same_file
+
+    given = [*args.path]
+    if not args.sentences:
+        given.append(args.input or Path("/dev/stdin"))  # which may be a file, too: < talk.de
+    for flag, path in (("--output", args.output), ("--report", args.report)):
+        if path:
+            check_output(path, given, flag)
+    if args.output and args.report and same_file(args.output, args.report):
+        raise UserError(f"{args.report} is both --output and --report; choose another --report")
 
 
 def main(argv=None) -> None:
@@ -149,20 +127,12 @@ def main(argv=None) -> None:
     from .. import models  # noqa: F401  registers the model
     from ..analysis.capture import load_model
     from ..errors import UserError
-    from ..guards.long_sentences import first_few
-    from ..io import atomic_write, check_output, same_file
+    from ..io import atomic_write
     from ..releases.opened import opened
     from ..translation.translator import open_translator
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    given = [*args.path]
-    if not args.sentences:
-        given.append(args.input or Path("/dev/stdin"))  # which may be a file, too: < talk.de
-    for flag, path in (("--output", args.output), ("--report", args.report)):
-        if path:
-            check_output(path, given, flag)
-    if args.output and args.report and same_file(args.output, args.report):
-        raise UserError(f"{args.report} is both --output and --report; choose another --report")
+    check_outputs(args)
     if not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8")  # data for another program, whatever the locale
     with contextlib.ExitStack() as stack:
@@ -177,35 +147,41 @@ def main(argv=None) -> None:
             int8=args.int8,
             load=load_model if args.report else None,
             beam=args.beam,
-            length_penalty=args.lenpen,
+            length_penalty=args.length_penalty,
             max_len_a=args.max_len_a,
             max_len_b=args.max_len_b,
             nbest=args.nbest or 1,
             max_tokens=args.max_tokens,
             new_piece_penalty=args.new_piece_penalty,
         )
-        given, name = chunks(args)
-        lines, found, number, unfinished = [], [], 0, []
         output = sys.stdout
         if args.output:
             beside = stack.enter_context(atomic_write(args.output))
             output = stack.enter_context(beside.open("w", encoding="utf-8"))
-        for chunk in given:
-            translated = translator(chunk, number + 1, name)
-            for hypotheses in translated:
-                number += 1
-                if hypotheses and hypotheses[0].unfinished:
-                    unfinished.append(number - 1)
-                output.write(formatted(number, hypotheses, args.nbest))
-            output.flush()
-            if args.report:
-                lines += chunk
-                found += translated
-        if unfinished:
-            print(
-                f"warning: {len(unfinished)} translations reached {translator.limit}, and may lack their end "
-                f"({first_few(unfinished)}); see --max-len-b",
-                file=sys.stderr,
-            )
+        pairs = translate(args, translator, output)
         if args.report:
-            write_report(args, checkpoints, translator, lines, found)
+            write_report(args, checkpoints, translator, pairs)
+
+
+def translate(args: argparse.Namespace, translator, output) -> list[tuple]:
+    """Write the translations; the sentences and their best hypotheses, if there is to be a report on them."""
+    from ..guards.long_sentences import first_few
+
+    given, name = chunks(args)
+    pairs, number, unfinished = [], 0, []
+    for chunk in given:
+        for sentence, hypotheses in zip(chunk, translator(chunk, number + 1, name)):
+            number += 1
+            output.write(formatted(number, hypotheses, args.nbest))
+            if hypotheses and hypotheses[0].unfinished:
+                unfinished.append(number - 1)
+            if hypotheses and args.report:
+                pairs.append((sentence, hypotheses[0]))
+        output.flush()
+    if unfinished:
+        print(
+            f"warning: {len(unfinished)} translations reached {translator.limit}, and may lack their end "
+            f"({first_few(unfinished)}); see --max-len-b",
+            file=sys.stderr,
+        )
+    return pairs

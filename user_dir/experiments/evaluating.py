@@ -40,7 +40,8 @@ def evaluate(job: Job) -> None:
     ]
     if not missing:
         return
-    for evaluation in translation.evaluate(job.average, job.corpus, missing, output, beam=job.run.beam):
+    options = translation.Options(beam=job.run.beam)
+    for evaluation in translation.evaluate(job.average, job.corpus, missing, output, options):
         scores = evaluation.scores
         speeds[scores["test_set"]] = round(scores["sentences"] / evaluation.seconds, 2)
         write_json(job.folder / SPEEDS, speeds)

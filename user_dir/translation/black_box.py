@@ -27,11 +27,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
     Writes ``SPLIT.src``, ``SPLIT.mt`` and ``SPLIT.pe`` (the reference) to ``output``, and ``SPLIT.none``,
     whose lines are :data:`NOTHING`.
 
-    Args:
-        checkpoint: of a translation model, trained on ``corpus``.
-        corpus: prepared corpus.
-        output: folder to write to.
-        beam: beam size.
+    ``checkpoint`` is of a translation model, trained on ``corpus``, which is prepared.
 
     Raises:
         UserError: the checkpoint does not match the corpus, or a sentence is longer than the model's limit.

@@ -16,6 +16,7 @@ from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..io import name_fault, packed_or_plain, parse_json, read_text, shown
 from ..metrics import bleu_settings, require_known_tokenizer
+from .scoring import sacrebleu_files
 
 MAX_SENTENCES = 1_000_000  # lines of a test set
 SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
@@ -44,14 +45,6 @@ class TestSet:
     __test__ = False  # for pytest: not a test class
 
 
-@dataclass(frozen=True)
-class _Read:
-    """One file: its translations and, for an evaluation, the test set."""
-
-    translations: list[str]
-    test_set: TestSet | None = None
-
-
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None
 ) -> tuple[list[System], TestSet]:
@@ -67,27 +60,23 @@ def read_systems(
             references; evaluations have different references or settings; systems have different numbers of
             seeds, or there is only one system.
     """
+    baseline, first = named[0]
     if len(named) < 2:
-        raise UserError(f"{named[0][0]} is the only system; use --system at least twice, the baseline first")
-    baseline, seeds = named[0][0], len(named[0][1])
+        raise UserError(f"{baseline} is the only system; use --system at least twice, the baseline first")
     for name, files in named:
-        if len(files) != seeds:
+        if len(files) != len(first):
             raise UserError(
-                f"{name} has {_seeds(len(files))} and {baseline} {_seeds(seeds)}; pass the same number of "
-                "files for each, in the order of the seeds"
+                f"{name} has {_counted(files, 'file')} and {baseline} {_counted(first, 'file')}; pass the "
+                "same number of files for each, in the order of the seeds"
             )
     read = {file: _read(file) for _, files in named for file in files}
-    test_set = _test_set(read, references)
-    for file, found in read.items():
-        if len(found.translations) != len(test_set.references[0]):
-            raise UserError(
-                f"{file} has {_lines(found.translations)} and the references "
-                f"{len(test_set.references[0])}; they are not of the same test set"
-            )
-    systems = [
-        System(name, tuple(files), tuple(read[file].translations for file in files)) for name, files in named
-    ]
-    return systems, test_set
+    evaluations = {file: evaluation for file, (_, evaluation) in read.items() if evaluation is not None}
+    test_set = _test_set(evaluations, references)
+    for file, (translations, _) in read.items():
+        _require_as_many(file, translations, test_set)
+    return [
+        System(name, tuple(files), tuple(read[file][0] for file in files)) for name, files in named
+    ], test_set
 
 
 def with_source_words(
@@ -96,8 +85,8 @@ def with_source_words(
     """The same systems on the sentences whose source has so many words, separated by spaces.
 
     Args:
-        systems: as :func:`read_systems` returns them, with ``test_set``.
-        test_set: see ``systems``.
+        systems: from :func:`read_systems`.
+        test_set: from :func:`read_systems`.
         source: plain text file of the source sentences.
         at_least: words, or None for any number.
         at_most: words, or None for any number.
@@ -105,11 +94,8 @@ def with_source_words(
     Raises:
         UserError: the file cannot be read or has a different number of lines, or no sentence is left.
     """
-    lines, count = _text(source), len(test_set.references[0])
-    if len(lines) != count:
-        raise UserError(
-            f"{source} has {_lines(lines)} and the references {count}; they are not of the same test set"
-        )
+    lines = _text(source)
+    _require_as_many(source, lines, test_set)
     words = [len(line.split()) for line in lines]
     kept = [
         number
@@ -136,21 +122,17 @@ def words_phrase(at_least: int | None, at_most: int | None) -> str:
     return f"{at_least} to {at_most} words"
 
 
-def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet:
-    """The common test set of all evaluations, or that of the reference files."""
-    evaluations = {file: found.test_set for file, found in read.items() if found.test_set}
+def _test_set(evaluations: dict[Path, TestSet], references: list[Path] | None) -> TestSet:
+    """The common test set of all evaluations, with the references of these files, if any are given."""
     if references:
         texts = [_text(file) for file in references]
         for file, text in zip(references, texts):
             if len(text) != len(texts[0]):
-                raise UserError(f"{file} has {_lines(text)} and {references[0]} {len(texts[0])}")
-        given = TestSet(texts)
-    elif evaluations:
-        given = next(iter(evaluations.values()))
-    else:
-        raise UserError("plain text translations require --ref FILE")
+                raise UserError(f"{file} has {_counted(text, 'line')} and {references[0]} {len(texts[0])}")
     if not evaluations:
-        return given
+        if not references:
+            raise UserError("plain text translations require --ref FILE")
+        return TestSet(texts)
     first_file, first = next(iter(evaluations.items()))
     for file, each in evaluations.items():
         if not references and each.references != first.references:
@@ -166,12 +148,29 @@ def _test_set(read: dict[Path, _Read], references: list[Path] | None) -> TestSet
                 "evaluate both with the same settings"
             )
     files = tuple(file for each in evaluations.values() for file in each.files)
-    return TestSet(given.references, first.tokenize, first.lowercase, first.language, files)
+    return replace(first, references=texts if references else first.references, files=files)
 
 
-def _read(file: Path) -> _Read:
+def _read(file: Path) -> tuple[list[str], TestSet | None]:
+    """The translations of a file and, if it is an evaluation, its test set."""
     if file.suffix != ".json":
-        return _Read(_text(file))
+        return _text(file), None
+    evaluation = _evaluation(file)
+    direction = evaluation["direction"]
+    language = direction.partition("-")[2]
+    beside = f"{evaluation['test_set']}.{language}"
+    fault = name_fault(beside, longest=255)
+    if fault is not None:
+        raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
+    translated = packed_or_plain(file.parent / beside)
+    translations, paths = _text(translated), _references(file, evaluation["references"], direction)
+    settings = bleu_settings(evaluation["bleu_signature"])
+    references = [_text(path) for path in paths]
+    return translations, TestSet(references, *settings, language, (translated, *paths))
+
+
+def _evaluation(file: Path) -> dict:
+    """The contents of an evaluation, of which :data:`KEYS` are validated."""
     text = read_text(file, "the evaluation")
     try:
         evaluation = parse_json(text)
@@ -188,25 +187,9 @@ def _read(file: Path) -> _Read:
             f"{file} leaves out sentences (--skip-long), which would count as empty translations here; "
             "evaluate the systems with --truncate-source to compare them"
         )
-    settings = bleu_settings(evaluation["bleu_signature"])
-    if settings[0] is not None:
-        require_known_tokenizer(settings[0], f"{file}: ")
-    _check_direction(file, evaluation)
-    beside = f"{evaluation['test_set']}.{evaluation['direction'].partition('-')[2]}"
-    fault = name_fault(beside, longest=255)
-    if fault is not None:
-        raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
-    translated = packed_or_plain(file.parent / beside)
-    translations = _text(translated)
-    paths = _references(file, evaluation["references"], evaluation["direction"])
-    language = evaluation["direction"].partition("-")[2]
-    return _Read(
-        translations, TestSet([_text(path) for path in paths], *settings, language, (translated, *paths))
-    )
-
-
-def _check_direction(file: Path, evaluation: dict) -> None:
-    """Raise UserError unless the direction is two languages, into that of the corpus's references."""
+    tokenizer, _ = bleu_settings(evaluation["bleu_signature"])
+    if tokenizer is not None:
+        require_known_tokenizer(tokenizer, f"{file}: ")
     direction, references = evaluation["direction"], evaluation["references"]
     languages = re.fullmatch(r"[A-Za-z0-9_]{1,50}-([A-Za-z0-9_]{1,50})", direction)
     if languages is None:
@@ -221,19 +204,15 @@ def _check_direction(file: Path, evaluation: dict) -> None:
             f"{file} has the direction {direction}, of which {shown(references)} has no references; evaluate "
             "again, or correct the file"
         )
+    return evaluation
 
 
 def _references(file: Path, named: str, direction: str) -> list[Path]:
     """The files of references that an evaluation names: one, or those of a sacrebleu test set."""
-    owner, _, dataset = named.partition(SACREBLEU)
-    if owner or dataset not in DATASETS:
-        paths = [Path(named)]
-        if not paths[0].is_file():  # in records, paths are relative to the repository
-            paths = [ROOT / named]
-    else:
-        dataset = DATASETS[dataset]
-        fields = [field for field in dataset.fieldnames(direction) if field.startswith("ref")]
-        paths = [Path(dataset._get_txt_file_path(direction, field)) for field in fields]
+    theirs = sacrebleu_files(named.removeprefix(SACREBLEU), direction) if named.startswith(SACREBLEU) else {}
+    paths = [path for field, path in theirs.items() if field.startswith("ref")]
+    if not paths:  # in records, paths are relative to the repository
+        paths = [Path(named) if Path(named).is_file() else ROOT / named]
     for path in paths:
         if not path.is_file():
             raise UserError(
@@ -254,12 +233,18 @@ def _text(file: Path) -> list[str]:
     return lines
 
 
-def _lines(lines: list[str]) -> str:
-    return f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+def _require_as_many(file: Path, lines: list[str], test_set: TestSet) -> None:
+    """Raise UserError unless a file has as many lines as the references."""
+    count = len(test_set.references[0])
+    if len(lines) != count:
+        raise UserError(
+            f"{file} has {_counted(lines, 'line')} and the references {count}; they are not of the same "
+            "test set"
+        )
 
 
-def _seeds(count: int) -> str:
-    return f"{count} file{'' if count == 1 else 's'}"
+def _counted(things: Sequence, noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _settings(test_set: TestSet) -> str:

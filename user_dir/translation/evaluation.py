@@ -35,6 +35,38 @@ REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to
 
 
 @dataclass(frozen=True)
+class Options:
+    """How test sets are translated and scored.
+
+    Attributes:
+        beam: beam size.
+        length_penalty: fairseq's ``--lenpen``.
+        max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
+        max_len_b: see ``max_len_a``.
+        new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
+        max_tokens: batch size in tokens.
+        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
+        skip_long: leave out sentences longer than the model's limit: they are not scored, their lines among
+            the translations are empty, and ``left_out_lines`` lists them, counted from 1.
+        truncate_source: truncate sources longer than the model's limit; ``truncated_lines`` lists them.
+        cpu: do not use a GPU.
+        int8: translate on the CPU with linear layers in 8-bit integers.
+    """
+
+    beam: int = 5
+    length_penalty: float = 1.0
+    max_len_a: float | None = None
+    max_len_b: int | None = None
+    new_piece_penalty: float | None = None
+    max_tokens: int = 4096
+    tokenize: str | None = None
+    skip_long: bool = False
+    truncate_source: bool = False
+    cpu: bool = False
+    int8: bool = False
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The scores of a test set, as in ``TEST_SET.json``, and the time that beam search took."""
 
@@ -43,162 +75,148 @@ class Evaluation:
 
 
 def evaluate(
-    checkpoint: Path,
-    corpus: Corpus,
-    test_sets: Iterable[str],
-    output: Path,
-    *,
-    beam: int = 5,
-    length_penalty: float = 1.0,
-    max_len_a: float | None = None,
-    max_len_b: int | None = None,
-    new_piece_penalty: float | None = None,
-    max_tokens: int = 4096,
-    tokenize: str | None = None,
-    skip_long: bool = False,
-    truncate_source: bool = False,
-    cpu: bool = False,
-    int8: bool = False,
+    checkpoint: Path, corpus: Corpus, test_sets: Iterable[str], output: Path, options: Options | None = None
 ) -> Iterator[Evaluation]:
-    """Translate test sets one by one, and score each on detokenised text.
+    """Translate test sets one by one with any fairseq Transformer, and score each on detokenised text.
 
     For each test set, writes to ``output`` the translations (``TEST_SET.LANGUAGE``; for a tokenised corpus
     also ``TEST_SET.tok.LANGUAGE``), the scores (``TEST_SET.json``), and ``generate-SUBSET.txt``, with every
     sentence and its log-probabilities in the format of fairseq-generate.
 
-    Args:
-        checkpoint: of this plugin's model or of any other fairseq Transformer.
-        corpus: a prepared corpus; the direction is the checkpoint's.
-        test_sets: public names of test sets, or ``valid``.
-        output: folder to write to.
-        beam: beam size.
-        length_penalty: fairseq's ``--lenpen``.
-        max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
-        max_len_b: see ``max_len_a``.
-        new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
-        max_tokens: batch size in tokens.
-        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
-        skip_long: leave out sentences longer than the model's limit: they are not scored, their lines
-            among the translations are empty, and ``left_out_lines`` lists them, counted from 1.
-        truncate_source: truncate sources longer than the model's limit; ``truncated_lines`` lists them.
-        cpu: do not use a GPU.
-        int8: translate on the CPU with linear layers in 8-bit integers.
-
-    Yields:
-        The scores with their sacrebleu signatures. References are sacrebleu's if the corpus names one of
-        its test sets and it is on this machine. ``unfinished_lines`` lists, counted from 1, the translations
-        that reached the limit of length; ``blank_lines`` the sources without any piece, whose translation
-        is empty, and scored as such. ``ceiling`` is the BLEU of the references themselves through the
-        pieces, where it is below 99. ``command`` is the fairseq-generate command that gives the same
-        translations.
+    Yields the scores with their sacrebleu signatures, by references of sacrebleu if the corpus names one of
+    its test sets and it is on this machine. ``unfinished_lines`` lists, counted from 1, the translations that
+    reached the limit of length; ``blank_lines`` the sources without any piece, whose translation is empty,
+    and scored as such. ``ceiling`` is the BLEU of the references themselves through the pieces, where it is
+    below 99. ``command`` is the fairseq-generate command that gives the same translations.
 
     Raises:
-        UserError: checkpoint and corpus do not match; the test set or tokenizer is unknown; a sentence is
-            longer than the model's limit, and neither left out nor truncated.
+        UserError: checkpoint and corpus do not match; the test set (the public name of one, or ``valid``) or
+            tokenizer is unknown; a sentence is longer than the model's limit, and neither left out nor cut.
     """
-    if os.pathsep in str(checkpoint):
-        raise UserError(
-            f"{checkpoint}: fairseq would take the {os.pathsep!r} for the end of a path; rename it"
-        )
-    with unchanged(checkpoint):
-        state = load_checkpoint(checkpoint)
-        name, direction = model_name(state), translation_direction(state, checkpoint, corpus)
-        limit = translation_limit(state, corpus, max_len_a, max_len_b)
-        del state
-        check_beam(beam, len(read_dictionary(corpus.bin, direction[1])))
-        splits = [_split(corpus, test_set, direction, tokenize) for test_set in test_sets]
-        for path in (path for split in splits for path in _files(output, split)):
-            check_output(path, [checkpoint, corpus.raw, *corpus.written])
-        digest = checksums(checkpoint, ["sha256"])["sha256"]
-        model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
-    penalise_new_pieces(model, new_piece_penalty, checkpoint)
+    evaluator = _Evaluator(checkpoint, corpus, list(test_sets), output, options or Options())
     # Load all first, so that an error in one is noticed before any is translated.
-    fitted = [_fit(model, task, split, max_tokens, skip_long, truncate_source) for split in splits]
+    loaded = [(split, *evaluator.fit(split)) for split in evaluator.splits]
     make_folder(output)
-    for split, (left_out, truncated) in zip(splits, fitted):
+    for split, left_out, truncated in loaded:
+        yield evaluator.evaluate(split, left_out, truncated)
+
+
+class _Evaluator:
+    """A model, and the test sets to translate with it, whose files can be written."""
+
+    def __init__(
+        self, checkpoint: Path, corpus: Corpus, test_sets: list[str], output: Path, options: Options
+    ):
+        if os.pathsep in str(checkpoint):
+            raise UserError(
+                f"{checkpoint}: fairseq would take the {os.pathsep!r} for the end of a path; rename it"
+            )
+        self.checkpoint, self.corpus, self.output, self.options = checkpoint, corpus, output, options
+        with unchanged(checkpoint):
+            state = load_checkpoint(checkpoint)
+            self.direction = translation_direction(state, checkpoint, corpus)
+            self.limit = translation_limit(state, corpus, options.max_len_a, options.max_len_b)
+            name = model_name(state)
+            del state
+            check_beam(options.beam, len(read_dictionary(corpus.bin, self.direction[1])))
+            self.splits = list(map(self._split, test_sets))
+            digest = checksums(checkpoint, ["sha256"])["sha256"]
+            self.model, self.task = load_model(
+                checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
+            )
+        penalise_new_pieces(self.model, options.new_piece_penalty, checkpoint)
+        self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": digest}
+        self.about |= {"model": name, "corpus": corpus.name}
+
+    def _split(self, name: str) -> ScoredSplit:
+        corpus = self.corpus
+        if name not in corpus.subsets:
+            raise UserError(f"{corpus.name} has no test set {name!r}; it has {', '.join(corpus.test_sets)}")
+        split = ScoredSplit(corpus, name, self.direction, self.options.tokenize)
+        for path in self._files(split).values():
+            check_output(path, [self.checkpoint, corpus.raw, *corpus.written])
+        return split
+
+    def _files(self, split: ScoredSplit) -> dict[str, Path]:
+        """The files that are written for a split, by what they hold."""
+        names = {"search": f"generate-{split.subset}.txt", "scores": f"{split.name}.json"}
+        names |= {"text": f"{split.name}.{split.target}"}
+        names |= {"tokens": f"{split.name}.tok.{split.target}"} if split.tokenised else {}
+        return {kind: self.output / name for kind, name in names.items()}
+
+    def fit(self, split: ScoredSplit) -> tuple[list[int], list[int]]:
+        """Load a split that fits the model: the numbers, from 0, of sentences left out and truncated."""
+        dataset, truncated = load_split(self.task, split.subset), []
+        if self.options.truncate_source:
+            settings, limit = self.task.cfg, self.model.max_positions()[0]
+            truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
+            settings.truncate_source, settings.max_source_positions = True, limit
+            self.task.load_dataset(split.subset)
+            settings.truncate_source = False
+            dataset = self.task.dataset(split.subset)
+        left_out = too_long(dataset, self.model) if self.options.skip_long else []
+        most = self.options.max_tokens
+        check_lengths(dataset, split.name, most, self.model, left_out=left_out, remedy=REMEDY)
+        return left_out, truncated
+
+    def evaluate(self, split: ScoredSplit, left_out: list[int], truncated: list[int]) -> Evaluation:
+        """Translate a split that fits, score it, and write its files."""
+        options = self.options
         found = translate_split(
-            model,
-            task,
+            self.model,
+            self.task,
             split.subset,
-            beam=beam,
-            length_penalty=length_penalty,
-            limit=limit,
-            max_tokens=max_tokens,
+            beam=options.beam,
+            length_penalty=options.length_penalty,
+            limit=self.limit,
+            max_tokens=options.max_tokens,
             left_out=left_out,
         )
-        write_text(within(output, output / f"generate-{split.subset}.txt"), found.as_fairseq_writes_it())
         lines = split.lines(found.texts)
-        scores, ceiling = split.scores(lines, left_out), ceiling_of(corpus, split)
+        scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
+        files = {kind: within(self.output, path) for kind, path in self._files(split).items()}
+        write_text(files["search"], found.as_fairseq_writes_it())
         if split.tokenised:
-            path = within(output, output / f"{split.name}.tok.{split.target}")
-            write_text(path, _joined(lines, left_out))
-        path = within(output, output / f"{split.name}.{split.target}")
-        write_text(path, _joined(split.natural(lines), left_out))
-        command = ["fairseq-generate", str(corpus.bin), "--user-dir", str(PLUGIN), "--path", str(checkpoint)]
-        command += ["--gen-subset", split.subset, "--source-lang", direction[0]]
-        command += ["--target-lang", direction[1], "--remove-bpe", "sentencepiece", "--beam", str(beam)]
-        command += ["--lenpen", str(length_penalty), "--max-tokens", str(max_tokens)]
-        command += ["--max-len-a", str(limit.a)] if limit.a else []
-        command += ["--max-len-b", str(limit.b)] if limit.b != MIN_DEFAULT else []
-        if new_piece_penalty is not None:
-            command += ["--model-overrides", f"{{'new_piece_penalty': {new_piece_penalty}}}"]
-        command += _length_flags(model, left_out, truncated)
-        command += ["--cpu", "--model-overrides", "{'int8': True}"] if int8 else []
-        asked = {"left_out_lines": (skip_long, left_out), "truncated_lines": (truncate_source, truncated)}
-        scores = {
-            "checkpoint": str(checkpoint),
-            "checkpoint_sha256": digest,
-            "model": name,
-            "corpus": corpus.name,
+            write_text(files["tokens"], _joined(lines, left_out))
+        write_text(files["text"], _joined(split.natural(lines), left_out))
+        blank = np.flatnonzero(self.task.dataset(split.subset).src_sizes == 1).tolist()
+        known = {
+            **self.about,
             "test_set": split.name,
-            "direction": "-".join(direction),
+            "direction": "-".join(self.direction),
             "sentences": len(lines),
-            **{key: [number + 1 for number in numbers] for key, (given, numbers) in asked.items() if given},
-            "blank_lines": (np.flatnonzero(task.dataset(split.subset).src_sizes == 1) + 1).tolist(),
-            "beam": beam,
-            "length_penalty": length_penalty,
-            "max_len_a": limit.a,
-            "max_len_b": limit.b,
-            "unfinished_lines": [number + 1 for number in found.unfinished],
-            **({} if new_piece_penalty is None else {"new_piece_penalty": new_piece_penalty}),
-            **({"int8": True} if int8 else {}),
-            "command": shlex.join(command),
+            "left_out_lines": _lines(left_out) if options.skip_long else None,
+            "truncated_lines": _lines(truncated) if options.truncate_source else None,
+            "blank_lines": _lines(blank),
+            "beam": options.beam,
+            "length_penalty": options.length_penalty,
+            "max_len_a": self.limit.a,
+            "max_len_b": self.limit.b,
+            "unfinished_lines": _lines(found.unfinished),
+            "new_piece_penalty": options.new_piece_penalty,
+            "int8": options.int8 or None,
+            "command": self._command(split, left_out, truncated),
             "references": split.references_name,
-            **({"ceiling": ceiling.bleu} if ceiling.bleu < LOW else {}),
-            **scores,
+            "ceiling": ceiling if ceiling < LOW else None,
         }
-        write_json(within(output, output / f"{split.name}.json"), scores)
-        yield Evaluation(scores, found.seconds)
+        scores = {key: value for key, value in known.items() if value is not None} | scores
+        write_json(files["scores"], scores)
+        return Evaluation(scores, found.seconds)
 
-
-def _split(corpus: Corpus, test_set: str, direction: tuple[str, str], tokenize: str | None) -> ScoredSplit:
-    if test_set not in corpus.subsets:
-        raise UserError(f"{corpus.name} has no test set {test_set!r}; it has {', '.join(corpus.test_sets)}")
-    return ScoredSplit(corpus, test_set, direction, tokenize)
-
-
-def _files(output: Path, split: ScoredSplit) -> list[Path]:
-    """The files that are written for a split."""
-    names = [f"generate-{split.subset}.txt", f"{split.name}.{split.target}", f"{split.name}.json"]
-    names += [f"{split.name}.tok.{split.target}"] if split.tokenised else []
-    return [output / name for name in names]
-
-
-def _fit(
-    model, task, split: ScoredSplit, max_tokens: int, skip_long: bool, truncate_source: bool
-) -> tuple[list[int], list[int]]:
-    """Load a split that fits the model; returns the numbers, from 0, of sentences left out and truncated."""
-    dataset, truncated = load_split(task, split.subset), []
-    limit = model.max_positions()[0]
-    if truncate_source:
-        truncated = np.flatnonzero(dataset.src_sizes > limit).tolist()
-        task.cfg.truncate_source, task.cfg.max_source_positions = True, limit
-        task.load_dataset(split.subset)
-        task.cfg.truncate_source = False
-        dataset = task.dataset(split.subset)
-    left_out = too_long(dataset, model) if skip_long else []
-    check_lengths(dataset, split.name, max_tokens, model, left_out=left_out, remedy=REMEDY)
-    return left_out, truncated
+    def _command(self, split: ScoredSplit, left_out: list[int], truncated: list[int]) -> str:
+        """The fairseq-generate command that gives the same translations."""
+        options, (source, target) = self.options, self.direction
+        words = ["fairseq-generate", str(self.corpus.bin), "--user-dir", str(PLUGIN)]
+        words += ["--path", str(self.checkpoint), "--gen-subset", split.subset, "--source-lang", source]
+        words += ["--target-lang", target, "--remove-bpe", "sentencepiece", "--beam", str(options.beam)]
+        words += ["--lenpen", str(options.length_penalty), "--max-tokens", str(options.max_tokens)]
+        words += ["--max-len-a", str(self.limit.a)] if self.limit.a else []
+        words += ["--max-len-b", str(self.limit.b)] if self.limit.b != MIN_DEFAULT else []
+        if options.new_piece_penalty is not None:
+            words += ["--model-overrides", f"{{'new_piece_penalty': {options.new_piece_penalty}}}"]
+        words += _length_flags(self.model, left_out, truncated)
+        words += ["--cpu", "--model-overrides", "{'int8': True}"] if options.int8 else []
+        return shlex.join(words)
 
 
 def _length_flags(model, left_out: list[int], truncated: list[int]) -> list[str]:
@@ -210,6 +228,11 @@ def _length_flags(model, left_out: list[int], truncated: list[int]) -> list[str]
         if limit > default or (side == "source" and truncated):
             flags += [f"--max-{side}-positions", str(limit)]
     return flags
+
+
+def _lines(numbers: list[int]) -> list[int]:
+    """Lines counted from 1, of sentences counted from 0."""
+    return [number + 1 for number in numbers]
 
 
 def _joined(lines: list[str], left_out: Collection[int]) -> str:

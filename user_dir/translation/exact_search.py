@@ -13,21 +13,13 @@ MAX_PREFIXES = 1_000_000  # prefixes in memory, after which a search gives up
 
 @dataclass(frozen=True)
 class Mode:
-    """The most probable translation of a sentence.
+    """The most probable translation of a sentence; log p in nats, not normalised by the length."""
 
-    Attributes:
-        tokens: its tokens, with ``</s>``.
-        log_p: log p of it, in nats, not normalised by its length.
-        empty_log_p: log p of the empty translation, which is ``</s>`` alone; −∞ if it has no probability.
-        exact: whether the search was completed. If not, this is the most probable translation found.
-        expanded: number of prefixes whose continuations were computed.
-    """
-
-    tokens: list[int]
+    tokens: list[int]  # with ``</s>``
     log_p: float
-    empty_log_p: float
-    exact: bool
-    expanded: int
+    empty_log_p: float  # of the empty translation, ``</s>`` alone; −∞ if it has no probability
+    exact: bool  # whether the search was completed; if not, this is the most probable translation found
+    expanded: int  # number of prefixes whose continuations were computed
 
     @property
     def is_empty(self) -> bool:

@@ -15,8 +15,7 @@ RELEASED = "max_len_b"  # where a release's checkpoint has its corpus's limit, i
 class Limit:
     """A translation ends after ``a`` times the source and ``b`` pieces: fairseq's ``--max-len-a`` and ``-b``.
 
-    The source is counted in pieces with ``</s>``, and padded to the longest of its batch. No translation is
-    longer than the model's limit.
+    The source is counted in pieces with ``</s>``, and padded to the longest of its batch.
     """
 
     a: float = 0.0
@@ -32,11 +31,7 @@ def translation_limit(
 ) -> Limit:
     """The limit that is asked for, or that of the corpus: the longest side of a training pair, at least 200.
 
-    Args:
-        state: checkpoint of a model; that of a release names the limit, since it has no training pairs.
-        corpus: prepared corpus, or that of a release.
-        max_len_a: None for 0.
-        max_len_b: None for the default.
+    ``state`` is the model's checkpoint; that of a release names the limit, since it has no training pairs.
     """
     if max_len_b is None:
         released = (state.get("extra_state") or {}).get(RELEASED)

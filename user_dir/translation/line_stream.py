@@ -19,7 +19,7 @@ def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[li
     of ``user_dir.corpora.readers``.
 
     Args:
-        descriptor: descriptor of a file open for reading.
+        descriptor: of a file open for reading.
         name: its name in error messages.
         most: maximum number of lines in a list.
 
@@ -33,21 +33,19 @@ def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[li
         *whole, rest = (rest + block).split(b"\n")
         if ended and rest:
             whole.append(rest)
-        for line in whole:
-            number += 1
-            try:
+        try:
+            for line in whole:
+                number += 1
                 lines.append(decoded(line, number, name))
-            except UserError:
-                if lines:
+                if len(lines) == most:
                     yield lines
-                raise
-            if len(lines) == most:
-                yield lines
-                lines = []
-        if len(rest) > MAX_LINE:
+                    lines = []
+            if len(rest) > MAX_LINE:
+                raise too_long(name, number + 1, MAX_LINE)
+        except UserError:
             if lines:
                 yield lines
-            raise too_long(name, number + 1, MAX_LINE)
+            raise
         if lines and (ended or not select.select([descriptor], [], [], 0)[0]):
             yield lines
             lines = []

@@ -26,11 +26,7 @@ from ..io import shown
 
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
-    """The source and target language that a checkpoint was trained for.
-
-    Raises:
-        UserError: the checkpoint does not match the corpus.
-    """
+    """The source and target language of a checkpoint; raises UserError unless it matches the corpus."""
     task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
     if sorted(map(str, direction)) != sorted(corpus.languages):
@@ -59,8 +55,8 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
     """The prepared corpus that a checkpoint was trained on.
 
     Args:
-        state: the checkpoint, from ``load_checkpoint``.
-        checkpoint: path of the checkpoint, for error messages.
+        state: the checkpoint.
+        checkpoint: its path, for error messages.
         name: name of the corpus; None for the one in the checkpoint's settings.
         data: folder of the corpora; None for the one in the settings if it exists, else ``data``.
 
@@ -85,17 +81,10 @@ def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path
 def load_model(
     checkpoint: Path, corpus: Corpus, direction: tuple[str, str], *, cpu: bool = False, int8: bool = False
 ):
-    """Load the model of a checkpoint, in evaluation mode, and fairseq's translation task over ``corpus``.
+    """Load any fairseq translation model, in evaluation mode, and fairseq's translation task over ``corpus``.
 
-    The model is on a GPU if there is one, unless ``cpu``. The task has fairseq-generate's defaults, not the
-    settings of training.
-
-    Args:
-        checkpoint: of any fairseq translation model.
-        corpus: prepared corpus.
-        direction: from :func:`translation_direction`.
-        cpu: use the CPU even if there is a GPU.
-        int8: translate with linear layers in 8-bit integers, on the CPU.
+    The model is on a GPU if there is one, unless ``cpu``. With ``int8`` it translates with linear layers in
+    8-bit integers, on the CPU. The task has fairseq-generate's defaults, not the settings of training.
 
     Raises:
         UserError: the model cannot translate with 8-bit integers.
@@ -107,11 +96,7 @@ def load_model(
 def load_language_model(checkpoint: Path, corpus: Corpus, language: str | None = None, *, cpu: bool = False):
     """Load a language model, in evaluation mode, and fairseq's translation task into its language.
 
-    Args:
-        checkpoint: of a fairseq language model with the dictionary of ``corpus``.
-        corpus: prepared corpus.
-        language: one of the corpus; None for the second.
-        cpu: use the CPU even if there is a GPU.
+    ``language`` is one of the corpus; None for the second.
 
     Raises:
         UserError: the corpus has no such language, or another dictionary.
@@ -146,11 +131,7 @@ def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
 
 
 def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
-    """Set a post-editor's penalty on pieces that are not in its input; None keeps that of the checkpoint.
-
-    Raises:
-        UserError: the model is not a post-editor.
-    """
+    """Set a post-editor's penalty on pieces that are not in its input; None keeps that of the checkpoint."""
     if penalty is None:
         return
     if not hasattr(model.decoder, "new_piece_penalty"):
@@ -159,27 +140,16 @@ def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
 
 
 def load_split(task, subset: str):
-    """Load fairseq's dataset of a subset, once.
-
-    Raises:
-        UserError: its files are missing or corrupt (``guards/broken_data.py``).
-    """
+    """fairseq's dataset of a subset, loaded once; raises UserError if its files are missing or corrupt."""
     if subset not in task.datasets:
         task.load_dataset(subset)
     return task.dataset(subset)
 
 
-def too_long(dataset, model, sentences: int | None = None) -> list[int]:
-    """Numbers, from 0, of the sentence pairs with a side that is longer than the model's limit.
-
-    Args:
-        dataset: from :func:`load_split`.
-        model: limits the length of either side.
-        sentences: only the first N sentences; None for all.
-    """
+def too_long(dataset, model) -> list[int]:
+    """Numbers, from 0, of the sentence pairs with a side that is longer than the model's limit."""
     source, target = model.max_positions()
-    long = (dataset.src_sizes[:sentences] > source) | (dataset.tgt_sizes[:sentences] > target)
-    return np.flatnonzero(long).tolist()
+    return np.flatnonzero((dataset.src_sizes > source) | (dataset.tgt_sizes > target)).tolist()
 
 
 def check_lengths(
@@ -220,8 +190,7 @@ def check_lengths(
         )
     limits = model.max_positions()
     limits = limits if isinstance(limits, tuple) else (math.inf, limits)  # a language model has one side
-    sides = zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), limits)
-    for side, sizes, limit in sides:
+    for side, sizes, limit in zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), limits):
         long = np.flatnonzero((sizes[: len(lengths)] > limit) & (lengths > 0)).tolist()
         if long:
             have = "has" if len(long) == 1 else "have up to"

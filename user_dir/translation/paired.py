@@ -2,8 +2,7 @@
 
 A system is a recipe for training, seen through models of several seeds. Two questions are asked:
 
-- Would the systems differ with other seeds and on other sentences? :mod:`.significance` answers it: an
-  interval of the difference, its p-value, and whether it is smaller than a margin named in advance. With one
+- Would the systems differ with other seeds and on other sentences? :mod:`.significance` answers it. With one
   seed only the sentences vary, and no verdict on the systems is given.
 - Would these very models differ on other sentences? sacrebleu's paired bootstrap or approximate randomisation
   answers it, for all seeds together: the test set counts as many times as there are seeds, and a resample or
@@ -23,7 +22,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import sacrebleu
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from ..tables import Column, plus_minus, significance, table
@@ -33,23 +32,10 @@ from .significance import LEVEL, difference, holm, resampled_scores
 TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 
 
-class _Given:
-    """A metric of sacrebleu whose tests are handed statistics of sentences in the place of translations."""
-
-    def __init__(self, metric: sacrebleu.metrics.base.Metric):
-        self._metric = metric
-
-    def __getattr__(self, name: str):
-        return getattr(self._metric, name)
-
-    def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
-        return hypotheses
-
-
 def compare(
     systems: Sequence[System],
     references: list[list[str]],
-    metrics: dict[str, sacrebleu.metrics.base.Metric],
+    metrics: dict[str, Metric],
     test: str = "bs",
     samples: int = 1000,
     margin: float | None = None,
@@ -72,13 +58,13 @@ def compare(
         ``seeds``, their ``mean`` and standard deviation ``std`` (None of one). Of all but the baseline also
 
         - ``delta``: the difference of the means; ``interval``: its 95 % confidence interval;
-        - ``p_seeds``: p-value of no difference over seeds and sentences, ``p_seeds_holm`` adjusted;
-        - with ``margin``, ``p_margin`` of a difference of that size or more, ``p_margin_holm`` adjusted, and
-          the ``verdict``, see :func:`_verdict`; None with one seed;
-        - ``p``: sacrebleu's, of these models; ``p_holm`` adjusted; in ``seeds``, the ``delta`` of each seed.
+        - ``p_seeds``: p-value of no difference over seeds and sentences;
+        - with ``margin``, ``p_margin`` of a difference of that size or more, and the ``verdict``, see
+          :func:`_verdict`; None with one seed;
+        - ``p``: sacrebleu's, of these models; in ``seeds``, the ``delta`` of each seed.
 
-        With sacrebleu's bootstrap every system has ``ci``, half the width of the interval that holds 95 % of
-        the resampled scores.
+        P-values that are adjusted end in ``_holm``. With sacrebleu's bootstrap every system has ``ci``, half
+        the width of the interval that holds 95 % of the resampled scores.
     """
     report = {
         "test": TESTS[test],
@@ -91,58 +77,58 @@ def compare(
         "systems": [{"name": each.name, "files": list(map(str, each.files))} for each in systems],
     }
     for name, metric in metrics.items():
-        counts = [
-            [metric._extract_corpus_statistics(lines, references) for lines in system.translations]
-            for system in systems
-        ]
-        together = [np.sum(each, axis=0).tolist() for each in counts]
-        pooled, signature = _test(metric, together, test, samples)
-        resampled = [
-            resampled_scores(each, lambda row, metric=metric: metric._compute_score_from_stats(row).score)
-            for each in counts
-        ]
-        report["signatures"][name] = signature
-        baseline = None
-        for i, row in enumerate(report["systems"]):
-            scores = [metric._aggregate_and_compute(each).score for each in counts[i]]
-            row[name] = {
-                "mean": statistics.fmean(scores),
-                "std": statistics.stdev(scores) if len(scores) > 1 else None,
-                **pooled[i],
-                "seeds": [{"score": score} for score in scores],
-            }
-            if baseline is None:
-                baseline = row[name]
-                continue
-            for seed, other in zip(row[name]["seeds"], baseline["seeds"]):
-                seed["delta"] = seed["score"] - other["score"]
-            deltas = [seed["delta"] for seed in row[name]["seeds"]]
-            found = difference(deltas, (resampled[i] - resampled[0]).T)
-            row[name] |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
-            if margin is not None:
-                row[name]["p_margin"] = found.p_equivalent(margin)
+        found, report["signatures"][name] = _by_metric(metric, systems, references, test, samples, margin)
+        for row, scores in zip(report["systems"], found):
+            row[name] = scores
     compared = [row[name] for row in report["systems"][1:] for name in metrics]
     for key in ("p", "p_seeds") if margin is None else ("p", "p_seeds", "p_margin"):
         for found, p in zip(compared, holm([found[key] for found in compared])):
             found[f"{key}_holm"] = p
-    if margin is not None:
-        for found in compared:
-            found["verdict"] = _verdict(found, margin) if report["seeds"] > 1 else None
+    for found in compared if margin is not None else ():
+        found["verdict"] = _verdict(found, margin) if report["seeds"] > 1 else None
     return report
 
 
-def _verdict(found: dict, margin: float) -> str:
-    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %.
+def _by_metric(
+    metric: Metric, systems: Sequence[System], references: list[list[str]], test: str, samples: int, margin
+) -> tuple[list[dict], str]:
+    """What :func:`compare` says of each system by one metric, but adjusted p-values; and the signature."""
+    counts = [
+        [metric._extract_corpus_statistics(lines, references) for lines in system.translations]
+        for system in systems
+    ]
+    tested, signature = _test(metric, [np.sum(each, axis=0).tolist() for each in counts], test, samples)
+    resampled = [
+        resampled_scores(each, lambda row: metric._compute_score_from_stats(row).score) for each in counts
+    ]
+    rows: list[dict] = []
+    for each, p_and_ci, drawn in zip(counts, tested, resampled):
+        scores = [metric._aggregate_and_compute(seed).score for seed in each]
+        std = statistics.stdev(scores) if len(scores) > 1 else None
+        row = {"mean": statistics.fmean(scores), "std": std, **p_and_ci}
+        row["seeds"] = [{"score": score} for score in scores]
+        if rows:
+            for seed, baseline in zip(row["seeds"], rows[0]["seeds"]):
+                seed["delta"] = seed["score"] - baseline["score"]
+            found = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
+            row |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            if margin is not None:
+                row["p_margin"] = found.p_equivalent(margin)
+        rows.append(row)
+    return rows, signature
 
-    ``equivalent`` only where the interval lies inside the margin and the two one-sided tests reject every
-    difference as large as it; ``inconclusive`` where neither this nor a difference is shown.
-    """
-    low, high = found["interval"]
-    if found["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
-        return "equivalent"
-    if found["p_seeds_holm"] < 1 - LEVEL:
-        return "higher" if found["delta"] > 0 else "lower"
-    return "inconclusive"
+
+class _Given:
+    """A metric of sacrebleu whose tests are handed statistics of sentences in the place of translations."""
+
+    def __init__(self, metric: Metric):
+        self._metric = metric
+
+    def __getattr__(self, name: str):
+        return getattr(self._metric, name)
+
+    def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
+        return hypotheses
 
 
 def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
@@ -164,6 +150,20 @@ def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tupl
     return rows, str(signature)
 
 
+def _verdict(found: dict, margin: float) -> str:
+    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %.
+
+    ``equivalent`` only where the interval lies inside the margin and the two one-sided tests reject every
+    difference as large as it; ``inconclusive`` where neither this nor a difference is shown.
+    """
+    low, high = found["interval"]
+    if found["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
+        return "equivalent"
+    if found["p_seeds_holm"] < 1 - LEVEL:
+        return "higher" if found["delta"] > 0 else "lower"
+    return "inconclusive"
+
+
 def comparison_tables(report: dict) -> str:
     """The report of :func:`compare` as Markdown: a table of the systems by each metric, and a legend."""
     rows = [
@@ -176,10 +176,7 @@ def comparison_tables(report: dict) -> str:
 
 def _columns(report: dict) -> list[Column]:
     """Score, difference, interval and p of a system by one metric; the baseline has only scores."""
-
-    def interval(found: dict) -> str:
-        low, high = found["interval"]
-        return f"{low:+.2f} to {high:+.2f}"
+    several = report["seeds"] > 1
 
     def compared(header: str, show: Callable[[dict], str]) -> Column:
         return Column(header, lambda found: show(found) if "delta" in found else "")
@@ -187,16 +184,16 @@ def _columns(report: dict) -> list[Column]:
     columns = [
         Column("score", lambda found: plus_minus(found["mean"], found["std"], ".2f")),
         compared("Δ", lambda found: f"{found['delta']:+.2f}"),
-        compared("95 % interval", interval),
     ]
-    if report["seeds"] > 1:
-        columns.insert(
-            2,
-            compared("by seed", lambda found: ", ".join(f"{seed['delta']:+.2f}" for seed in found["seeds"])),
+    if several:
+        columns.append(
+            compared("by seed", lambda found: ", ".join(f"{seed['delta']:+.2f}" for seed in found["seeds"]))
         )
+    columns.append(compared("95 % interval", lambda found: "{:+.2f} to {:+.2f}".format(*found["interval"])))
+    if several:
         columns.append(compared("p", lambda found: significance(found["p_seeds_holm"])))
-        if report["margin"] is not None:
-            columns.append(compared(f"margin {report['margin']:g}", lambda found: found["verdict"]))
+    if several and report["margin"] is not None:
+        columns.append(compared(f"margin {report['margin']:g}", lambda found: found["verdict"]))
     return [*columns, compared("p, these models", lambda found: significance(found["p_holm"]))]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 
 from fairseq.data.data_utils import post_process
 
@@ -32,12 +31,12 @@ def corpus_lines(hypotheses: list[str], description: Description) -> list[str]:
 
 
 def natural_text(description: Description, language: str) -> Callable[[str], str]:
-    """Return a function that makes natural text of a line, detokenising it if the corpus is tokenised."""
+    """A function that makes natural text of a line, detokenising it if the corpus is tokenised."""
     return detokenizer(language) if description.tokenised else lambda line: line
 
 
 def detokenizer(language: str) -> Callable[[str], str]:
-    """Return a function that detokenises tokens separated by spaces."""
+    """A function that detokenises tokens separated by spaces."""
     if not language_of(language).spaced:  # not supported by Moses
         # Keep only spaces between Latin letters or digits.
         return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
@@ -53,8 +52,3 @@ def moses_tokens(lines: list[str], language: str) -> list[str]:
 
     tokenize = MosesTokenizer(language_of(language).moses).tokenize
     return [tokenize(line, return_str=True, escape=False) for line in lines]
-
-
-def moses_name() -> str:
-    """The name of the tokens of ``moses_tokens`` in reports."""
-    return f"Moses (sacremoses {version('sacremoses')})"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cached_property
+from importlib.metadata import version
 
 from ..corpora import Corpus, normalising
 from ..corpora.readers import read_made_lines
@@ -19,6 +21,7 @@ class ScoredSplit:
         name: public name of the split.
         subset: fairseq's name of the split.
         target: target language.
+        tokenised: whether the corpus is released as tokens, so that models output tokens.
         bleu: sacrebleu's BLEU with the tokenizer and case that the corpus specifies.
         references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
         references_name: origin of the references.
@@ -34,37 +37,34 @@ class ScoredSplit:
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
         source, self.target = direction
         self.name, self.subset = corpus.split(name), corpus.subset(name)
+        self.tokenised = corpus.description.tokenised
+        self.limit = translation_limit({}, corpus)
         self._corpus = corpus
         self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
-        self.limit = translation_limit({}, corpus)
-        self._natural: Callable[[str], str] | None = None
-        self._own = scoring.own_references(corpus, self.subset, self.target)
+        file = corpus.reference(self.subset, self.target)
+        self._own = list(read_made_lines(file))
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own)
         theirs = scoring.sacrebleu_references(corpus, self.name, source, self.target)
         self.references = theirs or [self._own]
-        dataset = corpus.description.sacrebleu.get(self.name)
-        file = corpus.reference(self.subset, self.target)
-        self.references_name = f"sacrebleu's {dataset}" if theirs else str(file)
-
-    @property
-    def tokenised(self) -> bool:
-        """Whether the corpus is released as tokens, so that models output tokens."""
-        return self._corpus.description.tokenised
+        self.references_name = (
+            f"sacrebleu's {corpus.description.sacrebleu[self.name]}" if theirs else str(file)
+        )
 
     def lines(self, hypotheses: list[str]) -> list[str]:
-        """Convert hypotheses with joined pieces to lines of the corpus; see :func:`text.corpus_lines`."""
+        """Convert hypotheses with joined pieces to lines of the corpus."""
         return restoring.corpus_lines(hypotheses, self._corpus.description)
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
-        if self._natural is None:
-            self._natural = restoring.natural_text(self._corpus.description, self.target)
-        return list(map(self._natural, lines))
+        return list(map(self._to_natural, lines))
+
+    @cached_property
+    def _to_natural(self) -> Callable[[str], str]:
+        return restoring.natural_text(self._corpus.description, self.target)
 
     def bleu_of(self, hypotheses: list[str]) -> float:
         """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""
-        count = len(hypotheses)
-        references = [each[:count] for each in self.references]
+        references = [each[: len(hypotheses)] for each in self.references]
         return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
 
     def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
@@ -85,26 +85,23 @@ class ScoredSplit:
                 f"there are {len(lines)} translations for the {len(self._own)} sentences of {self.name}; "
                 f"was {self._corpus.name} prepared again in the meantime?"
             )
-        kept = [number for number in range(len(self._own)) if number not in left_out]
-        references = [[each[number] for number in kept] for each in self.references]
+
+        def kept(all_lines: list[str]) -> list[str]:
+            return [line for number, line in enumerate(all_lines) if number not in left_out]
+
+        references = list(map(kept, self.references))
         hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
         found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
         if self._corpus.description.triplets:
-            given = list(read_made_lines(self._corpus.uncorrected(self.subset)))
-            given = self.natural([given[number] for number in kept])
+            given = self.natural(kept(list(read_made_lines(self._corpus.uncorrected(self.subset)))))
             before = scoring.scores(given, references, self.bleu, self._lower_case, ter)
             found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
             found["changes"] = scoring.changes(hypotheses, given, references, ter)
-        return {**found, **self._tokenized(lines, kept)}
-
-    def _tokenized(self, lines: list[str], kept: list[int]) -> dict:
-        """BLEU on the tokens of the release, or else Moses tokens; empty for unsupported languages."""
         if self.tokenised:
-            release = list(read_made_lines(self._corpus.text(self.subset, self.target)))
-            references = [release[number] for number in kept]
-            return scoring.tokenized_bleu(lines, references, self._lower_case, "the release")
-        if not written(self.target, self._own).spaced:
-            return {}
-        own = [self._own[number] for number in kept]
-        both = (restoring.moses_tokens(each, self.target) for each in (lines, own))
-        return scoring.tokenized_bleu(*both, self._lower_case, restoring.moses_name())
+            release = kept(list(read_made_lines(self._corpus.text(self.subset, self.target))))
+            found |= scoring.tokenized_bleu(lines, release, self._lower_case, "the release")
+        elif written(self.target, self._own).spaced:  # others are not supported by Moses
+            both = (restoring.moses_tokens(each, self.target) for each in (lines, kept(self._own)))
+            moses = f"Moses (sacremoses {version('sacremoses')})"
+            found |= scoring.tokenized_bleu(*both, self._lower_case, moses)
+        return found

@@ -5,39 +5,29 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import sacrebleu
 from sacrebleu.dataset import DATASETS
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from ..corpora import Corpus
 from ..corpora.readers import read_lines, read_made_lines
 from ..corpora.readers.references import resolve
-from ..metrics import make_ter
 
 logger = logging.getLogger(__name__)
 
 
 def scores(
-    hypotheses: list[str],
-    references: list[list[str]],
-    bleu: sacrebleu.metrics.BLEU,
-    lower_case: bool,
-    ter: sacrebleu.metrics.TER | None = None,
+    hypotheses: list[str], references: list[list[str]], bleu: BLEU, lower_case: bool, ter: TER
 ) -> dict:
     """BLEU, chrF and TER on detokenised text, with signatures; ``references`` are in sacrebleu's form."""
-    metrics = {
-        "bleu": bleu,
-        "chrf": sacrebleu.metrics.CHRF(lowercase=lower_case),
-        "ter": ter or make_ter("", lower_case),
-    }
     found = {}
-    for name, metric in metrics.items():
+    for name, metric in {"bleu": bleu, "chrf": CHRF(lowercase=lower_case), "ter": ter}.items():
         found[name] = round(metric.corpus_score(hypotheses, references).score, 2)
         found[f"{name}_signature"] = str(metric.get_signature())
     return found
 
 
 def changes(
-    hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: sacrebleu.metrics.TER
+    hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER
 ) -> dict[str, int]:
     """What post-editing did to each machine translation, judged by the number of edits that TER counts.
 
@@ -64,15 +54,18 @@ def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: boo
     """
     found = {"tokenized_bleu_tokens": tokens}
     for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
-        bleu = sacrebleu.metrics.BLEU(tokenize="none", lowercase=lower, force=True)
+        bleu = BLEU(tokenize="none", lowercase=lower, force=True)
         found[name] = round(bleu.corpus_score(hypotheses, [references]).score, 2)
         found[f"{name}_signature"] = str(bleu.get_signature())
     return found
 
 
-def own_references(corpus: Corpus, subset: str, language: str) -> list[str]:
-    """The corpus's own references of a subset, as released."""
-    return list(read_made_lines(corpus.reference(subset, language)))
+def sacrebleu_files(test_set: str | None, pair: str) -> dict[str, Path]:
+    """Where sacrebleu keeps a test set, by field (``src``, ``ref``…); empty if it has none for this pair."""
+    dataset = DATASETS.get(test_set)
+    if dataset is None or pair not in dataset.langpairs:
+        return {}
+    return {field: Path(dataset._get_txt_file_path(pair, field)) for field in dataset.fieldnames(pair)}
 
 
 def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str) -> list[list[str]] | None:
@@ -80,14 +73,9 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 
     Returns None, with a warning, if they are not references of our sentences.
     """
-    name = corpus.description.sacrebleu.get(test_set)
-    dataset = DATASETS.get(name)
-    pair = f"{source}-{target}"
-    if dataset is None or pair not in dataset.langpairs:
-        return None
-    fields = dataset.fieldnames(pair)
-    paths = {field: Path(dataset._get_txt_file_path(pair, field)) for field in fields}
-    if not all(path.is_file() for path in paths.values()):
+    name, pair = corpus.description.sacrebleu.get(test_set), f"{source}-{target}"
+    paths = sacrebleu_files(name, pair)
+    if not paths or not all(path.is_file() for path in paths.values()):
         return None
     ours = read_made_lines(corpus.text(test_set, source))
     if [_plain(line) for line in ours] != [_plain(line) for line in read_lines(paths["src"])]:

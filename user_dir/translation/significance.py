@@ -1,20 +1,15 @@
 """How far two systems differ, judged over random seeds and test sentences together.
 
 A system is a recipe for training; each seed gives one model, and every model translates the same sentences.
-The mean difference of two systems therefore has two sources of error:
+Other seeds would give other models, and other sentences other scores, partly alike for all seeds.
 
-- other seeds would give other models;
-- other test sentences would give other scores, partly alike for all seeds (a sentence that favours one system
-  whatever the seed) and partly different for each.
-
-:func:`difference` estimates both by a hierarchical bootstrap. Sentences are drawn with replacement, all
-translations of a sentence together. Seeds are not: percentiles of resamples of three values cover the truth
-about 73 times in 100 where they claim 95. The error due to seeds follows Student's t instead,
-with the standard error of the seeds' own differences, which already contains what sentences do to each seed
-alone. The part of the sentences' error that the seeds share is added to it. The distribution of the sum is
-that of Behrens and Fisher, whose intervals cover at least what they claim. Since few seeds can agree by
-chance more closely than the sentences allow, an interval is never narrower than the bootstrap's over
-sentences for these very models, and a p-value never smaller.
+Sentences are drawn with replacement, all translations of a sentence together. Seeds are not: percentiles of
+resamples of three values cover the truth about 73 times in 100 where they claim 95. Their error follows
+Student's t instead, with the standard error of the seeds' own differences, which already contains what
+sentences do to each seed alone; the part of the sentences' error that the seeds share is added to it. The
+distribution of the sum is that of Behrens and Fisher, whose intervals cover at least what they claim. Since
+few seeds can agree by chance more closely than the sentences allow, an interval is never narrower than the
+bootstrap's over sentences for these very models, and a p-value never smaller.
 
 Sources: Koehn 2004 (bootstrap over sentences); Berg-Kirkpatrick et al. 2012; Welch 1938 and Fisher 1935 (sums
 of errors with different degrees of freedom); Schuirmann 1987 (two one-sided tests); Holm 1979.
@@ -37,20 +32,14 @@ LEVEL = 0.95
 class Difference:
     """A difference of two systems with its uncertainty; see :func:`difference`.
 
-    Attributes:
-        mean: the mean over seeds.
-        seeds: S, the number of seeds. With one, the uncertainty is that of sentences alone: it says nothing
-            of models from other seeds.
-        seed_error: standard error of the mean over seeds; 0 with one seed.
-        sentence_errors: errors of the mean due to sentences, for these models, one for each resample: (B,).
-        shared_errors: the part of them that the seeds share, (B,).
+    With one seed the uncertainty is that of sentences alone: it says nothing of models from other seeds.
     """
 
-    mean: float
+    mean: float  # over seeds
     seeds: int
-    seed_error: float
-    sentence_errors: np.ndarray
-    shared_errors: np.ndarray
+    seed_error: float  # standard error of the mean over seeds; 0 with one seed
+    sentence_errors: np.ndarray  # of the mean, for these models, one for each resample: (B,)
+    shared_errors: np.ndarray  # the part of them that the seeds share, (B,)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """The central confidence interval; ``level`` between 0 and 1."""
@@ -102,12 +91,9 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
         resampled: the same differences for each resample of the sentences, (B, S), each row one resample in
             which a sentence brings the translations of all seeds and of both systems.
 
-    Returns:
-        The mean difference, and its uncertainty. If the sentences add nothing, the interval is Student's t
-        over ``deltas``; if the seeds agree exactly, it is the bootstrap's over sentences. With S seeds the
-        uncertainty due to them has S − 1 degrees of freedom: with 3 seeds the 95 % interval reaches 4.3
-        standard errors either way. It assumes that the differences of seeds are normally distributed, which
-        three values can neither show nor refute.
+    If the sentences add nothing, the interval is Student's t over ``deltas``, with S − 1 degrees of freedom;
+    if the seeds agree exactly, it is the bootstrap's over sentences. It assumes that the differences of seeds
+    are normally distributed, which three values can neither show nor refute.
 
     Raises:
         ValueError: no seeds, or shapes that do not fit.
@@ -136,16 +122,13 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
 def resampled_scores(
     counts: np.ndarray, score: Callable[[np.ndarray], float], resamples: int = RESAMPLES, seed: int = 12345
 ) -> np.ndarray:
-    """Scores of a corpus metric on resamples of the test set.
+    """Scores of a corpus metric on B resamples of the test set: (M, B).
 
     Args:
         counts: the metric's counts for each sentence, of each of M translations of the test set: (M, N, K).
         score: the metric, of counts (K,) summed over sentences.
         resamples: B.
         seed: of the draws. All translations get the same draws, so differences of scores are paired.
-
-    Returns:
-        (M, B).
     """
     counts = np.asarray(counts, dtype=float)
     sentences = counts.shape[1]

@@ -27,25 +27,15 @@ _SEED = 1 + 1
 
 @dataclass(frozen=True)
 class Translation:
-    """A sentence and its best hypothesis.
+    """A sentence and its best hypothesis, all as text with pieces joined."""
 
-    Attributes:
-        number: index of the sentence in its split, from 0.
-        source: source text, with pieces joined.
-        reference: reference text as binarised, with pieces joined.
-        text: the hypothesis, as on line ``D-NUMBER`` of fairseq-generate.
-        score: log₂ p of the hypothesis, normalised by its length.
-        token_scores: log₂ p of each of its pieces, including ``</s>``.
-        unfinished: whether it reached the limit of length, or was given up without an end.
-    """
-
-    number: int
+    number: int  # of the sentence in its split, from 0
     source: str
-    reference: str
-    text: str
-    score: float
-    token_scores: list[float]
-    unfinished: bool = False
+    reference: str  # as binarised
+    text: str  # as on line ``D-NUMBER`` of fairseq-generate
+    score: float  # log₂ p, normalised by its length
+    token_scores: list[float]  # log₂ p of each piece, including ``</s>``
+    unfinished: bool  # whether it reached the limit of length, or was given up without an end
 
 
 @dataclass(frozen=True)
@@ -116,6 +106,7 @@ class BeamSearch:
         self.seconds = 0.0
         self._models, self._task = models, task
         self._on_gpu = next(models[0].parameters()).is_cuda
+        self._stripped = self.generator.symbols_to_strip_from_output
 
     def __call__(self, sample: dict) -> list[list[dict]]:
         """The hypotheses of each sentence of a batch, in fairseq's form, best first.
@@ -130,6 +121,34 @@ class BeamSearch:
         for hypotheses, cut in zip(found, unfinished(self.generator, sample, found)):
             hypotheses[0]["unfinished"] = cut
         return found
+
+    def text(self, hypothesis: dict) -> str:
+        """A hypothesis as text with pieces joined."""
+        return self._text(hypothesis["tokens"].int().cpu())
+
+    def translations(self, sample: dict) -> Iterator[Translation]:
+        """The best hypothesis of each sentence of a batch of a split."""
+        padding, source = self._task.target_dictionary.pad(), self._task.source_dictionary
+        for row, ((best, *_), number) in enumerate(zip(self(sample), sample["id"].tolist())):
+            tokens, expected = sample["net_input"]["src_tokens"][row], sample["target"][row]
+            yield Translation(
+                number,
+                join_pieces(source.string(utils.strip_pad(tokens, padding))),
+                self._text(utils.strip_pad(expected, padding), escape_unk=True),
+                self.text(best),
+                log2_p(best),
+                best["positional_scores"].div(math.log(2)).tolist(),
+                best["unfinished"],
+            )
+
+    def _text(self, tokens, **how) -> str:
+        target = self._task.target_dictionary
+        return join_pieces(target.string(tokens, extra_symbols_to_ignore=self._stripped, **how))
+
+
+def log2_p(hypothesis: dict) -> float:
+    """The score of a hypothesis as on lines ``H-``: log₂ p, normalised by its length."""
+    return float(hypothesis["score"] / math.log(2))
 
 
 def translate_split(
@@ -151,7 +170,7 @@ def translate_split(
     identical.
 
     Args:
-        model: from :func:`~.loading.load_model`; heads may be masked.
+        model: in evaluation mode; heads may be masked.
         task: the model's task.
         subset: fairseq's name of the split.
         beam: beam size.
@@ -166,44 +185,22 @@ def translate_split(
         UserError: the split is missing, corrupt, or has a sentence longer than the model's limit.
     """
     search = BeamSearch([model], task, beam, length_penalty, limit)
-    translations = []
+    translations: list[Translation] = []
     dataset = load_split(task, subset)
     lengths = check_lengths(dataset, subset, max_tokens, model, sentences, left_out=left_out)
     numbers = np.delete(np.arange(len(lengths)), list(left_out))
-    with tqdm(total=len(numbers), desc=description or subset, unit="sentence", disable=None) as progress:
-        for sample in batches(dataset, numbers, max_tokens):
-            translations += _translations(task, search.generator, sample, search(sample))
-            progress.update(len(sample["id"]))
+    for sample in batches(dataset, numbers, max_tokens, description or subset):
+        translations += search.translations(sample)
     return TranslatedSplit(translations, search.seconds)
 
 
-def batches(dataset, numbers: np.ndarray, max_tokens: int) -> Iterator[dict]:
-    """The sentences with these numbers in fairseq's own batches."""
+def batches(dataset, numbers: np.ndarray, max_tokens: int, description: str) -> Iterator[dict]:
+    """The sentences with these numbers in fairseq's own batches, with a progress bar."""
     with data_utils.numpy_seed(_SEED):
         order = dataset.ordered_indices()
+    order = order[np.isin(order, numbers)]
     multiple = DatasetConfig.required_batch_size_multiple
-    for members in dataset.batch_by_size(
-        order[np.isin(order, numbers)], max_tokens=max_tokens, required_batch_size_multiple=multiple
-    ):
-        yield dataset.collater([dataset[i] for i in members])
-
-
-def _translations(task, generator, sample: dict, found: list[list[dict]]) -> Iterator[Translation]:
-    source, target = task.source_dictionary, task.target_dictionary
-    stripped = generator.symbols_to_strip_from_output
-    for row, number in enumerate(sample["id"].tolist()):
-        tokens, expected = sample["net_input"]["src_tokens"][row], sample["target"][row]
-        best = found[row][0]
-        pieces = target.string(best["tokens"].int().cpu(), extra_symbols_to_ignore=stripped)
-        reference = target.string(
-            utils.strip_pad(expected, target.pad()), escape_unk=True, extra_symbols_to_ignore=stripped
-        )
-        yield Translation(
-            number,
-            join_pieces(source.string(utils.strip_pad(tokens, target.pad()))),
-            join_pieces(reference),
-            join_pieces(pieces),
-            float(best["score"] / math.log(2)),
-            best["positional_scores"].div(math.log(2)).tolist(),
-            best["unfinished"],
-        )
+    with tqdm(total=len(order), desc=description, unit="sentence", disable=None) as progress:
+        for members in dataset.batch_by_size(order, max_tokens, required_batch_size_multiple=multiple):
+            yield dataset.collater([dataset[i] for i in members])
+            progress.update(len(members))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,42 +15,33 @@ from ..corpora.new_text import NewText
 from ..errors import UserError
 from .limits import Limit, translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
-from .restoring import corpus_lines, join_pieces, natural_text
-from .split_search import BeamSearch, check_beam
+from .restoring import corpus_lines, natural_text
+from .split_search import BeamSearch, check_beam, log2_p
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """One translation of a sentence.
 
-    Attributes:
-        text: natural text.
-        score: log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
-            of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
-        tokens: (T,) tokens of the target dictionary, with ``</s>``.
-        unfinished: whether it is the best and reached the limit of length, or was given up without an end.
+    Its score is log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
+    of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
     """
 
-    text: str
+    text: str  # natural text
     score: float
-    tokens: Tensor
-    unfinished: bool = False
+    tokens: Tensor  # (T,) of the target dictionary, with ``</s>``
+    unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
 
 
 class Translator:
     """Translates sentences by beam search with a model or an ensemble.
 
-    Attributes:
-        corpus: the corpus that the models were trained on, which determines preprocessing.
-        direction: source and target language.
-        models: models in evaluation mode.
-        task: fairseq's translation task over the corpus.
-        limit: of the length of translations.
+    ``direction`` is the source and target language.
 
     Args:
-        models: one or more models with the vocabulary of ``corpus``.
+        models: one or more models in evaluation mode, with the vocabulary of ``corpus``.
         task: fairseq's translation task over ``corpus``.
-        corpus: prepared corpus.
+        corpus: the prepared corpus that the models were trained on, which determines preprocessing.
         beam: beam size.
         length_penalty: fairseq's ``--lenpen``.
         limit: of the length of translations.
@@ -83,10 +73,9 @@ class Translator:
         check_beam(beam, len(task.target_dictionary))
         if not 1 <= nbest <= beam:
             raise UserError(f"--nbest {nbest}: give 1 to {beam}, the --beam")
-        self.models, self.task, self.corpus = list(models), task, corpus
+        self.models, self.task, self.corpus, self.limit = list(models), task, corpus, limit
         self.direction = task.cfg.source_lang, task.cfg.target_lang
         self._search = BeamSearch(self.models, task, beam, length_penalty, limit)
-        self.limit = limit
         self._nbest, self._max_tokens = nbest, max_tokens
         self._new_text = NewText(corpus, self.direction[0])
         self._natural = natural_text(corpus.description, self.direction[1])
@@ -98,7 +87,7 @@ class Translator:
             sentences: natural text, or tokens if the corpus is released as tokens; for a post-editor the
                 source sentence, a tab and its machine translation.
             first_line: line number of the first sentence, for error messages.
-            name: name of their file, for error messages.
+            name: name of their file, likewise.
 
         Raises:
             UserError: a sentence has more tokens than the models allow, or a post-editor's has no tab.
@@ -138,12 +127,9 @@ class Translator:
         return found
 
     def _hypothesis(self, found: dict) -> Hypothesis:
-        tokens = found["tokens"].int().cpu()
-        stripped = self._search.generator.symbols_to_strip_from_output
-        pieces = self.task.target_dictionary.string(tokens, extra_symbols_to_ignore=stripped)
-        (line,) = corpus_lines([join_pieces(pieces)], self.corpus.description)
-        score = float(found["score"] / math.log(2))
-        return Hypothesis(self._natural(line), score, tokens.long(), found.get("unfinished", False))
+        (line,) = corpus_lines([self._search.text(found)], self.corpus.description)
+        tokens, unfinished = found["tokens"].cpu().long(), found.get("unfinished", False)
+        return Hypothesis(self._natural(line), log2_p(found), tokens, unfinished)
 
 
 def open_translator(
