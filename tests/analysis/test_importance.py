@@ -21,7 +21,7 @@ from user_dir.analysis.importance import (
 )
 from user_dir.analysis.plots_importance import importance_figure
 from user_dir.analysis.split import Split
-from user_dir.translation.split_search import translate_split
+from user_dir.translation.split_search import Search, translate_split
 
 PAD = dictionary().pad()
 
@@ -143,7 +143,7 @@ def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
     model = build("--max-target-positions 12").float().eval()
     task = translation_task([([5, 6], [7, 8]), ([9, 10, 11], [12]), ([13], [14, 15, 16])])
     task.cfg.source_lang, task.cfg.target_lang = "de", "en"
-    whole = translate_split(model, task, "test", beam=1).texts
+    whole = translate_split(model, task, "test", Search(beam=1)).texts
     corpus = described(tmp_path)
     for language in corpus.languages:
         path = corpus.text("test", language)
@@ -155,6 +155,6 @@ def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
     assert found["bleu"] == pytest.approx(100)
     assert rows[0]["bleu"] < 100
     with masked_heads(model, [("decoder_context", 1, 1)]):
-        texts = translate_split(model, task, "test", beam=1).texts
+        texts = translate_split(model, task, "test", Search(beam=1)).texts
     assert rows[0]["bleu"] == sacrebleu.corpus_bleu(texts, [whole]).score
     assert "tok:13a" in found["bleu_signature"]

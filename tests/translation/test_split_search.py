@@ -13,7 +13,7 @@ from user_dir.analysis.capture import masked_heads
 from user_dir.errors import UserError
 from user_dir.translation.limits import Limit
 from user_dir.translation.loading import too_long
-from user_dir.translation.split_search import translate_split
+from user_dir.translation.split_search import Search, translate_split
 
 LENGTHS = [4, 1, 7, 4, 2, 9, 1, 5, 4]
 PAIRS = [
@@ -44,7 +44,7 @@ def test_each_sentence_has_its_most_likely_translation(masked, max_tokens):
     model = build("--max-target-positions 12").float().eval()
     context = masked_heads(model, masked) if masked else contextlib.nullcontext()
     with context, torch.no_grad():
-        found = translate_split(model, translation_task(PAIRS), "test", beam=1, max_tokens=max_tokens)
+        found = translate_split(model, translation_task(PAIRS), "test", Search(beam=1, max_tokens=max_tokens))
         expected = [words.string(greedy(model, source, limit=12)) for source, _ in PAIRS]
     assert found.texts == [text.replace("▁", "") for text in expected]
     assert len(set(found.texts)) > 1
@@ -55,7 +55,9 @@ def test_each_sentence_has_its_most_likely_translation(masked, max_tokens):
 @torch.no_grad()
 def test_translations_that_reach_the_limit_are_counted(limit):
     model = build("--max-target-positions 12").float().eval()
-    found = translate_split(model, translation_task(PAIRS), "test", beam=1, limit=limit, max_tokens=10)
+    found = translate_split(
+        model, translation_task(PAIRS), "test", Search(beam=1, limit=limit, max_tokens=10)
+    )
     free = [len(greedy(model, source, limit=12)) - 1 for source, _ in PAIRS]
     assert min(free) < 7 < max(free), ("some end by themselves", free)
     lengths = {each.number: len(each.token_scores) - 1 for each in found.translations}
@@ -71,8 +73,8 @@ def test_translations_that_reach_the_limit_are_counted(limit):
 
 def test_only_the_first_sentences():
     model = build("--max-target-positions 12").float().eval()
-    whole = translate_split(model, translation_task(PAIRS), "test", beam=2)
-    first = translate_split(model, translation_task(PAIRS), "test", beam=2, sentences=4)
+    whole = translate_split(model, translation_task(PAIRS), "test", Search(beam=2))
+    first = translate_split(model, translation_task(PAIRS), "test", Search(beam=2), sentences=4)
     assert sorted(each.number for each in whole.translations) == list(range(len(PAIRS)))
     assert sorted(each.number for each in first.translations) == list(range(4))
     assert first.texts == whole.texts[:4]
@@ -83,18 +85,18 @@ def test_sentences_left_out_are_not_translated():
     task = translation_task(PAIRS)
     long = too_long(task.dataset("test"), model)
     assert long == [2, 5]
-    found = translate_split(model, task, "test", beam=1, max_tokens=8, left_out=long)
+    found = translate_split(model, task, "test", Search(beam=1, max_tokens=8), left_out=long)
     assert sorted(each.number for each in found.translations) == [0, 1, 3, 4, 6, 7, 8]
     with pytest.raises(UserError, match="every sentence of test is longer"):
-        translate_split(model, task, "test", left_out=range(len(PAIRS)))
+        translate_split(model, task, "test", Search(), left_out=range(len(PAIRS)))
 
 
 def test_a_sentence_too_long_is_named():
     model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
     with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model allows 9"):
-        translate_split(model, translation_task(PAIRS), "test")
+        translate_split(model, translation_task(PAIRS), "test", Search())
     shorter = build("--max-target-positions 12 --max-source-positions 7").float().eval()
     with pytest.raises(UserError, match="lines 3 and 6 of test have up to 10 source tokens, but the model"):
-        translate_split(shorter, translation_task(PAIRS), "test")
+        translate_split(shorter, translation_task(PAIRS), "test", Search())
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 6 of test, which has 10"):
-        translate_split(model, translation_task(PAIRS), "test", max_tokens=8)
+        translate_split(model, translation_task(PAIRS), "test", Search(max_tokens=8))

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from ..translation.scored_split import ScoredSplit
-from ..translation.split_search import translate_split
+from ..translation.split_search import Search, translate_split
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
 from .correlation import constant, rank_correlation
 from .head_tables import by_attention, head_of
@@ -141,9 +141,7 @@ def bleu_without_each_head(split: Split, rows: list[dict], beam: int = 5) -> dic
             split.model,
             split.task,
             split.subset,
-            beam=beam,
-            limit=scored.limit,
-            max_tokens=split.max_tokens,
+            Search(beam, limit=scored.limit, max_tokens=split.max_tokens),
             sentences=split.sentences,
             description=description,
         )

@@ -15,7 +15,7 @@ from itertools import islice
 from fairseq.trainer import Trainer
 
 from ..errors import one_line
-from ..translation.split_search import BeamSearch
+from ..translation.split_search import BeamSearch, Search
 from .ctranslate2_peer import COMPUTE_TYPES, Peer
 from .measure import interleaved, peak_memory, seconds
 from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, SYSTEMS, Variant, Workshop
@@ -50,7 +50,7 @@ class Runner:
         self.trainer.model.eval()
         self.trainer.model.int8 = int8
         if (beam, int8) not in self.searches:
-            self.searches[beam, int8] = BeamSearch([self.trainer.model], self.trainer.task, beam)
+            self.searches[beam, int8] = BeamSearch([self.trainer.model], self.trainer.task, Search(beam))
         search = self.searches[beam, int8]
         search.generator.max_len_a = 0
         for batch in batches:

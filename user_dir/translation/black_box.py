@@ -14,7 +14,7 @@ from ..io import make_folder
 from .limits import translation_limit
 from .loading import load_model, translation_direction
 from .restoring import corpus_lines
-from .split_search import translate_split
+from .split_search import Search, translate_split
 
 logger = logging.getLogger(__name__)
 NOTHING = "-"
@@ -50,7 +50,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
         for name, subset in corpus.subsets.items():
             if name == "train":
                 continue
-            hypotheses = translate_split(model, task, subset, beam=beam, limit=limit).texts
+            hypotheses = translate_split(model, task, subset, Search(beam, limit=limit)).texts
             sides = {
                 "src": list(read_made_lines(corpus.text(subset, source))),
                 "mt": [line.strip() or NOTHING for line in corpus_lines(hypotheses, corpus.description)],

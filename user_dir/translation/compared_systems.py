@@ -56,9 +56,7 @@ def read_systems(
         references: plain text files; None for the references of the evaluations.
 
     Raises:
-        UserError: a file is missing, invalid or empty, or has a different number of lines from the
-            references; evaluations have different references or settings; systems have different numbers of
-            seeds, or there is only one system.
+        UserError: a file is missing, invalid or empty, or the systems cannot be compared.
     """
     baseline, first = named[0]
     if len(named) < 2:
@@ -84,12 +82,7 @@ def with_source_words(
 ) -> tuple[list[System], TestSet]:
     """The same systems on the sentences whose source has so many words, separated by spaces.
 
-    Args:
-        systems: from :func:`read_systems`.
-        test_set: from :func:`read_systems`.
-        source: plain text file of the source sentences.
-        at_least: words, or None for any number.
-        at_most: words, or None for any number.
+    ``source`` is a plain text file of the source sentences; None stands for any number of words.
 
     Raises:
         UserError: the file cannot be read or has a different number of lines, or no sentence is left.

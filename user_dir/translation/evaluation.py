@@ -29,7 +29,7 @@ from .loading import (
     translation_direction,
 )
 from .scored_split import ScoredSplit
-from .split_search import check_beam, translate_split
+from .split_search import Search, check_beam, translate_split
 
 REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to cut long sources"
 
@@ -162,16 +162,8 @@ class _Evaluator:
     def evaluate(self, split: ScoredSplit, left_out: list[int], truncated: list[int]) -> Evaluation:
         """Translate a split that fits, score it, and write its files."""
         options = self.options
-        found = translate_split(
-            self.model,
-            self.task,
-            split.subset,
-            beam=options.beam,
-            length_penalty=options.length_penalty,
-            limit=self.limit,
-            max_tokens=options.max_tokens,
-            left_out=left_out,
-        )
+        search = Search(options.beam, options.length_penalty, self.limit, options.max_tokens)
+        found = translate_split(self.model, self.task, split.subset, search, left_out=left_out)
         lines = split.lines(found.texts)
         scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
         files = {kind: within(self.output, path) for kind, path in self._files(split).items()}

@@ -44,8 +44,7 @@ def most_probable(
     Args:
         model: a fairseq encoder-decoder, in evaluation mode.
         source: (S,) tokens of the source, with ``</s>``, without padding.
-        known: a translation, with ``</s>``, and its log p: for instance the result of beam search. It saves
-            time and does not change the result.
+        known: a translation, with ``</s>``, and its log p, which saves time and does not change the result.
         most_expansions: give up after so many prefixes, or if MAX_PREFIXES wait to be continued.
         batch: number of prefixes that are continued at the same time.
 

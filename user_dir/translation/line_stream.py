@@ -16,12 +16,7 @@ def available_lines(descriptor: int, name: str, most: int = 1000) -> Iterator[li
 
     Available lines are returned without waiting for more, so that a program at the other end that waits for
     an answer gets it, while a full pipe is read many lines at a time. Lines are decoded as by ``read_lines``
-    of ``user_dir.corpora.readers``.
-
-    Args:
-        descriptor: of a file open for reading.
-        name: its name in error messages.
-        most: maximum number of lines in a list.
+    of ``user_dir.corpora.readers``; error messages call the open file ``name``.
 
     Raises:
         UserError: a line is not UTF-8, or longer than 1 MiB. All lines before it have been yielded.

@@ -54,11 +54,8 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
 def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path | None = None) -> Corpus:
     """The prepared corpus that a checkpoint was trained on.
 
-    Args:
-        state: the checkpoint.
-        checkpoint: its path, for error messages.
-        name: name of the corpus; None for the one in the checkpoint's settings.
-        data: folder of the corpora; None for the one in the settings if it exists, else ``data``.
+    ``name`` and ``data``, the folder of the corpora, are by default those in the checkpoint's settings, or
+    else the folder ``data``.
 
     Raises:
         UserError: the checkpoint names no corpus, or the corpus is unknown or not prepared.
@@ -166,7 +163,7 @@ def check_lengths(
 
     Args:
         dataset: from :func:`load_split`.
-        subset: name of the split, for error messages.
+        subset: its name, for error messages.
         max_tokens: maximum batch size.
         model: limits the length of either side.
         sentences: only the first N sentences; None for all.

@@ -20,7 +20,7 @@ from .limits import translation_limit
 from .loading import check_lengths, load_model, load_split, translation_direction
 from .restoring import join_pieces
 from .scored_split import ScoredSplit
-from .split_search import BeamSearch, batches, check_beam, translate_split
+from .split_search import BeamSearch, Search, batches, check_beam, translate_split
 
 _KNOWN_BEAM = 5  # for exact search
 
@@ -129,17 +129,10 @@ class SearchStudy:
 
     def _beam(self, beam: int) -> dict:
         """Scores of one beam size; ``length_ratio`` is that of words to those of the references."""
-        found = translate_split(
-            self._model,
-            self._task,
-            self._subset,
-            beam=beam,
-            length_penalty=self.facts["length_penalty"],
-            limit=self._limit,
-            max_tokens=max(self._longest, self._max_tokens * _KNOWN_BEAM // max(beam, _KNOWN_BEAM)),
-            left_out=self._left_out,
-            description=f"beam {beam}",
-        )
+        most = max(self._longest, self._max_tokens * _KNOWN_BEAM // max(beam, _KNOWN_BEAM))
+        search = Search(beam, self.facts["length_penalty"], self._limit, most)
+        what = {"left_out": self._left_out, "description": f"beam {beam}"}
+        found = translate_split(self._model, self._task, self._subset, search, **what)
         count = len(found.translations)
         words, expected = (
             sum(len(line.split()) for line in lines)
@@ -185,7 +178,7 @@ class SearchStudy:
 
     def _modes(self, most_expansions: int) -> dict[int, Mode]:
         """The most probable translation of each sentence, by its number."""
-        search = BeamSearch([self._model], self._task, _KNOWN_BEAM, 0.0, self._limit)
+        search = BeamSearch([self._model], self._task, Search(_KNOWN_BEAM, 0.0, self._limit))
         pad, modes = self._task.source_dictionary.pad(), {}
         for sample in self._batches("exact search"):
             for row, (number, beams) in enumerate(zip(sample["id"].tolist(), search(sample))):

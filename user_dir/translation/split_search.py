@@ -6,7 +6,7 @@ import math
 import time
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from fairseq import utils
@@ -75,30 +75,26 @@ def check_beam(beam: int, symbols: int) -> None:
         raise UserError(f"--beam {shown(beam)}: give 1 to {largest}; the vocabulary has {symbols}")
 
 
+@dataclass(frozen=True)
+class Search:
+    """How translations are searched for."""
+
+    beam: int = 5
+    length_penalty: float = 1.0  # fairseq's ``--lenpen``
+    limit: Limit = field(default_factory=Limit)
+    max_tokens: int = 4096  # of a batch, on one side, including padding
+
+
 class BeamSearch:
-    """fairseq's beam search with one model, or with an ensemble of several.
+    """fairseq's beam search with one model, or with an ensemble of several that have one vocabulary.
 
-    Attributes:
-        generator: fairseq's generator; its length limits may be changed between batches.
-        seconds: total time of the search so far.
-
-    Args:
-        models: fairseq models with one vocabulary; they cannot be trained afterwards.
-        task: the models' task.
-        beam: beam size.
-        length_penalty: fairseq's ``--lenpen``.
-        limit: of the length of translations.
+    The models cannot be trained afterwards. Length limits of the ``generator``, fairseq's, may be changed
+    between batches; ``seconds`` is the total time of the search so far.
     """
 
-    def __init__(
-        self,
-        models: Sequence,
-        task,
-        beam: int = 5,
-        length_penalty: float = 1.0,
-        limit: Limit = Limit(),  # noqa: B008  is frozen
-    ):
-        settings = GenerationConfig(beam=beam, lenpen=length_penalty, max_len_a=limit.a, max_len_b=limit.b)
+    def __init__(self, models: Sequence, task, search: Search):
+        settings = GenerationConfig(beam=search.beam, lenpen=search.length_penalty)
+        settings.max_len_a, settings.max_len_b = search.limit.a, search.limit.b
         for model in models:
             model.prepare_for_inference_(Namespace(generation=settings))
         self.generator = task.build_generator(models, settings)
@@ -155,11 +151,8 @@ def translate_split(
     model,
     task,
     subset: str,
+    search: Search,
     *,
-    beam: int = 5,
-    length_penalty: float = 1.0,
-    limit: Limit = Limit(),  # noqa: B008  is frozen
-    max_tokens: int = 4096,
     sentences: int | None = None,
     left_out: Collection[int] = (),
     description: str | None = None,
@@ -173,10 +166,7 @@ def translate_split(
         model: in evaluation mode; heads may be masked.
         task: the model's task.
         subset: fairseq's name of the split.
-        beam: beam size.
-        length_penalty: fairseq's ``--lenpen``.
-        limit: of the length of translations.
-        max_tokens: maximum batch size in tokens of one side, including padding.
+        search: how to search.
         sentences: only the first N sentences of the split; None for all.
         left_out: numbers of sentences, from 0, that are not translated.
         description: label of the progress bar; None for the name of the split.
@@ -184,14 +174,14 @@ def translate_split(
     Raises:
         UserError: the split is missing, corrupt, or has a sentence longer than the model's limit.
     """
-    search = BeamSearch([model], task, beam, length_penalty, limit)
-    translations: list[Translation] = []
-    dataset = load_split(task, subset)
-    lengths = check_lengths(dataset, subset, max_tokens, model, sentences, left_out=left_out)
+    beam_search = BeamSearch([model], task, search)
+    dataset, most = load_split(task, subset), search.max_tokens
+    lengths = check_lengths(dataset, subset, most, model, sentences, left_out=left_out)
     numbers = np.delete(np.arange(len(lengths)), list(left_out))
-    for sample in batches(dataset, numbers, max_tokens, description or subset):
-        translations += search.translations(sample)
-    return TranslatedSplit(translations, search.seconds)
+    translations: list[Translation] = []
+    for sample in batches(dataset, numbers, most, description or subset):
+        translations += beam_search.translations(sample)
+    return TranslatedSplit(translations, beam_search.seconds)
 
 
 def batches(dataset, numbers: np.ndarray, max_tokens: int, description: str) -> Iterator[dict]:

@@ -13,10 +13,10 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.new_text import NewText
 from ..errors import UserError
-from .limits import Limit, translation_limit
+from .limits import translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
 from .restoring import corpus_lines, natural_text
-from .split_search import BeamSearch, check_beam, log2_p
+from .split_search import BeamSearch, Search, check_beam, log2_p
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,17 @@ class Hypothesis:
 
 
 class Translator:
-    """Translates sentences by beam search with a model or an ensemble.
-
-    ``direction`` is the source and target language.
+    """Translates sentences in its ``direction``, source and target language, with a model or an ensemble.
 
     Args:
         models: one or more models in evaluation mode, with the vocabulary of ``corpus``.
         task: fairseq's translation task over ``corpus``.
         corpus: the prepared corpus that the models were trained on, which determines preprocessing.
-        beam: beam size.
-        length_penalty: fairseq's ``--lenpen``.
-        limit: of the length of translations.
-        nbest: number of hypotheses per sentence to return, at most ``beam``.
-        max_tokens: maximum batch size in tokens with padding; a longer sentence is translated alone.
+        search: how to search; a sentence longer than its ``max_tokens`` is translated alone.
+        nbest: number of hypotheses per sentence to return, at most ``search.beam``.
 
     Raises:
-        UserError: ``beam`` or ``nbest`` is out of range.
+        UserError: the beam or ``nbest`` is out of range.
 
     Example::
 
@@ -58,25 +53,14 @@ class Translator:
             print(best.score, best.text)
     """
 
-    def __init__(
-        self,
-        models: Sequence,
-        task,
-        corpus: Corpus,
-        *,
-        beam: int = 5,
-        length_penalty: float = 1.0,
-        limit: Limit = Limit(),  # noqa: B008  is frozen
-        nbest: int = 1,
-        max_tokens: int = 4096,
-    ):
-        check_beam(beam, len(task.target_dictionary))
-        if not 1 <= nbest <= beam:
-            raise UserError(f"--nbest {nbest}: give 1 to {beam}, the --beam")
-        self.models, self.task, self.corpus, self.limit = list(models), task, corpus, limit
+    def __init__(self, models: Sequence, task, corpus: Corpus, search: Search, nbest: int = 1):
+        check_beam(search.beam, len(task.target_dictionary))
+        if not 1 <= nbest <= search.beam:
+            raise UserError(f"--nbest {nbest}: give 1 to {search.beam}, the --beam")
+        self.models, self.task, self.corpus, self.limit = list(models), task, corpus, search.limit
         self.direction = task.cfg.source_lang, task.cfg.target_lang
-        self._search = BeamSearch(self.models, task, beam, length_penalty, limit)
-        self._nbest, self._max_tokens = nbest, max_tokens
+        self._search = BeamSearch(self.models, task, search)
+        self._nbest, self._max_tokens = nbest, search.max_tokens
         self._new_text = NewText(corpus, self.direction[0])
         self._natural = natural_text(corpus.description, self.direction[1])
 
@@ -143,6 +127,7 @@ def open_translator(
     new_piece_penalty: float | None = None,
     max_len_a: float | None = None,
     max_len_b: int | None = None,
+    nbest: int = 1,
     **options,
 ) -> Translator:
     """Load one or more checkpoints as a translator.
@@ -157,7 +142,8 @@ def open_translator(
         new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
         max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
         max_len_b: see ``max_len_a``.
-        options: ``beam``, ``length_penalty``, ``nbest`` and ``max_tokens`` of :class:`Translator`.
+        nbest: of :class:`Translator`.
+        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.split_search.Search`.
 
     Raises:
         UserError: a checkpoint or the corpus is missing or corrupt, or they do not match.
@@ -182,5 +168,5 @@ def open_translator(
             model, task = load(checkpoint, corpus, cpu=cpu)
         penalise_new_pieces(model, new_piece_penalty, checkpoint)
         models.append(model)
-    limit = max(limits, key=lambda each: each.b)
-    return Translator(models, task, corpus, limit=limit, **options)
+    search = Search(limit=max(limits, key=lambda each: each.b), **options)
+    return Translator(models, task, corpus, search, nbest)
