@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -31,18 +31,11 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
     runner = Runner(ALPHA_ENTMAX, workshop.trainer(ALPHA_ENTMAX))
     batches = training_batches(runner.trainer, 2 * updates)
     runner.updates(batches[:updates])
-    activities, device = [torch.profiler.ProfilerActivity.CPU], "cpu"
-    if runner.trainer.cuda:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-        device = "device"
-    with torch.profiler.profile(activities=activities) as profiler:
-        total = runner.seconds(batches[updates:])
-    averages = {average.key: average for average in profiler.key_averages()}
+    total, averages = _profiled(lambda: runner.seconds(batches[updates:]), runner.trainer.cuda)
+    device = "device" if runner.trainer.cuda else "cpu"
 
     def whole(name: str) -> float:
-        if name not in averages:
-            return 0.0
-        return getattr(averages[name], f"{device}_time_total") / 1e6 / updates
+        return getattr(averages[name], f"{device}_time_total") / 1e6 / updates if name in averages else 0.0
 
     phases = {name: whole(name) for name in PHASES}
     for function in torch.autograd.Function.__subclasses__():
@@ -50,12 +43,8 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
         if function.__module__.startswith("user_dir.") and name in averages:
             place = f"{function.__module__}.{name}"
             phases[f"{place}, forward"], phases[f"{place}, backward"] = whole(name), whole(f"{name}Backward")
-
-    return {
-        "seconds": total / updates,
-        "phases": phases,
-        "operations": _operations(averages, device, updates, top),
-    }
+    operations = _operations(averages, device, updates, top)
+    return {"seconds": total / updates, "phases": phases, "operations": operations}
 
 
 def profile_translation(
@@ -70,10 +59,17 @@ def profile_translation(
     runner = Runner(system, workshop.trainer(system))
     batches = translation_batches(workshop.task, subset, sentences)
     runner.translate(batches[:1], beam=5)
-    with _marked_kernels(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
-        total = seconds(lambda: runner.translate(batches, beam=5))
-    averages = {average.key: average for average in found.key_averages()}
+    with _marked_kernels():
+        total, averages = _profiled(lambda: seconds(lambda: runner.translate(batches, beam=5)))
     return {"seconds": total, "operations": _operations(averages, "cpu", 1, top)}
+
+
+def _profiled(timed: Callable[[], float], gpu: bool = False) -> tuple[float, dict]:
+    """The seconds that a call takes with the profiler, and its averages by operation."""
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, *([kinds.CUDA] if gpu else [])]) as profiler:
+        total = timed()
+    return total, {average.key: average for average in profiler.key_averages()}
 
 
 @contextmanager
@@ -105,10 +101,10 @@ def _operations(averages: dict, device: str, updates: int, top: int) -> list[dic
         {
             "operation": name,
             "calls": averages[name].count / updates,
-            "seconds": own[name],
-            "share": own[name] / everything,
+            "seconds": time,
+            "share": time / everything,
         }
-        for name in sorted(own, key=own.__getitem__, reverse=True)[:top]
+        for name, time in sorted(own.items(), key=lambda each: each[1], reverse=True)[:top]
     ]
 
 
@@ -119,23 +115,15 @@ def profile_tables(found: dict) -> str:
         [name, f"{1000 * seconds:.1f}", f"{100 * seconds / total:.0f} %"]
         for name, seconds in found["phases"].items()
     ]
-    return (
-        f"one update of α-entmax: {1000 * total:.0f} ms (with profiler)\n\n"
-        + markdown(phases, ["phase", "ms", "share of the update"])
-        + "\n\n"
-        + operations_table(found)
-    )
+    title = f"one update of α-entmax: {1000 * total:.0f} ms (with profiler)"
+    shown = markdown(phases, ["phase", "ms", "share of the update"])
+    return f"{title}\n\n{shown}\n\n{operations_table(found)}"
 
 
 def operations_table(found: dict) -> str:
     """The operations of a profile as Markdown."""
-    operations = [
-        [
-            each["operation"],
-            f"{each['calls']:g}",
-            f"{1000 * each['seconds']:.1f}",
-            f"{100 * each['share']:.1f} %",
-        ]
-        for each in found["operations"]
-    ]
-    return markdown(operations, ["operation", "calls", "self ms", "share"])
+    rows = []
+    for each in found["operations"]:
+        share = f"{100 * each['share']:.1f} %"
+        rows.append([each["operation"], f"{each['calls']:g}", f"{1000 * each['seconds']:.1f}", share])
+    return markdown(rows, ["operation", "calls", "self ms", "share"])

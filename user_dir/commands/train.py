@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from ..checkout import ROOT
-from ..command_line import file_path
+from ..command_line import file_path, option_adder
 from .options import new_parser
 
 LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
@@ -26,20 +26,13 @@ LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.p
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "config",
-        type=file_path,
-        nargs="?",  # whose absence argparse would report as that of the settings, too
-        metavar="CONFIG",
-        help="config, such as configs/toy/alpha_entmax.yaml",
-    )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the config")
-    parser.add_argument("--tensorboard", metavar="DIR", help="folder for TensorBoard logs (default: none)")
-    parser.add_argument(
-        "--verbose",
-        action="store_true",
-        help="print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints",
-    )
+    add = option_adder(parser)
+    # Were it required, argparse would report its absence as that of the settings, too.
+    add("config", file_path, "config, such as configs/toy/alpha_entmax.yaml", nargs="?", metavar="CONFIG")
+    add("overrides", str, "settings that override the config", nargs="*", metavar="key=value")
+    add("--tensorboard", str, "folder for TensorBoard logs (default: none)", metavar="DIR")
+    what = "print fairseq's whole log, which also goes to hydra_train.log in the folder of the checkpoints"
+    parser.add_argument("--verbose", action="store_true", help=what)
     args = parser.parse_intermixed_args(argv)  # flags may stand between settings
     if args.config is None:
         parser.error(
