@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
+from msgspec import Struct
+
+from ..faults import find_fault
+from ..schema import pattern, whole
 from .description import Description
 from .readers import FORMATS, Table, format_of
 
 ONE_FILE = ("tmx", "segments", "columns")
 """Formats of which one file can have both languages."""
+
+
+Lines = pattern(r"\d{1,15}-\d{1,15}", "FIRST-LAST, counted from 1") | None
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``corpus.yaml`` may say of a source; ``file`` also stands for the names by side."""
+
+    file: str | dict[str, str]
+    format: Literal[FORMATS] | None = None
+    reference: str | dict[str, str] | None = None
+    lines: Lines = None
+    translator: str | None = None
+    columns: dict[str, whole(1, 1000)] | None = None
+    separator: pattern(r"[^\n]+", "text of one line") = "\t"
 
 
 @dataclass(frozen=True)
@@ -62,13 +80,16 @@ def pretraining_sources(description: Description) -> list[Source]:
     """The sources of the pretraining text: a file of sentences, or ``src`` and ``mt`` that form one line."""
     found = []
     for entry in description.pretraining:
-        settings = dict(entry) if isinstance(entry, dict) else {"file": entry}
-        first, last = _lines(description, "pretraining", entry, settings.pop("lines", None))
-        if settings.keys() not in ({"file"}, {"src", "mt"}) or not _all_names(settings.values()):
+        names = dict(entry) if isinstance(entry, dict) else {"file": entry}
+        lines = names.pop("lines", None)
+        if names.keys() not in ({"file"}, {"src", "mt"}) or find_fault(names, dict[str, str]):
             raise description.error(
                 "pretraining", f"pretraining: {entry!r} must be a file name, or files named src and mt"
             )
-        found.append(Source(settings, "lines", None, first, last))
+        if find_fault(lines, Lines):
+            lines = "0-0"  # which is refused
+        first, last = _first_and_last(description, "pretraining", entry, lines)
+        found.append(Source(names, "lines", None, first, last))
     return found
 
 
@@ -85,81 +106,58 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     def fail(complaint: str):
         return description.error("splits", f"splits: {split} is {entry!r}, {complaint}")
 
-    mark = description.placeholder
-    each = "each of src, mt, pe" if description.triplets else "each language"
+    mark, triplets = description.placeholder, description.triplets
+    each = "each of src, mt, pe" if triplets else "each language"
+    unnamed = f"but must be a file name with {mark} in it, or a name for {each}"
+    if not isinstance(entry, (str, dict)):
+        raise fail(unnamed)
     settings = dict(entry) if isinstance(entry, dict) else {"file": entry}
-    first, last = _lines(description, "splits", entry, settings.pop("lines", None))
-    form = settings.pop("format", None)
-    references = settings.pop("reference", None)
-    translator = settings.pop("translator", None)
-    table = _table(description, split, entry, settings.pop("columns", None), settings.pop("separator", "\t"))
-    names = settings.pop("file", None)
+    if "file" not in settings:
+        settings["file"] = {side: settings.pop(side) for side in description.sides if side in settings}
+    if fault := find_fault(settings, Entry):
+        raise fail(f"but {fault.message}")
+    given = msgspec.convert(settings, Entry)
+    names = _sides(description, given.file)
     if names is None:
-        names = {side: settings.pop(side, None) for side in description.sides}
-    if settings:
-        raise fail(f"with unknown {', '.join(map(repr, settings))}")
-    names = _sides(description, names)
-    if names is None:
-        raise fail(f"but must be a file name with {mark} in it, or a name for {each}")
-    form = form or format_of(next(iter(names.values())))
-    if form not in FORMATS:
-        raise fail(f"with the format {form!r}; choose from {', '.join(FORMATS)}")
-    if description.triplets and (form != "lines" or references is not None):
+        raise fail(unnamed)
+    form = given.format or format_of(next(iter(names.values())))
+    if triplets and (form != "lines" or given.reference is not None):
         raise fail("but triplets are three files of lines, without references: pe is the reference")
     alike = len(set(names.values())) < len(names)
     if alike and form not in ONE_FILE:
         raise fail(f"but must have {mark} in it")
     if form in ("tmx", "columns") and not alike:
         raise fail(f"but the format {form} has both languages in a single file")
-    if (form == "columns") != (table is not None):
+    if (form == "columns") != (given.columns is not None):
         raise fail("but columns: {LANGUAGE: NUMBER, …} and format: columns belong together")
-    if translator is not None and (form != "segments" or not isinstance(translator, str)):
-        raise fail("but a translator is a name in WMT's XML, in quotes")
-    if references is not None:
-        references = _sides(description, references)
-        if references is None or split == "train":
-            raise fail("but a reference must be a file name with {language} in it, and not for train")
-    return Source(names, form, references, first, last, translator, table)
+    table = None
+    if given.columns is not None:
+        if set(given.columns) != set(description.languages) or len(set(given.columns.values())) < 2:
+            raise fail("but columns must be another number for each language")
+        table = Table(tuple(given.columns[each] for each in description.languages), given.separator)
+    if given.translator is not None and form != "segments":
+        raise fail("but a translator is a name in WMT's XML")
+    references = None if given.reference is None else _sides(description, given.reference)
+    if given.reference is not None and (references is None or split == "train"):
+        raise fail("but a reference must be a file name with {language} in it, and not for train")
+    first, last = _first_and_last(description, "splits", entry, given.lines)
+    return Source(names, form, references, first, last, given.translator, table)
 
 
-def _sides(description: Description, names: Any) -> dict[str, str] | None:
-    """Side → file name, from a name with ``{language}`` in it or from a mapping; None if neither."""
+def _sides(description: Description, names: str | dict[str, str]) -> dict[str, str] | None:
+    """Side → file name, from a name with ``{language}`` in it or from a mapping; None if sides differ."""
     if isinstance(names, str):
         return {each: names.replace(description.placeholder, each) for each in description.sides}
-    if not isinstance(names, dict) or set(names) != set(description.sides):
-        return None
-    return names if _all_names(names.values()) else None
+    return names if set(names) == set(description.sides) else None
 
 
-def _lines(description: Description, key: str, entry: Any, value: Any) -> tuple[int, int | None]:
-    """First and last line of ``lines: FIRST-LAST``; all lines if it is not given."""
-    if value is None:
+def _first_and_last(
+    description: Description, key: str, entry: Any, lines: str | None
+) -> tuple[int, int | None]:
+    """First and last line of ``FIRST-LAST``; all lines if None."""
+    if lines is None:
         return 1, None
-    found = re.fullmatch(r"(\d{1,15})-(\d{1,15})", value) if isinstance(value, str) else None
-    first, last = map(int, found.groups()) if found else (0, 0)
+    first, last = map(int, lines.split("-"))
     if not 1 <= first <= last:
         raise description.error(key, f"{key}: the lines of {entry!r} must be FIRST-LAST, counted from 1")
     return first, last
-
-
-def _table(description: Description, split: str, entry: Any, columns: Any, separator: Any) -> Table | None:
-    """The table of ``columns: {LANGUAGE: NUMBER, …}`` and ``separator``; None if there is none."""
-    if columns is None:
-        return None
-    if (
-        not isinstance(columns, dict)
-        or set(columns) != set(description.languages)
-        or not all(type(number) is int and 1 <= number <= 1000 for number in columns.values())
-        or len(set(columns.values())) < 2
-    ):
-        raise description.error(
-            "splits",
-            f"splits: {split} is {entry!r}, but columns must be a number from 1 to 1,000 for each language",
-        )
-    if not isinstance(separator, str) or not separator or "\n" in separator:
-        raise description.error("splits", f"splits: {split} is {entry!r}, but separator must be a text")
-    return Table(tuple(columns[language] for language in description.languages), separator)
-
-
-def _all_names(values: Iterable[Any]) -> bool:
-    return all(isinstance(name, str) for name in values)
