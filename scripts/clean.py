@@ -17,16 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("checkpoints", "outputs")
 
 
-def parse_args(argv=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    return parser.parse_args(argv)
-
-
 def main(argv=None) -> None:
     """Ask, and remove what there is."""
-    args = parse_args(argv)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    args = parser.parse_args(argv)
     found = [folder for name in FOLDERS if (folder := ROOT / name).exists() or folder.is_symlink()]
     if not found:
         return

@@ -123,6 +123,22 @@ def cpu_seconds(process: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
+def measured(process: subprocess.Popen, folder: Path) -> tuple[dict[str, float], tuple[int, int]]:
+    """Processor seconds until the end of each stage, and peak memory of all processes and of the largest."""
+    peaks, used = (0, 0), {}
+    while process.poll() is None:
+        peaks = tuple(map(max, peaks, memory(process.pid)))
+        for stage, stamp in STAMPS.items():
+            if stage not in used and (folder / stamp).is_file():
+                used[stage] = cpu_seconds(process.pid)
+        time.sleep(0.2)
+    if process.returncode:
+        sys.exit(process.returncode)
+    whole = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used.setdefault("binarise", whole.ru_utime + whole.ru_stime)
+    return used, peaks
+
+
 def main(argv=None) -> None:
     """Make the release, prepare it, print what that took."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -144,27 +160,14 @@ def main(argv=None) -> None:
         make_release(corpus, arguments.pairs, raw, arguments.seed)
         command = [sys.executable, str(ROOT / "scripts" / "prepare.py"), arguments.corpus, "--raw", str(raw)]
         command += ["--data", str(data), "--workers", str(arguments.workers)]
-        process = subprocess.Popen(command)
-        peaks, used = (0, 0), {}
-        while process.poll() is None:
-            peaks = tuple(map(max, peaks, memory(process.pid)))
-            for stage, stamp in STAMPS.items():
-                if stage not in used and (corpus.folder / stamp).is_file():
-                    used[stage] = cpu_seconds(process.pid)
-            time.sleep(0.2)
-        if process.returncode:
-            sys.exit(process.returncode)
-        whole = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used.setdefault("binarise", whole.ru_utime + whole.ru_stime)
-        print(f"{arguments.pairs:,} pairs, {arguments.workers} worker(s), in seconds of one core:")
-        before = 0.0
-        for stage, seconds in used.items():
-            rate = arguments.pairs / max(seconds - before, 0.01) * 60
-            print(f"  {stage:<32}{seconds - before:>8.0f} s {rate:>12,.0f} pairs a minute")
-            before = seconds
-        print(
-            f"  peak memory of all processes   {peaks[0] / 2**30:.2f} GiB, of one {peaks[1] / 2**30:.2f} GiB"
-        )
+        used, peaks = measured(subprocess.Popen(command), corpus.folder)
+    print(f"{arguments.pairs:,} pairs, {arguments.workers} worker(s), in seconds of one core:")
+    before = 0.0
+    for stage, seconds in used.items():
+        rate = arguments.pairs / max(seconds - before, 0.01) * 60
+        print(f"  {stage:<32}{seconds - before:>8.0f} s {rate:>12,.0f} pairs a minute")
+        before = seconds
+    print(f"  peak memory of all processes   {peaks[0] / 2**30:.2f} GiB, of one {peaks[1] / 2**30:.2f} GiB")
 
 
 if __name__ == "__main__":

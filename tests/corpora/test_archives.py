@@ -90,21 +90,6 @@ def test_a_truncated_archive(tmp_path, make, share):
     assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_zip(tmp_path):
-    path = make_zip(tmp_path / "x.zip")
-    data = bytearray(path.read_bytes())
-    data[45] ^= 255
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="is incomplete or corrupt"):
-        extract(path, ["dev/a.en"], tmp_path / "out")
-
-
-def test_a_file_that_is_not_an_archive(tmp_path):
-    (tmp_path / "x.tgz").write_text("<html>Sign in to download</html>")
-    with pytest.raises(UserError, match="is incomplete or corrupt"):
-        extract(tmp_path / "x.tgz", ["a"], tmp_path / "out")
-
-
 @pytest.mark.parametrize("make", [make_tar, make_zip])
 @pytest.mark.parametrize("name", ["../evil", "dev/../../evil", "/tmp/evil", "..\\evil", "C:evil"])
 def test_names_that_leave_the_folder_are_refused(tmp_path, make, name):
@@ -143,21 +128,6 @@ def test_malformed_headers(tmp_path, headers, content):
     with pytest.raises(UserError, match=r"x\.tar") as caught:
         extract(tmp_path / "x.tar", ["a"], tmp_path / "out")
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_in_place_of_a_folder(tmp_path):
-    make_zip(tmp_path / "x.zip", {"a": b"1", "a/b": b"2"})
-    with pytest.raises(UserError, match="cannot extract"):
-        extract(tmp_path / "x.zip", ["a", "a/b"], tmp_path / "out")
-
-
-def test_links_in_a_zip_are_refused(tmp_path):
-    entry = zipfile.ZipInfo("link")
-    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        archive.writestr(entry, "/etc/passwd")
-    with pytest.raises(UserError, match="link is not a regular file"):
-        extract(tmp_path / "x.zip", ["link"], tmp_path / "out")
 
 
 def bytes_of_headers(kind: bytes, length: int) -> bytes:
@@ -212,8 +182,38 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, mode):
     assert sum(each.stat().st_size for each in (tmp_path / "out").rglob("*") if each.is_file()) <= 1 << 20
 
 
-def test_a_zip_of_an_unusual_method(tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_LZMA) as archive:
+def damaged(path):
+    make_zip(path)
+    data = bytearray(path.read_bytes())
+    data[45] ^= 255
+    path.write_bytes(data)
+
+
+def with_a_link(path):
+    entry = zipfile.ZipInfo("a")
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(entry, "/etc/passwd")
+
+
+def packed_unusually(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("a", b"1")
-    with pytest.raises(UserError, match="unusual method"):
-        extract(tmp_path / "x.zip", ["a"], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda path: path.write_text("<html>Sign in to download</html>"), "is incomplete or corrupt"),
+        (damaged, "is incomplete or corrupt"),
+        (with_a_link, "a is not a regular file"),
+        (packed_unusually, "unusual method"),
+        (lambda path: make_zip(path, {"a": b"1", "a/b": b"2"}), "cannot extract"),
+    ],
+)
+def test_odd_archives_are_refused(tmp_path, make, complaint):
+    path = tmp_path / "x.tgz"
+    make(path)
+    wanted = ["a", "a/b", "dev/a.en"]
+    with pytest.raises(UserError, match=complaint):
+        extract(path, wanted, tmp_path / "out")

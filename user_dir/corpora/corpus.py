@@ -12,6 +12,11 @@ from . import normalising
 from .description import Description, read_description
 
 
+def _place(*parts: str) -> property:
+    """A file or folder of a corpus."""
+    return property(lambda corpus: corpus.folder.joinpath(*parts))
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The paths and description of a corpus, which need not exist yet (see ``require_prepared``)."""
@@ -19,6 +24,13 @@ class Corpus:
     name: str
     folder: Path
     description: Description
+
+    raw = _place("raw")  # files as downloaded
+    extracted = _place("extracted")  # members of archives; not needed once the text exists
+    segmented = _place("text", "spm")  # the text in pieces, one file SUBSET.LANGUAGE per file of ``text``
+    bin = _place("bin")  # fairseq's binarised data: the ``data`` of its commands, for both directions
+    pretraining = _place("pretraining")  # binarised text for masked language modelling, if there is such text
+    spm_model = _place("spm.model")  # the sentencepiece model of both languages
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -36,26 +48,6 @@ class Corpus:
         return {"train": "train", "valid": "valid", **self.test_sets}
 
     @property
-    def raw(self) -> Path:
-        """Folder of the files as downloaded."""
-        return self.folder / "raw"
-
-    @property
-    def extracted(self) -> Path:
-        """Folder of files extracted from archives; not needed once the text exists."""
-        return self.folder / "extracted"
-
-    @property
-    def bin(self) -> Path:
-        """Folder of fairseq's binarised data: the ``data`` argument of its commands, for both directions."""
-        return self.folder / "bin"
-
-    @property
-    def segmented(self) -> Path:
-        """Folder of the segmented text, one file ``SUBSET.LANGUAGE`` per file of ``text``."""
-        return self.folder / "text" / "spm"
-
-    @property
     def written(self) -> list[Path]:
         """All folders that preparation writes to, except for that of downloads."""
         text = self.folder / "text"
@@ -68,19 +60,9 @@ class Corpus:
         return [self.raw, *self.written, self.spm_model, self.pieces, self.description.path]
 
     @property
-    def spm_model(self) -> Path:
-        """The sentencepiece model of both languages."""
-        return self.folder / "spm.model"
-
-    @property
     def pieces(self) -> Path:
         """What segments text into pieces: the sentencepiece model, or the WordPiece vocabulary of a BERT."""
         return self.folder / "text" / "vocab.txt" if self.description.wordpiece else self.spm_model
-
-    @property
-    def pretraining(self) -> Path:
-        """Folder of the binarised text for masked language modelling, if the corpus has such text."""
-        return self.folder / "pretraining"
 
     def subset(self, name: str) -> str:
         """The fairseq subset of a split, by its public or fairseq name; raises UserError if unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, zip_longest
 from pathlib import Path
 
@@ -61,81 +61,77 @@ def read_pairs(
         return read_tmx(source, languages, left_out)
     if form == "columns":
         return read_columns(source, table or Table((1, 2)), left_out)
+    if form == "segments" and source != target:
+        return _segment_pairs((source, target), languages, translator, left_out)
     if form == "segments":
-        if source == target:
-            return _pairs_of_one(source, languages, translator, left_out)
-        return _segment_pairs(source, target, languages, translator, left_out)
-    if form == "ted_tags":
-        return _line_pairs(source, target, read_ted_tags(source), read_ted_tags(target), left_out)
-    _require_parallel(source, target)
-    return _line_pairs(source, target, read_lines(source), read_lines(target), left_out)
+        if not is_wmt_xml(source):
+            raise UserError(
+                f"{source} has no source and reference: only WMT's XML of 2021 and later has both in one "
+                "file; name a file for each language"
+            )
+        return read_wmt_pairs(source, languages, translator, left_out)
+    if form == "lines":
+        _require_parallel(source, target)
+    return _line_pairs((source, target), read_ted_tags if form == "ted_tags" else read_lines, left_out)
 
 
-def _require_parallel(source: Path, target: Path) -> None:
+def _require_parallel(*paths: Path) -> None:
     """Raise UserError if one file has more lines that are not blank: before gigabytes are written."""
-    counts = [count_lines(source), count_lines(target)]
-    longer = source if counts[0] > counts[1] else target
+    counts = list(map(count_lines, paths))
+    longer = paths[counts.index(max(counts))]
     if any(line.strip() for line in islice(read_lines(longer), min(counts), None)):
-        raise _unequal(source, target, counts, "lines")
+        raise _unequal(paths, counts, "lines")
 
 
-def _line_pairs(source: Path, target: Path, left_lines, right_lines, left_out: Counter):
-    counts = [0, 0]
-    blank = True  # whether the surplus lines of the longer file are blank
-    for left, right in zip_longest(left_lines, right_lines):
-        counts[0] += left is not None
-        counts[1] += right is not None
-        if left is not None and right is not None:
-            yield left, right
-        else:
-            blank = blank and not (left or right or "").strip()
-    if counts[0] != counts[1]:
-        if not blank:
-            raise _unequal(source, target, counts, "lines")
-        longer = source if counts[0] > counts[1] else target
-        left_out[TRAILING] += abs(counts[0] - counts[1])
-        logger.warning("warning: %s has additional blank lines at its end", longer)
-
-
-def _pairs_of_one(path: Path, languages: tuple[str, str], translator: str | None, left_out: Counter):
-    if not is_wmt_xml(path):
-        raise UserError(
-            f"{path} has no source and reference: only WMT's XML of 2021 and later has both in one file; "
-            "name a file for each language"
-        )
-    return read_wmt_pairs(path, languages, translator, left_out)
+def _line_pairs(paths: tuple[Path, Path], read: Callable, left_out: Counter) -> Iterator[tuple[str, str]]:
+    pairs = further = longer = 0
+    surplus = ""  # of the longer file; often blank
+    for sides in zip_longest(*map(read, paths)):
+        if None not in sides:
+            pairs += 1
+            yield sides
+            continue
+        further, longer = further + 1, 1 - sides.index(None)
+        surplus = surplus or sides[longer].strip()
+    if surplus:
+        counts = [pairs, pairs]
+        counts[longer] += further
+        raise _unequal(paths, counts, "lines")
+    if further:
+        left_out[TRAILING] += further
+        logger.warning("warning: %s has additional blank lines at its end", paths[longer])
 
 
 def _segment_pairs(
-    source: Path, target: Path, languages: tuple[str, str], translator: str | None, left_out: Counter
+    paths: tuple[Path, Path], languages: tuple[str, str], translator: str | None, left_out: Counter
 ) -> Iterator[tuple[str, str]]:
     sides = (
         read_wmt_side(path, language, translator, left_out) if is_wmt_xml(path) else read_segments(path)
-        for path, language in zip((source, target), languages)
+        for path, language in zip(paths, languages)
     )
     counts = [0, 0]
     shifted = None
-    for left, right in zip_longest(*sides):
-        counts[0] += left is not None
-        counts[1] += right is not None
-        if left is None or right is None or shifted:
+    for segments in zip_longest(*sides):
+        counts = [count + (segment is not None) for count, segment in zip(counts, segments)]
+        if None in segments or shifted:
             continue
-        if left[0] != right[0]:
-            shifted = counts[0], left[0], right[0]
+        (name, left), (other, right) = segments
+        if name != other:
+            shifted = counts[0], name, other
             continue
-        yield left[1], right[1]
+        yield left, right
     if counts[0] != counts[1]:
-        raise _unequal(source, target, counts, "segments")
+        raise _unequal(paths, counts, "segments")
     if shifted:
-        place, *ids = shifted
+        number, name, other = shifted
         raise UserError(
-            f"segment {place:,} has the id {shown(ids[0])} in {source}, but {shown(ids[1])} in {target}: "
+            f"segment {number:,} has the id {shown(name)} in {paths[0]}, but {shown(other)} in {paths[1]}: "
             "they are not parallel; download both files again"
         )
 
 
-def _unequal(source: Path, target: Path, counts: list[int], what: str) -> UserError:
+def _unequal(paths: tuple[Path, Path], counts: list[int], what: str) -> UserError:
     return UserError(
-        f"{source} has {counts[0]:,} {what}, but {target} has {counts[1]:,}: "
+        f"{paths[0]} has {counts[0]:,} {what}, but {paths[1]} has {counts[1]:,}: "
         "they are not parallel; download both files again"
     )
