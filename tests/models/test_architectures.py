@@ -31,18 +31,32 @@ def test_base_is_stock_with_pre_norm():
     assert settings("", OURS, norm) == settings("", "transformer", norm)
     args = parse("", OURS)
     assert args.encoder_normalize_before and args.decoder_normalize_before
-    assert (args.encoder_embed_dim, args.encoder_ffn_embed_dim, args.encoder_layers) == (512, 2048, 6)
-    assert (args.decoder_attention_heads, args.decoder_layers) == (8, 6)
 
 
-def test_tiny():
-    args = parse("", OURS + "_tiny")
-    for side in ("encoder", "decoder"):
-        sizes = [
-            getattr(args, f"{side}_{name}")
-            for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
-        ]
-        assert sizes == [128, 256, 4, 4]
+BASE, TINY, BERT = (512, 2048, 6, 8), (128, 256, 4, 4), (768, 3072, 12, 12)
+SIZES = {
+    OURS: BASE,
+    f"{OURS}_tiny": TINY,
+    f"{OURS}_lm": BASE,
+    f"{OURS}_lm_tiny": TINY,
+    f"{OURS}_lm_wiki103": (1024, 4096, 16, 8),
+    "adaptively_sparse_post_editor": BERT,
+    "adaptively_sparse_post_editor_base": BERT,
+    "adaptively_sparse_post_editor_tiny": (128, 512, 4, 4),
+    "adaptively_sparse_masked_lm": BERT,
+    "adaptively_sparse_masked_lm_tiny": (128, 512, 4, 4),
+}
+
+
+@pytest.mark.parametrize("arch", SIZES)
+def test_sizes(arch):
+    args = parse("--task language_modeling" if f"{OURS}_lm" in arch else "", arch)
+    for side in ("decoder",) if f"{OURS}_lm" in arch else ("encoder", "decoder"):
+        names = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
+        assert tuple(getattr(args, f"{side}_{name}") for name in names) == SIZES[arch]
+    assert getattr(args, "adaptive_input", False) == arch.endswith("wiki103")
+    if SIZES[arch] is BERT:
+        assert args.activation_fn == "gelu" and args.layer_norm_eps == 1e-12
 
 
 @pytest.mark.parametrize("size", ("", "_tiny", "_iwslt_de_en", "_wmt_en_de", "_wmt_en_de_big"))

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from helpers import SMALL, build, parse
+from helpers import SMALL, SMALL_LM, parse
 
 from user_dir.attention import ATTENTION_TYPES, AlphaConfig
 from user_dir.errors import UserError
@@ -31,6 +31,11 @@ VALUES = {
     "alpha_schedule_then": "learned",
     "alpha_lr_multiplier": 5.0,
 }
+OWN = (  # settings of one attention type
+    *("--encoder-self-alpha-init 1.2", "--decoder-context-alpha-tying none"),
+    "--decoder-self-fixed-alpha 1.5",
+)
+SIDES = (("encoder", 0), ("encoder", -2), ("decoder", 0), ("decoder", -2))
 # required by a schedule
 COMPANIONS = {"alpha_schedule": "alpha_schedule_updates", "alpha_schedule_updates": "alpha_schedule"}
 
@@ -98,54 +103,76 @@ def test_flags_that_are_not_given_have_no_value():
     assert given == set()
 
 
+TRANSFORMER, EDITOR = "adaptively_sparse_transformer", "adaptively_sparse_post_editor"
+LANGUAGE_MODEL = "adaptively_sparse_transformer_lm"
+LATENT = "--latent-alignment"
+REFUSED = {
+    (TRANSFORMER, SMALL): {
+        "--alpha-init 3": "--alpha-init 3",
+        "--fixed-alpha 0.5": "--fixed-alpha must be from 1 to 1000, not 0.5",
+        "--attention-normalizer relu": "'relu'",
+        "--attention-normalizer rela --fixed-alpha 1.5": "requires --attention-normalizer entmax",
+        "--decoder-self-alpha-init 2.5": "decoder_self: --alpha-init 2.5",
+        "--alpha-log-interval 0": "--alpha-log-interval must be a positive integer, not 0",
+        "--alpha-log-interval -3": "not -3",
+        "--alpha-schedule-updates 9": "--alpha-schedule-updates 9 requires --alpha-schedule",
+        "--alpha-schedule linear --alpha-schedule-updates 9 --alpha-init 1.2": "--alpha-init 1.2 cannot be "
+        "combined with --alpha-schedule linear",
+        **{f"--alpha-tying model {own}": "--alpha-tying model" for own in OWN},
+        **{f"--{side}-attention-heads {heads}": f"--{side}-attention-heads must be" for side, heads in SIDES},
+        "--encoder-attention-heads 3": "16 is not divisible by --encoder-attention-heads 3",
+        "--decoder-attention-heads 5": "--decoder-embed-dim 16 is not divisible",
+        "--encoder-xformers-att-config {}": "--encoder-xformers-att-config",
+        f"{LATENT}-top-k 3": f"{LATENT}-top-k requires {LATENT}",
+        f"{LATENT}-soft": f"{LATENT}-soft requires {LATENT}",
+        f"{LATENT}-alpha 2": f"{LATENT}-alpha requires {LATENT}",
+        f"{LATENT} {LATENT}-alpha 0.5": "must be a number of at least 1, not 0.5",
+        f"{LATENT} {LATENT}-alpha nan": "must be a number of at least 1, not nan",
+        f"{LATENT} {LATENT}-alpha inf": "must be a number of at least 1, not inf",
+        f"{LATENT} {LATENT}-alpha 1": "with an alpha above 1",
+        f"{LATENT} {LATENT}-top-k 0": "must be a positive integer, not 0",
+        f"{LATENT} --adaptive-softmax-cutoff 5": "omit --adaptive-softmax-cutoff",
+        f"{LATENT} --no-cross-attention": "omit --no-cross-attention",
+        f"{LATENT} --attention-normalizer softmax": f"give {LATENT}-alpha 2",
+        f"{LATENT} --fixed-alpha 1": "with an alpha above 1",
+        f"{LATENT} --attention-normalizer rela": "with an alpha above 1",
+        f"{LATENT} --output-alpha 1.5": "omit --output-alpha",
+        f"{LATENT} --quant-noise-scalar 0.1": "omit --quant-noise-scalar",
+    },
+    (LANGUAGE_MODEL, SMALL_LM): {
+        "--decoder-attention-heads 3": "divisible by --decoder-attention-heads 3",
+        "--decoder-layers 0": "--decoder-layers must be a positive integer",
+        "--character-embeddings": "not supported",
+        "--adaptive-input": "--adaptive-input-cutoff",
+        "--tie-adaptive-weights": "requires --adaptive-input",
+        "--fixed-alpha 0.5": "--fixed-alpha",
+        "--output-alpha 3": "--output-alpha must be from 1 to 2",
+        "--output-alpha 1.5 --adaptive-softmax-cutoff 8": "--adaptive-softmax-cutoff",
+    },
+    (EDITOR, ""): {
+        "--decoder-init zero": "unknown --decoder-init 'zero': choose from random and bert",
+        "--context-init bert": "unknown --context-init 'bert': choose from random and self",
+        "--new-piece-penalty -1": "--new-piece-penalty must be a number from 0 to 1000, not -1.0",
+        "--layer-norm-eps nan": "--layer-norm-eps must be a number from 0 to 1, not nan",
+        "--encoder-normalize-before": "--encoder-normalize-before would change BERT's layers; omit it",
+        "--encoder-layers 3 --decoder-layers 2": "--encoder-layers 3 and --decoder-layers 2 must be equal",
+    },
+}
+"""By architecture, with flags that are accepted: flags that are not, and what the error says."""
+
+
 @pytest.mark.parametrize(
-    "flags, named",
-    [
-        ("--alpha-init 3", "--alpha-init 3"),
-        ("--fixed-alpha 0.5", "--fixed-alpha must be from 1 to 1000, not 0.5"),
-        ("--attention-normalizer relu", "'relu'"),
-        ("--decoder-self-alpha-init 2.5", "decoder_self: --alpha-init 2.5"),
-        ("--alpha-log-interval 0", "--alpha-log-interval must be a positive integer, not 0"),
-        ("--alpha-log-interval -3", "not -3"),
-    ],
+    ("arch", "given", "flags"), [(*start, flags) for start, table in REFUSED.items() for flags in table]
 )
-def test_invalid_values_end_the_parsing(flags, named):
+def test_flags_that_cannot_be_end_the_parsing(arch, given, flags):
+    parse(given, arch)
     with pytest.raises(UserError) as caught:
-        parse(flags)
-    assert named in str(caught.value)
+        parse(f"{given} {flags}", arch)
+    assert REFUSED[arch, given][flags] in str(caught.value)
 
 
-@pytest.mark.parametrize("side", ("encoder", "decoder"))
-@pytest.mark.parametrize("heads", (0, -2))
-def test_sizes_must_be_positive(side, heads):
-    with pytest.raises(UserError, match=f"--{side}-attention-heads must be .*not {heads}"):
-        parse(f"{SMALL} --{side}-attention-heads {heads}")
-
-
-@pytest.mark.parametrize("side", ("encoder", "decoder"))
-@pytest.mark.parametrize("heads", (3, 5))
-def test_channels_must_be_divisible_by_heads(side, heads):
-    with pytest.raises(UserError) as caught:
-        parse(f"{SMALL} --{side}-attention-heads {heads}")
-    assert f"--{side}-embed-dim 16" in str(caught.value) and f"--{side}-attention-heads {heads}" in str(
-        caught.value
-    )
-
-
-def test_tying_over_the_model_excludes_settings_of_a_type():
-    for own in (
-        "--encoder-self-alpha-init 1.2",
-        "--decoder-context-alpha-tying none",
-        "--decoder-self-fixed-alpha 1.5",
-    ):
-        with pytest.raises(UserError, match="--alpha-tying model"):
-            build(f"--alpha-tying model {own}")
-    build("--alpha-tying model --decoder-self-alpha-tying model")
-
-
-def test_other_replacements_of_attention_are_refused():
-    with pytest.raises(UserError, match="--encoder-xformers-att-config"):
-        parse("--encoder-xformers-att-config {}")
+def test_tying_over_the_model_suits_the_same_flag_of_a_type():
+    configs("--alpha-tying model --decoder-self-alpha-tying model")
 
 
 def test_all_stock_flags_exist():
@@ -173,13 +200,6 @@ def test_the_flag_of_a_type_voids_contradicting_general_flags():
     assert made["decoder_context"].constant == 1.5 and made["decoder_self"].scheduled
     made = configs("--fixed-alpha 1.5 --alpha-schedule-updates 9 --encoder-self-alpha-schedule cosine")
     assert made["encoder_self"].scheduled and made["decoder_self"].constant == 1.5
-
-
-def test_flags_without_effect_are_refused():
-    with pytest.raises(UserError, match=r"--alpha-schedule-updates .*requires --alpha-schedule"):
-        configs("--alpha-schedule-updates 9")
-    with pytest.raises(UserError, match=r"--alpha-init 1\.2 cannot be combined with --alpha-schedule linear"):
-        configs("--alpha-schedule linear --alpha-schedule-updates 9 --alpha-init 1.2")
 
 
 @pytest.mark.parametrize("cutoff", ("__import__('os')", "[1, abs]", "1000;2"))

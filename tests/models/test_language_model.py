@@ -2,18 +2,9 @@
 
 import pytest
 import torch
-from helpers import (
-    MODEL_TOLERANCE,
-    SMALL_LM,
-    build_language_model,
-    dictionary,
-    entmax_oracle,
-    parse,
-)
+from helpers import MODEL_TOLERANCE, build_language_model, dictionary, entmax_oracle
 
 from user_dir.models import AdaptivelySparseLanguageModel
-
-OURS = "adaptively_sparse_transformer_lm"
 
 
 def tokens(seed=3):
@@ -70,44 +61,9 @@ def test_learns_an_alpha_per_head_and_is_causal():
     assert all(torch.isfinite(layer.self_attn.alpha.a.grad).all() for layer in model.decoder.layers)
 
 
-def test_step_by_step_equals_the_whole_text():
-    model, given = build_language_model(), tokens()
-    whole = model(given)[0]
-    state: dict = {}
-    steps = [model.decoder(given[:, : i + 1], incremental_state=state)[0] for i in range(given.size(1))]
-    torch.testing.assert_close(torch.cat(steps, 1), whole, **MODEL_TOLERANCE)
-
-
 def test_sparse_outputs():
     model = build_language_model("--output-alpha 1.5")
     output = model(tokens())
     p = model.get_normalized_probs((8 * output[0], None), log_probs=False)
     torch.testing.assert_close(p, entmax_oracle(8 * output[0], 1.5), rtol=0, atol=1e-12)
     assert (p == 0).any()
-
-
-@pytest.mark.parametrize(
-    ("arch", "width", "layers"), [(OURS, 512, 6), (OURS + "_tiny", 128, 4), (OURS + "_wiki103", 1024, 16)]
-)
-def test_sizes(arch, width, layers):
-    args = parse("--task language_modeling", arch)
-    assert (args.decoder_embed_dim, args.decoder_layers) == (width, layers)
-    assert args.adaptive_input == arch.endswith("wiki103")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ("--decoder-attention-heads 3", "divisible by --decoder-attention-heads 3"),
-        ("--decoder-layers 0", "--decoder-layers must be a positive integer"),
-        ("--character-embeddings", "not supported"),
-        ("--adaptive-input", "--adaptive-input-cutoff"),
-        ("--tie-adaptive-weights", "requires --adaptive-input"),
-        ("--fixed-alpha 0.5", "--fixed-alpha"),
-        ("--output-alpha 3", "--output-alpha must be from 1 to 2"),
-        ("--output-alpha 1.5 --adaptive-softmax-cutoff 8", "--adaptive-softmax-cutoff"),
-    ],
-)
-def test_invalid_flags(flags, words):
-    with pytest.raises(SystemExit, match=words):
-        parse(f"{SMALL_LM} {flags}", OURS)

@@ -1,15 +1,13 @@
 """The model with ``--latent-alignment``: decoding, TorchScript, training and its flags."""
 
-import io
 import re
 
 import pytest
 import torch
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import MODEL_TOLERANCE, batch, build, dictionary, entmax_oracle, loss, parse
+from helpers import batch, build, dictionary, entmax_oracle, loss
 
-from user_dir.errors import UserError
 from user_dir.guards.short_log import training_line
 
 FLAGS = "--latent-alignment --latent-alignment-top-k 3"
@@ -43,19 +41,6 @@ def test_every_parameter_and_alpha_learn():
     assert len(model.attentions()["decoder_context"]) == 1  # of the lower of two layers
 
 
-@pytest.mark.parametrize("flags", (FLAGS, "--latent-alignment --latent-alignment-soft"))
-def test_steps_equal_full_decoding(flags):
-    model, sample = build(flags).eval(), batch()
-    with torch.no_grad():
-        encoder_out = model.encoder(sample["src_tokens"], src_lengths=sample["src_lengths"])
-        previous, state = sample["prev_output_tokens"], {}
-        full, _ = model.decoder(previous, encoder_out=encoder_out)
-        for t in range(previous.size(1)):
-            step, _ = model.decoder(previous[:, : t + 1], encoder_out=encoder_out, incremental_state=state)
-            real = previous[:, t] != model.decoder.padding_idx
-            torch.testing.assert_close(step[real, 0], full[real, t], **MODEL_TOLERANCE)
-
-
 def test_beam_search_scores_are_those_of_the_model():
     """Hypotheses, which change places and whose sentences end at different steps, are scored anew."""
     model, sample = build(FLAGS).eval(), batch()
@@ -69,39 +54,6 @@ def test_beam_search_scores_are_those_of_the_model():
                 log_p, _ = model(source, sample["src_lengths"][row : row + 1], previous)
                 score = log_p.gather(2, tokens.unsqueeze(2)).sum()
                 torch.testing.assert_close(hypothesis["score"].double(), score, rtol=1e-5, atol=1e-5)
-
-
-def test_padding_changes_nothing():
-    model, sample = build(FLAGS).eval(), batch()
-    with torch.no_grad():
-        together, _ = outputs(model, sample)
-        for row, length in enumerate(sample["src_lengths"].tolist()):
-            source = sample["src_tokens"][row : row + 1, -length:]
-            alone, _ = model(source, torch.tensor([length]), sample["prev_output_tokens"][row : row + 1])
-            real = sample["prev_output_tokens"][row] != model.decoder.padding_idx
-            torch.testing.assert_close(alone[0, real], together[row, real], **MODEL_TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    "flags", (FLAGS, pytest.param("--latent-alignment --latent-alignment-soft", marks=pytest.mark.nightly))
-)
-def test_scripted_gives_the_same(flags):
-    model, sample = build(flags).eval(), batch()
-    scripted = torch.jit.script(model)
-    file = io.BytesIO()
-    torch.jit.save(scripted, file)
-    file.seek(0)
-    words = tuple(given(sample).values())
-    with torch.no_grad():
-        expected, _ = model(*words)
-        for candidate in (scripted, torch.jit.load(file)):
-            torch.testing.assert_close(candidate(*words)[0], expected, **MODEL_TOLERANCE)
-
-
-def test_own_checkpoint_loads():
-    trained, loaded = build(FLAGS, seed=1), build(FLAGS, seed=2)
-    loaded.load_state_dict(trained.state_dict(), strict=True)
-    assert torch.equal(loss(loaded, batch()), loss(trained, batch()))
 
 
 def test_bfloat16_trains():
@@ -158,32 +110,6 @@ def test_a_constant_alpha_leaves_that_of_context_attention_alone(others):
     scores = torch.einsum("btc,bsc->bts", model.alignment.q_proj(state), keys) / 4
     expected = entmax_oracle(scores.topk(3).values.detach(), 2.0)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-9)
-
-
-BAD = {
-    "--latent-alignment-top-k 3": "--latent-alignment-top-k requires --latent-alignment",
-    "--latent-alignment-soft": "--latent-alignment-soft requires --latent-alignment",
-    "--latent-alignment-alpha 2": "--latent-alignment-alpha requires --latent-alignment",
-    "--latent-alignment --latent-alignment-alpha 0.5": "must be a number of at least 1, not 0.5",
-    "--latent-alignment --latent-alignment-alpha nan": "must be a number of at least 1, not nan",
-    "--latent-alignment --latent-alignment-alpha inf": "must be a number of at least 1, not inf",
-    "--latent-alignment --latent-alignment-alpha 1": "with an alpha above 1",
-    "--latent-alignment --latent-alignment-top-k 0": "must be a positive integer, not 0",
-    "--latent-alignment --adaptive-softmax-cutoff 5": "omit --adaptive-softmax-cutoff",
-    "--latent-alignment --no-cross-attention": "omit --no-cross-attention",
-    "--latent-alignment --attention-normalizer softmax": "give --latent-alignment-alpha 2",
-    "--latent-alignment --fixed-alpha 1": "with an alpha above 1",
-    "--latent-alignment --attention-normalizer rela": "with an alpha above 1",
-    "--latent-alignment --output-alpha 1.5": "omit --output-alpha",
-    "--latent-alignment --quant-noise-scalar 0.1": "omit --quant-noise-scalar",
-}
-
-
-@pytest.mark.parametrize("flags", BAD)
-def test_flags_that_contradict_are_refused(flags):
-    with pytest.raises(UserError) as raised:
-        parse(flags)
-    assert BAD[flags] in str(raised.value)
 
 
 def test_softmax_elsewhere_is_no_contradiction():

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
-from helpers import MODEL_TOLERANCE, parse
+from helpers import MODEL_TOLERANCE
+from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
 from post_editing import (
-    ARCH,
     SOFTMAX,
     batch,
     build,
@@ -115,22 +115,12 @@ def test_context_attention_starts_from_self_attention():
 @pytest.mark.parametrize("left_pad", [False, True])
 @pytest.mark.parametrize("flags", ["", "--drop-sep --share-self-attention"])
 def test_incremental_decoding_equals_teacher_forcing(left_pad, flags):
-    model, sample = build(flags).eval(), batch(left_pad)
-    previous = sample["prev_output_tokens"]
-    expected, _ = model(sample["src_tokens"], sample["src_lengths"], previous)
-    encoder_out = model.encoder(sample["src_tokens"], sample["src_lengths"])
-    state: dict = {}
-    real = previous.ne(dictionary().pad())
-    for step in range(previous.size(1)):
-        found, _ = model.decoder(previous[:, : step + 1], encoder_out, incremental_state=state)
-        assert_near(found[real[:, step], 0], expected[real[:, step], step])
+    assert_steps_equal_the_whole(build(flags).eval(), batch(left_pad))
 
 
 @pytest.mark.parametrize("flags", ["--new-piece-penalty 1.5", "--drop-sep"])
 def test_torchscript(flags):
-    model, sample = build(flags).eval(), batch()
-    inputs = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
-    assert_near(torch.jit.script(model)(*inputs)[0], model(*inputs)[0])
+    assert_scripted_gives_the_same(build(flags).eval(), batch())
 
 
 def test_the_penalty_is_for_pieces_that_are_not_in_the_input():
@@ -159,27 +149,3 @@ def test_the_model_without_separator_is_refused():
 def test_two_dictionaries_are_refused():
     with pytest.raises(UserError, match="source and target have different dictionaries"):
         build(given=task(dictionary(), dictionary(["▁[SEP]", "x"])))
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--decoder-init zero", "unknown --decoder-init 'zero': choose from random and bert"),
-        ("--context-init bert", "unknown --context-init 'bert': choose from random and self"),
-        ("--new-piece-penalty -1", "--new-piece-penalty must be a number from 0 to 1000, not -1.0"),
-        ("--layer-norm-eps nan", "--layer-norm-eps must be a number from 0 to 1, not nan"),
-        ("--encoder-normalize-before", "--encoder-normalize-before would change BERT's layers; omit it"),
-        ("--encoder-layers 3 --decoder-layers 2", "--encoder-layers 3 and --decoder-layers 2 must be equal"),
-    ],
-)
-def test_flags_that_cannot_be(flags, message):
-    with pytest.raises(UserError, match=message):
-        parse(flags, ARCH)
-
-
-def test_sizes_of_the_architectures():
-    base, tiny = parse("", f"{ARCH}_base"), parse("", f"{ARCH}_tiny")
-    assert (base.encoder_embed_dim, base.encoder_layers, base.decoder_ffn_embed_dim) == (768, 12, 3072)
-    assert (tiny.encoder_embed_dim, tiny.decoder_layers, tiny.decoder_attention_heads) == (128, 4, 4)
-    assert parse("", ARCH).encoder_attention_heads == 12
-    assert base.activation_fn == "gelu" and base.layer_norm_eps == 1e-12

@@ -1,11 +1,15 @@
 """Every normalizer, and length scaling, in whole models: padding, decoding step by step, TorchScript."""
 
-import io
-
 import own_normalizer
 import pytest
 import torch
 from helpers import MODEL_TOLERANCE, batch, build, build_language_model, dictionary, loss, parse
+from invariants import (
+    assert_padding_changes_nothing,
+    assert_scripted_gives_the_same,
+    assert_steps_equal_the_whole,
+    outputs,
+)
 
 from user_dir.attention.normalizers import NORMALIZERS, Normalizer, register
 from user_dir.attention.normalizers.alpha_entmax import Softmax
@@ -15,8 +19,15 @@ VARIANTS = {
     "scaled α-entmax": "--length-scaling",
     "scaled softmax": "--attention-normalizer softmax --length-scaling",
     "scaled rela": "--attention-normalizer rela --length-scaling",
+    "tied": "--alpha-tying model",
     "only one type": "--decoder-context-attention-normalizer rela --encoder-self-attention-normalizer fixed",
 }
+
+LATENT = {
+    "latent alignment": "--latent-alignment --latent-alignment-top-k 3",
+    "soft alignment": "--latent-alignment --latent-alignment-soft",
+}
+MODELS = {**VARIANTS, **LATENT}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,11 +39,6 @@ def _own():
 @pytest.fixture(params=VARIANTS, ids=lambda name: name.replace(" ", "_"))
 def flags(request):
     return VARIANTS[request.param]
-
-
-def outputs(model, sample):
-    given = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
-    return model(*given)[0]
 
 
 def test_every_parameter_learns(flags):
@@ -52,31 +58,17 @@ def test_the_other_parameters_do_not_depend_on_the_variant(flags):
     assert all(torch.equal(variant[name], value) for name, value in plain.items())
 
 
-def test_padding_changes_nothing(flags):
-    model, sample = build(flags).eval(), batch()
-    together = outputs(model, sample)
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_changes_nothing(name):
+    model, sample = build(MODELS[name]).eval(), batch()
+    assert_padding_changes_nothing(model, sample)
     right = outputs(model, batch(left_pad=False))
-    torch.testing.assert_close(right, together, **MODEL_TOLERANCE)
-    pad = dictionary().pad()
-    for row in range(3):
-        source = sample["src_tokens"][row]
-        source = source[source != pad][None]
-        target = sample["prev_output_tokens"][row]
-        target = target[target != pad][None]
-        alone = model(source, torch.tensor([source.size(1)]), target)[0][0]
-        torch.testing.assert_close(alone, together[row, : len(alone)], **MODEL_TOLERANCE)
+    torch.testing.assert_close(right, outputs(model, sample), **MODEL_TOLERANCE)
 
 
-def test_step_by_step_equals_the_whole_sentence(flags):
-    model, sample = build(flags).eval(), batch()
-    whole = outputs(model, sample)
-    encoded = model.encoder(sample["src_tokens"], sample["src_lengths"])
-    state: dict = {}
-    tokens = sample["prev_output_tokens"]
-    for i in range(tokens.size(1)):
-        step, _ = model.decoder(tokens[:, : i + 1], encoder_out=encoded, incremental_state=state)
-        real = tokens[:, i] != dictionary().pad()
-        torch.testing.assert_close(step[real, 0], whole[real, i], **MODEL_TOLERANCE)
+@pytest.mark.parametrize("name", MODELS)
+def test_step_by_step_equals_the_whole_sentence(name):
+    assert_steps_equal_the_whole(build(MODELS[name]).eval(), batch())
 
 
 def test_folded_beams_equal_repeated_sentences(flags):
@@ -94,22 +86,14 @@ def test_folded_beams_equal_repeated_sentences(flags):
     torch.testing.assert_close(actual, expected, **MODEL_TOLERANCE)
 
 
+OFTEN = ("scaled rela", "fixed", "own", "entmax", "tied", "latent alignment")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("scaled rela", "fixed", "own") else pytest.param(name, marks=pytest.mark.nightly)
-        for name in VARIANTS
-    ],
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.nightly) for name in MODELS]
 )
 def test_scripted_gives_the_same(name):
-    model, sample = build(VARIANTS[name]).eval(), batch()
-    file = io.BytesIO()
-    torch.jit.save(torch.jit.script(model), file)
-    file.seek(0)
-    with torch.no_grad():
-        torch.testing.assert_close(
-            outputs(torch.jit.load(file), sample), outputs(model, sample), **MODEL_TOLERANCE
-        )
+    assert_scripted_gives_the_same(build(MODELS[name]).eval(), batch())
 
 
 def test_a_normalizer_of_ones_own_computes_what_it_says():
@@ -181,7 +165,6 @@ def test_a_language_model(flags):
     [
         ("--attention-normalizer rela --attention-backend fused", "use auto"),
         ("--attention-normalizer fixed --encoder-attention-heads 1", "at least 2 attention heads"),
-        ("--attention-normalizer rela --fixed-alpha 1.5", "requires --attention-normalizer entmax"),
     ],
 )
 def test_invalid_flags(flags, words):

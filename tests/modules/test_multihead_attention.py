@@ -138,22 +138,6 @@ def test_equals_stock(case):
     )
 
 
-@pytest.mark.parametrize("alpha", (AlphaConfig(fixed_alpha=1.0), AlphaConfig(attention_normalizer="softmax")))
-def test_equals_stock_for_every_way_to_set_alpha_to_one(alpha):
-    ours, stock = pair("self", alpha)
-    query, key, value = inputs("self")
-    given = {"key_padding_mask": padding_mask("left", 5)}
-    assert_same(
-        with_gradients(ours, query, key, value, **given), with_gradients(stock, query, key, value, **given)
-    )
-
-
-def test_differs_from_stock_for_other_alpha():
-    ours, stock = pair("self", AlphaConfig(fixed_alpha=1.5))
-    query, key, value = inputs("self")
-    assert not torch.allclose(ours(query, key, value)[0], stock(query, key, value)[0], atol=1e-4)
-
-
 @pytest.mark.parametrize(
     "case", covering(kind=KINDS, side=(None, "left", "right"), settings=({}, {"add_zero_attn": True}))
 )
