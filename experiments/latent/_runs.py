@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta, Struct
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from user_dir.command_line import file_path, path_of  # noqa: E402
-from user_dir.commands.options import new_parser  # noqa: E402
-from user_dir.errors import UserError  # noqa: E402
-from user_dir.io import parse_json, read_text, read_yaml, write_json  # noqa: E402
-from user_dir.packed_folders import there  # noqa: E402
+from user_dir.checkout import ROOT
+from user_dir.command_line import file_path, path_of
+from user_dir.commands.options import new_parser
+from user_dir.errors import UserError
+from user_dir.io import make_folder, parse_json, read_text, read_yaml, write_json
+from user_dir.packed_folders import there
+from user_dir.schema import from_yaml, number
 
 RECORDS = ROOT / "experiments" / "records" / "latent"
 Train = Callable[[dict, dict, float, int], dict]
@@ -39,32 +39,33 @@ def main(description: str, train: Train, argv=None) -> None:
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     plan = read_plan(args.plan)
-    unknown = set(args.only) - set(plan["systems"])
+    unknown = set(args.only) - set(plan.systems)
     if unknown:
-        raise UserError(f"--only {unknown.pop()}: {args.plan} has the systems {', '.join(plan['systems'])}")
+        raise UserError(f"--only {unknown.pop()}: {args.plan} has the systems {', '.join(plan.systems)}")
     folder = args.records / args.plan.stem
-    for name, system in plan["systems"].items():
+    for name, system in plan.systems.items():
         if not args.only or name in args.only:
             run_system(plan, name, system, folder, train)
 
 
-def read_plan(path: Path) -> dict:
-    """An experiment's settings; raises UserError if a part is missing."""
-    plan, _ = read_yaml(path)
-    if not isinstance(plan, dict):
-        raise UserError(f"{path} is no mapping of settings")
-    for name, kind in {"settings": dict, "systems": dict, "learning_rates": list, "seeds": list}.items():
-        if not isinstance(plan.get(name), kind) or not plan[name]:
-            raise UserError(
-                f"{path} needs {name}, a {'list' if kind is list else 'mapping'} that is not empty"
-            )
-    return plan
+class Plan(Struct):
+    """An experiment's file."""
+
+    settings: dict[str, Any]
+    systems: Annotated[dict[str, dict], Meta(min_length=1)]
+    learning_rates: Annotated[list[number(0)], Meta(min_length=1)]
+    seeds: Annotated[list[int], Meta(min_length=1)]
 
 
-def run_system(plan: dict, name: str, system: dict, folder: Path, train: Train) -> list[dict]:
+def read_plan(path: Path) -> Plan:
+    """Read an experiment's file; raises UserError if it is invalid."""
+    return from_yaml(path, *read_yaml(path), Plan)
+
+
+def run_system(plan: Plan, name: str, system: dict, folder: Path, train: Train) -> list[dict]:
     """The records of all seeds at the learning rate that is best with the first seed, on validation."""
-    first, *others = plan["seeds"]
-    tried = {rate: run(plan, name, system, rate, first, folder, train) for rate in plan["learning_rates"]}
+    first, *others = plan.seeds
+    tried = {rate: run(plan, name, system, rate, first, folder, train) for rate in plan.learning_rates}
     best = min(tried, key=lambda rate: tried[rate]["validation"])
     return [tried[best], *(run(plan, name, system, best, seed, folder, train) for seed in others)]
 
@@ -73,19 +74,19 @@ class Missing(UserError):
     """A run has no record yet."""
 
 
-def recorded(plan: dict, name: str, folder: Path) -> list[dict]:
+def recorded(plan: Plan, name: str, folder: Path) -> list[dict]:
     """The records that :func:`run_system` would return; raises Missing if there is none of some run."""
 
     def missing(_settings: dict, _system: dict, rate: float, seed: int) -> dict:
         raise Missing(f"{folder} has no record of {name} with learning rate {rate:g} and seed {seed}")
 
-    return run_system(plan, name, plan["systems"][name], folder, missing)
+    return run_system(plan, name, plan.systems[name], folder, missing)
 
 
-def run(plan: dict, name: str, system: dict, rate: float, seed: int, folder: Path, train: Train) -> dict:
+def run(plan: Plan, name: str, system: dict, rate: float, seed: int, folder: Path, train: Train) -> dict:
     """The record of a run, which is trained if there is none."""
     path = folder / f"{name}-lr{rate:g}-seed{seed}.json"
-    settings = {"settings": plan["settings"], "system": system, "learning_rate": rate, "seed": seed}
+    settings = {"settings": plan.settings, "system": system, "learning_rate": rate, "seed": seed}
     if there(path):
         record = parse_json(read_text(path, "the record"))
         if {key: record.get(key) for key in settings} != json.loads(json.dumps(settings)):
@@ -95,9 +96,9 @@ def run(plan: dict, name: str, system: dict, rate: float, seed: int, folder: Pat
         return record
     begin = time.perf_counter()
     torch.manual_seed(seed)
-    results = train(plan["settings"], system, rate, seed)
+    results = train(plan.settings, system, rate, seed)
     record = {**settings, **results, "seconds": round(time.perf_counter() - begin, 1)}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_json(path, record)
     print(f"{path.stem}: validation {record['validation']:.4f}, {record['seconds']:.0f} s", flush=True)
     return record

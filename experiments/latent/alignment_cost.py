@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What an update costs with a latent alignment, by positions per target word, relative to the plain model.
 
-    OMP_NUM_THREADS=1 python experiments/latent/alignment_cost.py
+    OMP_NUM_THREADS=1 python -m experiments.latent.alignment_cost
 
 Tiny models with 6000 words, batches of random tokens. The scores of the alignment are scaled so that its
 support has several sizes. Prints and records processor time per update, the median over batches; the models
@@ -11,18 +10,15 @@ take turns.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import torch
-from _runs import RECORDS, new_parser
 
 from user_dir.command_line import file_path, positive, run_command
 from user_dir.io import write_json
+
+from ._runs import RECORDS, new_parser
 
 WORDS = 6000
 LATENT = "--latent-alignment --latent-alignment-top-k 8 --decoder-context-fixed-alpha 1.5"
@@ -113,7 +109,6 @@ def main(argv=None) -> None:
             row["positions"] = statistics.mean(positions[name])
         rows.append(row)
         print(row)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     made = record("alignment_cost", torch.device("cpu"), seed=1)
     settings = {"words": WORDS, "max_tokens": args.max_tokens, "batches": args.batches}
     settings |= {"machine": made["machine"], "versions": made["versions"]}

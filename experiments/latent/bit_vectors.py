@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A variational autoencoder with D latent bits, on scikit-learn's digits.
 
-    OMP_NUM_THREADS=1 python experiments/latent/bit_vectors.py experiments/latent/bit_vectors.yaml
+    OMP_NUM_THREADS=1 python -m experiments.latent.bit_vectors experiments/latent/bit_vectors.yaml
 
 Minimises −ELBO = Σ_z q(z | x) (−log p(x | z)) − H(q) + D log 2 for a uniform prior of the bits. p(x | z) is a
 categorical distribution over the 17 grey levels of each of the 64 pixels. Runs with a record are skipped.
@@ -11,19 +10,16 @@ Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 5.3, wit
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from _digits import GREY_LEVELS, PIXELS, digits, pixel_losses
-from _estimators import Estimator, bits_per_dimension, generator, network
-from _runs import main
 from torch import Tensor, nn
 
 from user_dir.command_line import run_command
 from user_dir.latent import Bits
+
+from ._digits import GREY_LEVELS, PIXELS, digits, pixel_losses
+from ._estimators import Estimator, bits_per_dimension, generator, network
+from ._runs import main
 
 
 class Autoencoder(nn.Module):

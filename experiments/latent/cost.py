@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What an update of the signalling game costs with sparse and with dense sums, for 16 to 4096 symbols.
 
-    OMP_NUM_THREADS=1 python experiments/latent/cost.py experiments/latent/game.yaml
+    OMP_NUM_THREADS=1 python -m experiments.latent.cost experiments/latent/game.yaml
 
 Prints processor time and calls of the receiver per update: of the dense sum, and of sparsemax at the start
 and after --updates updates, when its support has become small. The times are of whole updates.
@@ -10,18 +9,15 @@ and after --updates updates, when its support has become small. The times are of
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from _runs import RECORDS, new_parser, read_plan
-from game import Play
 
 from user_dir.command_line import file_path, positive, run_command
 from user_dir.io import write_json
+
+from ._runs import RECORDS, new_parser, read_plan
+from .game import Play
 
 SIZES = (16, 64, 256, 1024, 4096)
 
@@ -69,12 +65,11 @@ def main(argv=None) -> None:
     """Measure, print and record."""
     args = parse_args(argv)
     torch.set_num_threads(1)
-    settings = read_plan(args.plan)["settings"]
+    settings = read_plan(args.plan).settings
     rows = []
     for symbols in SIZES:
         rows.append(cost(settings, symbols, args.updates, args.repeats))
         print(rows[-1], flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     versions = {"torch": torch.__version__, "threads": 1}
     write_json(args.output, {"settings": settings, "updates": args.updates, **versions, "rows": rows})
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A signalling game: a sender names one of 200 concepts by one of 256 symbols, a receiver finds it among 16.
 
-    OMP_NUM_THREADS=1 python experiments/latent/game.py experiments/latent/game.yaml
+    OMP_NUM_THREADS=1 python -m experiments.latent.game experiments/latent/game.yaml
 
 The symbol is a latent variable with the distribution π(z | concept). Sender and receiver minimise
 Σ_z π(z) loss(z) − c H(π), where loss(z) is the cross entropy of the receiver's choice. Runs with a record are
@@ -10,19 +9,15 @@ skipped. Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import torch
-from _estimators import Estimator, embed, generator, network
-from _runs import main
 from torch import Tensor, nn
 from torch.nn import functional
 
 from user_dir.command_line import run_command
 from user_dir.latent import Categories
+
+from ._estimators import Estimator, embed, generator, network
+from ._runs import main
 
 
 class Game(nn.Module):

@@ -1,26 +1,22 @@
-#!/usr/bin/env python3
 """Print the tables of the experiments with latent choices from their records, or draw their curves.
 
-python experiments/latent/latent_results.py
-python experiments/latent/latent_results.py --figure docs/figures/latent-curves.svg
+python -m experiments.latent.latent_results
+python -m experiments.latent.latent_results --figure docs/figures/latent-curves.svg
 """
 
 from __future__ import annotations
 
 import contextlib
 import statistics
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from _runs import RECORDS, Missing, new_parser, read_plan, recorded
 
 from user_dir.command_line import file_path, path_of, run_command
 from user_dir.errors import UserError
 from user_dir.io import parse_json, read_text
 from user_dir.packed_folders import expanded
-from user_dir.tables import Column, table
+from user_dir.tables import Column, seed_mean, table
+
+from ._runs import RECORDS, Missing, Plan, new_parser, read_plan, recorded
 
 HERE = Path(__file__).resolve().parent
 # file → title, figure of the test set, its header, its scale
@@ -40,19 +36,12 @@ def parse_args(argv=None):
     return parser.parse_args(argv)
 
 
-def spread(values: list[float], digits: int) -> str:
-    """Mean and, of several values, standard deviation."""
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
-
-
 def results(name: str, records: Path) -> str:
     """The table of an experiment: a row per system."""
     title, figure, header, scale = EXPERIMENTS[name]
     plan = read_plan(HERE / f"{name}.yaml")
-    digits = 1 if scale == 100 else 3
     columns = [
-        Column(header, lambda runs: spread([scale * each["test"][figure] for each in runs], digits)),
+        seed_mean(header, lambda run: scale * run["test"][figure], ".1f" if scale == 100 else ".3f"),
         Column("calls", lambda runs: f"{statistics.mean(each['calls'] for each in runs):.2f}"),
         Column("calls, mean of training", lambda runs: f"{statistics.mean(map(mean_calls, runs)):.2f}"),
         Column("learning rate", lambda runs: f"{runs[0]['learning_rate']:g}"),
@@ -61,10 +50,10 @@ def results(name: str, records: Path) -> str:
     return f"**{title}**\n\n{table(('system',), rows, columns)}"
 
 
-def finished(plan: dict, records: Path) -> dict[str, list[dict]]:
+def finished(plan: Plan, records: Path) -> dict[str, list[dict]]:
     """The runs of each system, without systems of which a run has no record."""
     found = {}
-    for system in plan["systems"]:
+    for system in plan.systems:
         with contextlib.suppress(Missing):
             found[system] = recorded(plan, system, records)
     return found
@@ -112,17 +101,13 @@ def translations(records: Path) -> str:
     runs: dict[str, list[dict]] = {}
     for path in expanded(records / "toy_alignment" / "*-seed*.json"):
         runs.setdefault(path.stem.split("-seed")[0], []).append(parse_json(read_text(path, "the record")))
-    scales = {
-        "bleu": ("BLEU", 1, 1),
-        "chrf": ("chrF", 1, 1),
-        "bits": ("bits per token", 1, 3),
-        "aer": ("AER %", 100, 1),
-    }
-    columns = [Column("seeds", lambda found: str(len(found)))]
-    for key, (title, scale, digits) in scales.items():
-        columns.append(
-            Column(title, lambda found, k=key, s=scale, d=digits: spread([s * each[k] for each in found], d))
-        )
+    columns = [
+        Column("seeds", lambda found: str(len(found))),
+        seed_mean("BLEU", "bleu", ".1f"),
+        seed_mean("chrF", "chrf", ".1f"),
+        seed_mean("bits per token", "bits", ".3f"),
+        seed_mean("AER %", lambda run: 100 * run["aer"], ".1f"),
+    ]
     cells = [((system,), runs[system]) for system in runs]
     return f"**Translation of the toy corpus**\n\n{table(('system',), cells, columns)}"
 

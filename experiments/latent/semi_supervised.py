@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """A semi-supervised variational autoencoder: few of scikit-learn's digits have labels, others are summed out.
 
-    OMP_NUM_THREADS=1 python experiments/latent/semi_supervised.py experiments/latent/semi_supervised.yaml
+    OMP_NUM_THREADS=1 python -m experiments.latent.semi_supervised experiments/latent/semi_supervised.yaml
 
 For a picture x without label, the class y is latent: the loss is Σ_y q(y | x) (−ELBO(x, y)) − H(q(y | x)).
 The remaining variation of a picture is a Gaussian latent variable, reparametrised. Runs with a record are
@@ -13,20 +12,17 @@ Source: Correia et al. 2020 (https://arxiv.org/abs/2007.01919), section 5.1, and
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from _digits import CLASSES, GREY_LEVELS, PIXELS, digits, pixel_losses
-from _estimators import Estimator, bits_per_dimension, embed, generator, network
-from _runs import main
 from torch import Tensor, nn
 from torch.nn import functional
 
 from user_dir.command_line import run_command
 from user_dir.latent import Categories
+
+from ._digits import CLASSES, GREY_LEVELS, PIXELS, digits, pixel_losses
+from ._estimators import Estimator, bits_per_dimension, embed, generator, network
+from ._runs import main
 
 
 class Autoencoder(nn.Module):

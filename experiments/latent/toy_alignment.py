@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Latent alignment on the toy corpus, beside soft attention with one head at its place and with four heads.
 
-    python experiments/latent/toy_alignment.py experiments/latent/toy_alignment.yaml --work DIR
+    python -m experiments.latent.toy_alignment experiments/latent/toy_alignment.yaml --work DIR
 
 Trains each system with each seed, translates the test split, and scores BLEU, chrF, likelihood and alignments
 by the gold links of data/toy/gold. Runs with a record are skipped; models in --work are used again.
@@ -16,15 +15,26 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from msgspec import Struct
 
-from _runs import RECORDS, ROOT, new_parser
-
+from user_dir.checkout import ROOT
 from user_dir.command_line import file_path, path_of, run_command
 from user_dir.errors import UserError
 from user_dir.io import make_folder, read_yaml, write_json
+from user_dir.packed_folders import there
+from user_dir.schema import from_yaml
+
+from ._runs import RECORDS, new_parser
 
 DIRECTION = ["--user-dir", str(ROOT / "user_dir"), "--source-lang", "de", "--target-lang", "en"]
+
+
+class Plan(Struct):
+    """The file of the trainings: flags of all, those of each system, seeds."""
+
+    train: str
+    systems: dict[str, str]
+    seeds: list[int]
 
 
 def parse_args(argv=None):
@@ -51,13 +61,13 @@ def run(*command) -> str:
     return done.stdout
 
 
-def record(args, plan: dict, system: str, seed: int, gold: Path) -> dict:
+def record(args, plan: Plan, system: str, seed: int, gold: Path) -> dict:
     """Train if there is no checkpoint, and evaluate."""
     import sacrebleu
 
     binarised, folder = args.data / "toy" / "bin", args.work / f"{system}-seed{seed}"
     checkpoint = folder / "checkpoint_last.pt"
-    flags = [*shlex.split(plan["train"]), *shlex.split(plan["systems"][system]), "--seed", seed]
+    flags = [*shlex.split(plan.train), *shlex.split(plan.systems[system]), "--seed", seed]
     if not checkpoint.exists():
         common = [*DIRECTION, "--save-dir", folder, "--num-workers", 0, "--no-progress-bar"]
         run("fairseq-train", binarised, *common, *flags)
@@ -95,14 +105,14 @@ def likelihood(model: list) -> float:
 def main(argv=None) -> None:
     """Make the runs that have no record."""
     args = parse_args(argv)
-    plan, _ = read_yaml(args.plan)
+    plan = from_yaml(args.plan, *read_yaml(args.plan), Plan)
     for folder in (args.work, args.records / "toy_alignment"):
         make_folder(folder)
     gold = ROOT / "data" / "toy" / "gold" / "test.pharaoh"
-    for seed in plan["seeds"]:
-        for system in plan["systems"]:
+    for seed in plan.seeds:
+        for system in plan.systems:
             path = args.records / "toy_alignment" / f"{system}-seed{seed}.json"
-            if not path.exists():
+            if not there(path):
                 write_json(path, record(args, plan, system, seed, gold))
                 print(path.stem, path.read_text(encoding="utf-8"), flush=True)
 

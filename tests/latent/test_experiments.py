@@ -1,12 +1,13 @@
 """The experiments with latent choices: every system trains, and a finished run is not made again."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from experiments.latent import _runs as runs
+from experiments.latent import bit_vectors, game, latent_results, semi_supervised
 from user_dir.errors import UserError
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "latent"
@@ -22,24 +23,7 @@ SMALL = {
     "bit_vectors": {"bits": 3, "hidden": 4, "batch": 300, "epochs": 1, "report": 1, "samples": 2},
     "semi_supervised": {"hidden": 4, "batch": 300, "supervised_epochs": 1, "epochs": 2, "report": 1},
 }
-FIGURES = {"game": "success", "bit_vectors": "negative_elbo", "semi_supervised": "accuracy"}
-
-
-@pytest.fixture(scope="module")
-def modules():
-    """The scripts as modules."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import _runs
-        import bit_vectors
-        import game
-        import latent_results
-        import semi_supervised
-
-        loaded = (_runs, bit_vectors, game, latent_results, semi_supervised)
-        yield {each.__name__: each for each in loaded}
-    finally:
-        sys.path.remove(str(FOLDER))
+FIGURES = {game: "success", bit_vectors: "negative_elbo", semi_supervised: "accuracy"}
 
 
 def small(name: str, folder: Path, **changes) -> Path:
@@ -54,23 +38,24 @@ def small(name: str, folder: Path, **changes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_every_system_trains(name, modules, tmp_path):
+@pytest.mark.parametrize("module", FIGURES)
+def test_every_system_trains(module, tmp_path):
+    name = module.__name__.split(".")[-1]
     path = small(name, tmp_path)
-    modules["_runs"].main("", modules[name].train, [str(path), "--records", str(tmp_path)])
+    runs.main("", module.train, [str(path), "--records", str(tmp_path)])
     systems = yaml.safe_load(path.read_text())["systems"]
     assert {each.name.split("-")[0] for each in (tmp_path / name).iterdir()} == set(systems)
     for system, settings in systems.items():
         record = json.loads((tmp_path / name / f"{system}-lr0.01-seed1.json").read_text())
-        assert record["system"] == settings and 0 <= record["test"][FIGURES[name]] < 5
+        assert record["system"] == settings and 0 <= record["test"][FIGURES[module]] < 5
         calls = {"dense": 24 if name == "game" else 10, "sfe_plus": 2}.get(system)
         if system in ("sfe", "nvil", "gumbel", "straight_through"):
             calls = 1
         assert calls is None or record["calls"] == calls
 
 
-def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(modules, tmp_path, capsys):
-    runs, made = modules["_runs"], []
+def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(tmp_path, capsys):
+    made = []
 
     def train(settings, system, rate, seed):
         made.append((rate, seed))
@@ -82,29 +67,28 @@ def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(mod
         assert made == [(0.01, 1), (0.02, 1), (0.05, 1), (0.02, 2)]
     plan = runs.read_plan(path)
     assert [each["test"]["success"] for each in runs.recorded(plan, "x", tmp_path / "game")] == [1, 2]
-    plan["seeds"].append(3)
+    plan.seeds.append(3)
     with pytest.raises(runs.Missing, match=r"no record of x with learning rate 0\.02 and seed 3"):
         runs.recorded(plan, "x", tmp_path / "game")
-    plan["settings"]["updates"] = 7
+    plan.settings["updates"] = 7
     with pytest.raises(UserError, match="was made with other settings"):
         runs.recorded(plan, "x", tmp_path / "game")
 
 
-def test_mistakes_are_named(modules, tmp_path):
-    main, train = modules["_runs"].main, modules["game"].train
+def test_mistakes_are_named(tmp_path):
     (tmp_path / "empty.yaml").write_text("settings: {a: 1}\nsystems: {}\n")
     wrong = small("game", tmp_path, systems={"x": {"method": "guess"}})
     for words, message in (
-        ([tmp_path / "empty.yaml"], "needs systems, a mapping"),
+        ([tmp_path / "empty.yaml"], "systems is {}, but must be a mapping that is not empty"),
         ([wrong, "--only", "y"], "--only y: .* has the systems x"),
         ([wrong, "--records", tmp_path], "unknown method 'guess'"),
     ):
         with pytest.raises(UserError, match=message):
-            main("", train, [str(word) for word in words])
+            runs.main("", game.train, [str(word) for word in words])
 
 
-def test_tables_of_the_records(modules, capsys):
-    modules["latent_results"].main([])
+def test_tables_of_the_records(capsys):
+    latent_results.main([])
     printed = capsys.readouterr().out
     for title in ("Signalling game", "Bit vectors", "Cost of an update", "Cost of a latent alignment"):
         assert f"**{title}**\n\n|" in printed
