@@ -9,8 +9,6 @@ Tensors that are mapped into memory are copied. Otherwise a training that goes o
 would change with the file, and end in a bus error if the file is cut short.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Collection
@@ -30,7 +28,6 @@ MAX_INTEGER = 2**63  # limit of integers
 _SCALARS = (str, bool, int, float, type(None))
 _REAL = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _REAL |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_SETTINGS = ("cfg", "args")
 
 
 def plain_state(
@@ -51,9 +48,9 @@ def plain_state(
     """
     builder, plain = _Builder(path, file_size), {}
     for name, value in state.items():
+        builder.settings = name in ("cfg", "args")
         builder.copies = mapped and name not in leave_out
-        place = str(builder.key(name, "state"))[: MAX_PLACE + 1]
-        built = builder.build(value, place, settings=name in _SETTINGS)
+        built = builder.build(value, builder.key(name))
         if name not in leave_out:
             plain[name] = built
     return plain
@@ -62,111 +59,105 @@ def plain_state(
 class _Builder:
     def __init__(self, path: str, file_size: int):
         self.path = path
-        self.bytes_left = MAX_CLAIMED * file_size
+        self.settings = False  # whether the value is in the settings, where there are no tensors
         self.copies = False  # whether tensors are copied
+        self.place: list = []  # the keys, from the outermost, of the value that is built; None in a list
+        self.bytes_left = MAX_CLAIMED * file_size
         self.copied: dict[tuple[int, int], torch.UntypedStorage] = {}
         self.to_copy = file_size  # bytes; the storages of a file that PyTorch wrote do not overlap
         self.values_left = {True: MAX_SETTINGS, False: MAX_VALUES}
         self.characters_left = MAX_CHARACTERS
 
-    def refuse(self, where: str, reason: str) -> UserError:
-        where = where if len(where) <= MAX_PLACE else where[:MAX_PLACE] + "…"
-        return UserError(f"{self.path} is refused: its {where} {reason}")
+    def refuse(self, reason: str) -> UserError:
+        place = ".".join(str(key) for key in self.place if key is not None) or "state"
+        place = place if len(place) <= MAX_PLACE else place[:MAX_PLACE] + "…"
+        return UserError(f"{self.path} is refused: its {place} {reason}")
 
-    def build(self, value, where: str, *, settings: bool, depth: int = 0):
-        """Rebuild ``value``; ``settings``: it is in ``cfg`` or ``args``, where tensors are not allowed."""
-        self.values_left[settings] -= 1
-        if depth > MAX_DEPTH:
-            raise self.refuse(where, f"is nested more than {MAX_DEPTH} levels deep, or within itself")
-        if self.values_left[settings] < 0:
-            raise self.refuse(where, "has more values than any real checkpoint")
+    def build(self, value, key=None):
+        """Rebuild the value under a checked key, or an item of a list."""
+        self.place.append(key)
+        self.values_left[self.settings] -= 1
+        if len(self.place) > MAX_DEPTH + 1:
+            raise self.refuse(f"is nested more than {MAX_DEPTH} levels deep, or within itself")
+        if self.values_left[self.settings] < 0:
+            raise self.refuse("has more values than any real checkpoint")
+        built = self._built(value)
+        self.place.pop()
+        return built
+
+    def _built(self, value):
         kind = type(value)
         if kind in _SCALARS:
-            return self._scalar(value, where, settings)
+            return self._scalar(value, text=self.settings)
         if kind in (list, tuple, torch.Size):
-            items = (self.build(item, where, settings=settings, depth=depth + 1) for item in value)
+            items = map(self.build, value)
             return list(items) if kind is list else tuple(items)
         if kind is dict or kind is OrderedDict:
-            return self._dict(value, where, settings, depth)
-        if kind is Namespace and settings:
-            return self._namespace(value, where, depth)
-        if not settings and kind in (torch.Tensor, torch.nn.Parameter):
-            return self._tensor(value, where)
-        if not settings and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
+            # PyTorch's own state_dict() has a `_metadata`, which fairseq does not save.
+            if kind is OrderedDict and set(vars(value)) - (set() if self.settings else {"_metadata"}):
+                raise self.refuse("has attributes beside its items, which is not plain data")
+            return self._items(value)
+        if kind is Namespace and self.settings:
+            if any(str(key).startswith("__") for key in vars(value)):
+                raise self.refuse("has an invalid name of a setting")
+            return Namespace(**self._items(vars(value)))
+        if not self.settings and kind in (torch.Tensor, torch.nn.Parameter):
+            return self._tensor(value)
+        if not self.settings and isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biuf":
             return np.array(value, subok=False)[()]
-        raise self.refuse(where, f"is a {kind.__name__}, which is not plain data")
+        raise self.refuse(f"is a {kind.__name__}, which is not plain data")
 
-    def key(self, key, where: str):
+    def _items(self, items: dict) -> dict:
+        built = {}
+        for key, value in items.items():
+            if self.settings and type(key) is not str:
+                raise self.refuse(f"has a name that is a {type(key).__name__}")
+            built[key] = self.build(value, self.key(key))
+        return built
+
+    def key(self, key):
         """Check a key of a dict: a string, a number or a tuple of these."""
         scalars = key if type(key) is tuple else (key,)
         if len(scalars) > MAX_KEY:
-            raise self.refuse(where, f"has a key of {len(scalars)} values; the limit is {MAX_KEY}")
+            raise self.refuse(f"has a key of {len(scalars)} values; the limit is {MAX_KEY}")
         for each in scalars:
             if type(each) not in _SCALARS:
-                raise self.refuse(where, f"has a key that is a {type(key).__name__}, which is not plain data")
-            length = len(each) if type(each) is str else 0
-            if length > MAX_KEY:
-                raise self.refuse(where, f"has a key of {length} characters; the limit is {MAX_KEY}")
-            self._scalar(each, where, settings=True)  # a file can hold a key once and use it often
+                raise self.refuse(f"has a key that is a {type(key).__name__}, which is not plain data")
+            if type(each) is str and len(each) > MAX_KEY:
+                raise self.refuse(f"has a key of {len(each)} characters; the limit is {MAX_KEY}")
+            self._scalar(each, text=True)  # a file can hold a key once and use it often
         return key
 
-    @staticmethod
-    def _below(where: str, key) -> str:
-        """The place of an item; cut short, since a copy is kept at every level of nesting."""
-        return where if len(where) > MAX_PLACE else f"{where}.{key}"[: MAX_PLACE + 1]
-
-    def _scalar(self, value, where: str, settings: bool):
+    def _scalar(self, value, text: bool):
         if type(value) is int and abs(value) >= MAX_INTEGER:
-            raise self.refuse(where, "is a number of more than 64 bits")
-        if type(value) is str and settings:
+            raise self.refuse("is a number of more than 64 bits")
+        if type(value) is str and text:
             self.characters_left -= len(value)
             if self.characters_left < 0:
-                raise self.refuse(where, "has more text than any real checkpoint")
+                raise self.refuse("has more text than any real checkpoint")
         return value
 
-    def _dict(self, value: dict, where: str, settings: bool, depth: int) -> dict:
-        # PyTorch's own state_dict() has a `_metadata`, which fairseq does not save.
-        if type(value) is OrderedDict and set(vars(value)) - ({"_metadata"} if not settings else set()):
-            raise self.refuse(where, "has attributes beside its items, which is not plain data")
-        built = {}
-        for key, inner in value.items():
-            if settings and type(key) is not str:
-                raise self.refuse(where, f"has a name that is a {type(key).__name__}")
-            self.key(key, where)  # before its value, whose place it is in
-            built[key] = self.build(inner, self._below(where, key), settings=settings, depth=depth + 1)
-        return built
-
-    def _namespace(self, value: Namespace, where: str, depth: int) -> Namespace:
-        items = vars(value)
-        if not all(type(key) is str and not key.startswith("__") for key in items):
-            raise self.refuse(where, "has an invalid name of a setting")
-        built = {
-            self.key(key, where): self.build(inner, self._below(where, key), settings=True, depth=depth + 1)
-            for key, inner in items.items()
-        }
-        return Namespace(**built)
-
-    def _tensor(self, value: torch.Tensor, where: str) -> torch.Tensor:
+    def _tensor(self, value: torch.Tensor) -> torch.Tensor:
         dense = value.layout == torch.strided and value.device.type == "cpu" and not value.is_nested
         if not dense or value.is_quantized or value.dtype not in _REAL:
             kind = f"{value.dtype} tensor ({value.layout}, {value.device})".replace("torch.", "")
-            raise self.refuse(where, f"is a {kind}; only dense tensors of real numbers are read")
+            raise self.refuse(f"is a {kind}; only dense tensors of real numbers are read")
         claimed = value.numel() * value.element_size()
         self.bytes_left -= claimed
         if claimed > value.untyped_storage().nbytes() or self.bytes_left < 0:
             shape = "×".join(map(str, value.shape))
-            raise self.refuse(where, f"claims {shape} numbers, more than the file contains")
+            raise self.refuse(f"claims {shape} numbers, more than the file contains")
         value = value.detach()  # without extra attributes
-        return self._copy(value, where) if self.copies else value
+        return self._copy(value) if self.copies else value
 
-    def _copy(self, value: torch.Tensor, where: str) -> torch.Tensor:
+    def _copy(self, value: torch.Tensor) -> torch.Tensor:
         """The tensor in memory of its own; tensors that share memory share its copy."""
         storage = value.untyped_storage()
         place = storage.data_ptr(), storage.nbytes()
         if place not in self.copied:
             self.to_copy -= storage.nbytes()
             if self.to_copy < 0:
-                raise self.refuse(where, "and others claim more numbers than the file contains")
+                raise self.refuse("and others claim more numbers than the file contains")
             self.copied[place] = storage.clone()
         copy = torch.empty(0, dtype=value.dtype)
         return copy.set_(self.copied[place], value.storage_offset(), value.shape, value.stride())

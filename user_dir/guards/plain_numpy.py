@@ -5,8 +5,6 @@ of a dtype can set flags that make numpy interpret bytes as pointers. Here a dty
 type and its byte order; scalars and arrays are built from their bytes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

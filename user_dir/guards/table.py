@@ -4,8 +4,6 @@ A guard is the module of this package that has its name. Only the standard libra
 lines can offer the names before fairseq is imported.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re
