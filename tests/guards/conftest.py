@@ -1,5 +1,6 @@
 """What a training that begins sets for the whole process is set back; fairseq's BLEU in validation."""
 
+import functools
 import logging
 import sys
 import threading
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.tasks.translation import TranslationTask
+from helpers import batch, build, dictionary
 
 
 @pytest.fixture
@@ -30,5 +32,20 @@ def validate():
         )
         sample = {"target": target[None], "net_input": {"src_tokens": source[None]}}
         return task, TranslationTask._inference_with_bleu(task, generator, sample, None)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def searched():
+    """``searched(kind, **settings)``: a generator, a batch of three sentences, and what it finds for them."""
+    model = functools.cache(lambda: build("--max-target-positions 50").eval())
+
+    def run(kind, warns=False, **settings):
+        inputs = batch()
+        sample = {"target": inputs.pop("target"), "net_input": inputs}
+        generator = kind([model()], dictionary(), **{"beam_size": 2, "max_len_b": 9, **settings})
+        generator.tells_unfinished = warns
+        return generator, sample, generator.generate([model()], sample)
 
     return run

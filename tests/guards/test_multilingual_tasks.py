@@ -33,12 +33,13 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=TASKS)
-def made(request, data, tmp_path):
+@pytest.fixture(scope="module", params=TASKS)
+def made(request, data, tmp_path_factory):
     """The architecture, its checkpoint, the task and its flags."""
     task, flags = TASKS[request.param]
-    make_checkpoint(tmp_path / "model.pt", request.param, task, data, False, flags)
-    return request.param, tmp_path / "model.pt", task, flags
+    path = tmp_path_factory.mktemp("checkpoint") / "model.pt"
+    make_checkpoint(path, request.param, task, data, False, flags)
+    return request.param, path, task, flags
 
 
 def test_loading(made, data):

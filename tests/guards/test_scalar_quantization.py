@@ -10,8 +10,9 @@ from torch import nn
 from user_dir.modules.linear import Linear
 
 
-@pytest.mark.parametrize("arch", ["adaptively_sparse_transformer", "transformer"])
-@pytest.mark.parametrize("flags", ["", "--encoder-normalize-before"])
+@pytest.mark.parametrize(
+    "arch, flags", [("adaptively_sparse_transformer", "--encoder-normalize-before"), ("transformer", "")]
+)
 def test_every_linear_layer_is_quantized_and_learns(arch, flags):
     words = dictionary()
     task = TranslationTask(TranslationConfig(), words, words)

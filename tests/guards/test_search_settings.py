@@ -7,7 +7,7 @@ import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from helpers import batch, build, dictionary
+from helpers import build, dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
 from user_dir.decoding import FastGenerator
@@ -17,14 +17,6 @@ from user_dir.guards.search_settings import check_bleu_args
 KINDS = [FastGenerator, SequenceGenerator, SequenceGeneratorWithAlignment]
 
 
-def searched(kind, **settings):
-    model, inputs = build("--max-target-positions 50").eval(), batch()
-    inputs.pop("target")
-    sample = {"net_input": inputs}
-    generator = kind([model], dictionary(), **{"beam_size": 2, "max_len_b": 9, **settings})
-    return generator.generate([model], sample)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "settings",
@@ -32,9 +24,9 @@ def searched(kind, **settings):
     + [{"temperature": 1e-3}, {"temperature": 1e3}, {"unk_penalty": float("inf")}, {"max_len_a": 1e6}],
     ids=str,
 )
-def test_what_is_accepted_is_computed(kind, settings):
+def test_what_is_accepted_is_computed(searched, kind, settings):
     """50¹⁸ is 4·10³⁰, and so are all scores finite, in both searches."""
-    for hypotheses in searched(kind, **settings):
+    for hypotheses in searched(kind, **settings)[2]:
         assert hypotheses
         for each in hypotheses:
             assert len(each["tokens"]) and torch.isfinite(each["score"]) and each["score"] <= 0
@@ -48,7 +40,7 @@ def test_what_is_accepted_is_computed(kind, settings):
     + [("beam", "beam_size", value) for value in (0, -3, 2.5, float("nan"))]
     + [("unkpen", "unk_penalty", float("nan")), ("max_len_a", "max_len_a", float("inf"))],
 )
-def test_what_cannot_be_computed_is_refused(kind, name, argument, value):
+def test_what_cannot_be_computed_is_refused(searched, kind, name, argument, value):
     with pytest.raises(UserError, match=name) as refusal:
         searched(kind, **{argument: value})
     shown = str(value) if not isinstance(value, float) else f"{value:g}".split("e")[0]
@@ -56,10 +48,8 @@ def test_what_cannot_be_computed_is_refused(kind, name, argument, value):
 
 
 def test_a_task_refuses_too():
-    model, task = (
-        build("--max-target-positions 50"),
-        TranslationTask(TranslationConfig(), *[dictionary()] * 2),
-    )
+    words, model = dictionary(), build("--max-target-positions 50")
+    task = TranslationTask(TranslationConfig(), words, words)
     task.build_generator([model], GenerationConfig(lenpen=2.0))
     with pytest.raises(UserError, match=r"lenpen.*500"):
         task.build_generator([model], GenerationConfig(lenpen=500.0))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from helpers import batch, build, dictionary
+from helpers import dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
 from user_dir.decoding import FastGenerator
@@ -14,35 +14,25 @@ from user_dir.guards.unfinished_translations import unfinished
 KINDS = [FastGenerator, SequenceGenerator, SequenceGeneratorWithAlignment]
 
 
-def searched(kind, longest: int, warns: bool = True):
-    """A generator, its batch, and what it found."""
-    model, inputs = build("--max-target-positions 50").eval(), batch()
-    target = inputs.pop("target")
-    sample = {"net_input": inputs, "target": target}
-    generator = kind([model], dictionary(), beam_size=2, max_len_b=longest)
-    generator.tells_unfinished = warns
-    return generator, sample, generator.generate([model], sample)
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_warning(kind, caplog):
-    generator, sample, found = searched(kind, 2)
+def test_one_warning(searched, kind, caplog):
+    generator, sample, found = searched(kind, True, max_len_b=2)
     assert any(unfinished(generator, sample, found))
     assert len(caplog.records) == 1 and "limit of 2 pieces" in caplog.text
     generator.generate(list(generator.model.models), sample)
     assert len(caplog.records) == 1
     caplog.clear()
-    searched(kind, 2, warns=False)
+    searched(kind, max_len_b=2)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_ends_by_itself_is_not_reported(kind, caplog):
+def test_what_ends_by_itself_is_not_reported(searched, kind, caplog):
     """The lengths of a free search decide which ones a limit cuts."""
-    _, _, free = searched(kind, 49, warns=False)
+    _, _, free = searched(kind, max_len_b=49)
     lengths = [len(each[0]["tokens"]) - 1 for each in free]
     longest = sorted(lengths)[0] + 1
-    generator, sample, found = searched(kind, longest)
+    generator, sample, found = searched(kind, True, max_len_b=longest)
     for cut, length, each in zip(unfinished(generator, sample, found), lengths, found):
         assert cut == (len(each[0]["tokens"]) > longest)
         assert not (cut and length < longest and len(each[0]["tokens"]) == length + 1)
@@ -51,8 +41,8 @@ def test_what_ends_by_itself_is_not_reported(kind, caplog):
     assert not any(unfinished(generator, sample, found))
 
 
-def test_a_search_that_was_given_up_is_unfinished():
-    generator, sample, found = searched(FastGenerator, 49, warns=False)
+def test_a_search_that_was_given_up_is_unfinished(searched):
+    generator, sample, found = searched(FastGenerator, max_len_b=49)
     found[0][0] |= {"score": torch.tensor(-float("inf")), "tokens": torch.tensor([5, 2])}
     assert unfinished(generator, sample, found)[0]
 
