@@ -1,10 +1,10 @@
 """Settings that fairseq evaluates, or that name files: all are known, and files give way to defaults."""
 
 import ast
-import functools
 import os
 import re
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
@@ -25,30 +25,27 @@ from user_dir.sections import section_flags
 EVIL = "/evil/path"
 
 
-@functools.cache
-def sources() -> dict[str, list[ast.AST]]:
-    """The nodes of each file of the package fairseq."""
+def nodes(*words: str) -> Iterator[tuple[str, ast.AST]]:
+    """The syntax of those files of the package fairseq in which one of the words is, with their names."""
     root = Path(fairseq.__file__).parent
-    files = {file.relative_to(root): file for file in root.rglob("*.py")}
-    return {
-        name.as_posix(): list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-        for name, file in files.items()
-        if name.parts[0] != "examples"  # not part of the package
-    }
+    for file in root.rglob("*.py"):
+        name, text = file.relative_to(root), file.read_text(encoding="utf-8")
+        if name.parts[0] != "examples" and any(word in text for word in words):  # not part of the package
+            for node in ast.walk(ast.parse(text)):
+                yield name.as_posix(), node
 
 
 def test_settings_that_fairseq_evaluates_are_all_known():
     """Found in fairseq's source: what is passed to eval, or to what passes it on to eval."""
     evaluators = {"exec", "eval_str_list", "eval_str_dict", "eval_bool"}
     found = {}
-    for file, nodes in sources().items():
-        for node in nodes:
-            function = getattr(node, "func", None)
-            method = getattr(function, "attr", None) in evaluators  # .eval() is torch's
-            if (method or getattr(function, "id", None) in {"eval", *evaluators}) and node.args:
-                argument = node.args[0]
-                setting = argument.attr if isinstance(argument, ast.Attribute) else ast.unparse(argument)
-                found.setdefault(setting, set()).add(file)
+    for file, node in nodes("eval(", *(f"{name}(" for name in evaluators)):
+        function = getattr(node, "func", None)
+        method = getattr(function, "attr", None) in evaluators  # .eval() is torch's
+        if (method or getattr(function, "id", None) in {"eval", *evaluators}) and node.args:
+            argument = node.args[0]
+            setting = argument.attr if isinstance(argument, ast.Attribute) else ast.unparse(argument)
+            found.setdefault(setting, set()).add(file)
     assert len(found) > 20, "the search finds nothing"
     evaluate = {"utils.py", "dataclass/utils.py", "models/lightconv.py", "models/lightconv_lm.py"}
     assert {setting: files for setting, files in found.items() if setting not in EVALUATED} == {
@@ -62,7 +59,7 @@ def test_names_of_files_among_fairseqs_settings_are_all_known():
     """Found in fairseq's source: flags and fields that say that they are a path, a file or a folder."""
     says = re.compile(r"\b(path|paths|file|folder|directory|dir|filename)\b", re.I)
     found = set()
-    for node in (node for nodes in sources().values() for node in nodes):
+    for _, node in nodes("add_argument(", "metadata"):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             text, names = ast.unparse(node), [node.target.id]
             fits = "metadata" in text and re.search(r"\bstr\b|Any", ast.unparse(node.annotation))
