@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 from no_gpu import take_triton_kernels
 
-from user_dir.attention import AttentionInputs, cpu_attention
+from user_dir.attention import AttentionInputs, cpu_attention, launching
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
 
@@ -344,13 +344,13 @@ class Recorded:
 
 @pytest.mark.parametrize("direct", (False, True))
 def test_launches_of_compiled_kernels(monkeypatch, direct):
-    monkeypatch.setattr(kernels, "DIRECT", direct)
-    monkeypatch.setattr(kernels, "_compiled", {})
+    monkeypatch.setattr(launching, "DIRECT", direct)
+    monkeypatch.setattr(launching, "_compiled", {})
     kernel, grid = Recorded(), (2, 1, 1)
     whole = torch.zeros(32)
 
     def launch(a, b, rows=16):
-        kernels._run(kernel, grid, [a, b], {"N": 8, "M": rows}, {"num_warps": 1})
+        launching.run(kernel, grid, [a, b], {"N": 8, "M": rows}, {"num_warps": 1})
         assert kernel.launches[-1] == (grid, a, b, rows, 8)
         return kernel.compiled
 

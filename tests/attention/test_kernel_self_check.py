@@ -22,6 +22,7 @@ from user_dir.attention import (
     fused_backward,
     fused_forward,
     kernel_self_check,
+    launching,
 )
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
@@ -116,7 +117,7 @@ def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch,
 
 
 def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
-    run, launched = kernels._run, set()
+    run, launched = launching.run, set()
 
     def wrong_from_the_second_on(kernel, grid, arguments, *rest):
         run(kernel, grid, arguments, *rest)
@@ -124,7 +125,7 @@ def test_later_launches_are_checked_too(taken, monkeypatch, caplog):
             arguments[12].mul_(1.02)
         launched.add(kernel)
 
-    monkeypatch.setattr(kernels, "_run", wrong_from_the_second_on)
+    monkeypatch.setattr(launching, "run", wrong_from_the_second_on)
     attention(*heads())
     assert taken == ["dense"] and "the output with 13 queries and 13 keys is off by 0.02" in caplog.text
 

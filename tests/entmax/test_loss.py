@@ -184,8 +184,8 @@ def test_invalid_arguments(given, words):
 
 
 def test_threads_and_rows_do_not_matter():
-    scores, target = rows(40, 2500, dtype=torch.float32), torch.randint(2500, (40,))
-    alone = torch.cat([entmax_loss(scores[i : i + 1], target[i : i + 1], 1.5) for i in range(40)])
+    scores, target = rows(12, 2500, dtype=torch.float32), torch.randint(2500, (12,))
+    alone = torch.cat([entmax_loss(scores[i : i + 1], target[i : i + 1], 1.5) for i in range(12)])
     torch.set_num_threads(2)
     try:
         assert torch.equal(entmax_loss(scores, target, 1.5), alone)

@@ -57,27 +57,27 @@ def test_masked_infinite_and_nan_rows(monkeypatch):
     torch.testing.assert_close(grad[4].cpu().double(), expected[4], rtol=0, atol=2e-6)
 
 
-def test_passes_its_self_check(monkeypatch):
-    monkeypatch.setattr(loss_triton, "TILE", 64)
-    monkeypatch.setattr(loss_check, "_verdicts", {})
-    for dtype in (torch.float32, torch.float64):
-        assert loss_check.passes(torch.device(DEVICE), dtype)
-
-
-def test_is_not_used_if_it_fails_its_self_check(monkeypatch, caplog):
-    def half(*given):
-        losses, support, solutions = loss_reference.loss_forward(*given)
-        return losses / 2, support, solutions
-
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The loss takes these kernels, unchecked so far, unless they are wrong."""
     monkeypatch.delenv("ENTMAX_BACKEND", raising=False)
     monkeypatch.setattr(loss_triton, "TILE", 64)
     monkeypatch.setattr(differentiable_loss, "_native", lambda device: loss_triton)
     monkeypatch.setattr(loss_check, "_verdicts", {})
-    scores = torch.randn(2, 9, device=DEVICE)
-    assert differentiable_loss._implementation(scores) is loss_triton
-    monkeypatch.setattr(loss_check, "_verdicts", {})
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, pytest.param(torch.float64, marks=pytest.mark.nightly)))
+def test_passes_its_self_check(as_on_a_gpu, dtype):
+    assert differentiable_loss._implementation(torch.randn(2, 9).to(DEVICE, dtype)) is loss_triton
+
+
+def test_is_not_used_if_it_fails_its_self_check(as_on_a_gpu, monkeypatch, caplog):
+    def half(*given):
+        losses, support, solutions = loss_reference.loss_forward(*given)
+        return losses / 2, support, solutions
+
     monkeypatch.setattr(loss_triton, "loss_forward", half)
-    assert differentiable_loss._implementation(scores) is loss_reference
+    assert differentiable_loss._implementation(torch.randn(2, 9, device=DEVICE)) is loss_reference
     assert "the Triton kernel of the α-entmax loss fails its self-check" in caplog.text
 
 

@@ -75,12 +75,6 @@ def test_gradient_of_alpha_is_continuous_at_one():
         torch.testing.assert_close(gradient(1 + distance), at_one, rtol=0, atol=1e2 * distance + 1e-12)
 
 
-def test_gradcheck_per_head():
-    scores = torch.randn(2, 5, 3, 4, dtype=torch.float64, requires_grad=True)
-    alpha = float64([1.001, 1.2, 1.5, 1.9, 2.7]).view(5, 1, 1).requires_grad_()
-    assert gradcheck(entmax, (scores, alpha))
-
-
 def test_gradient_of_a_head_at_one_among_others():
     scores, g = torch.randn(2, 2, 3, 4, 5, dtype=torch.float64)
     alpha = float64([1.3, 1.0, 2.0]).view(3, 1, 1).requires_grad_()
@@ -91,22 +85,23 @@ def test_gradient_of_a_head_at_one_among_others():
         torch.testing.assert_close(alpha.grad[head], alone.grad, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("alpha_shape", [(), (1,), (1, 1, 1), (3, 1, 1), (4, 1), (2, 3, 4, 1), (2, 1, 1, 1)])
+@pytest.mark.parametrize("alpha_shape", [(), (1,), (1, 1, 1), (3, 1, 1), (2, 1), (2, 3, 2, 1), (2, 1, 1, 1)])
 def test_gradcheck_of_every_shape_of_alpha(alpha_shape):
-    scores = torch.randn(2, 3, 4, 3, dtype=torch.float64, requires_grad=True)
+    scores = torch.randn(2, 3, 2, 3, dtype=torch.float64, requires_grad=True)
     alpha = (1.1 + torch.rand(alpha_shape, dtype=torch.float64)).requires_grad_()
     assert gradcheck(entmax, (scores, alpha))
 
 
-@pytest.mark.parametrize("alpha", (1.01, 1.5, 2.0))
-def test_gradcheck_of_noncontiguous_inputs(alpha):
-    base = torch.randn(4, 6, 2, dtype=torch.float64, requires_grad=True)
-    alpha = float64(alpha, requires_grad=True)
+def test_gradcheck_of_noncontiguous_inputs():
+    base, alpha = (
+        torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True),
+        float64(1.3, requires_grad=True),
+    )
     for view in (
         lambda z: z.permute(2, 0, 1),
         lambda z: z.transpose(0, 2),
         lambda z: z[:, ::2],
-        lambda z: z[:1].expand(3, 6, 2),
+        lambda z: z[:1].expand(3, 4, 2),
     ):
         assert gradcheck(lambda z, a, view=view: entmax(view(z), a), (base, alpha))
         torch.testing.assert_close(

@@ -12,8 +12,6 @@ gradient, and one λ is saved per row instead of a second output.
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from typing import Any, Optional
 
 import torch
@@ -21,12 +19,11 @@ import triton
 from torch import Tensor
 
 from ..entmax.operators import constant_in_graphs
-from . import fused_backward, fused_forward
+from . import fused_backward, fused_forward, launching
 from .fused_kernel import FusedKernel, is_learning, unsupported
-from .head_layouts import dense_rows, empty_output, in_heads
+from .head_layouts import empty_output, in_heads
 from .inputs import AttentionInputs, KernelInputs
-
-TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
+from .launching import bucket_of, head_dim_constants, mask_of, schedule, strides_of, tiles_of
 
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
 # Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
@@ -38,20 +35,14 @@ QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of k
 # The same if one kernel computes all gradients: sums for keys and values occupy the registers.
 BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
 TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
-PER_LANE = {2: 32, 4: 16}  # elements of the largest tile per lane
 # Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
 # dimensions need all there are.
 MAX_REGISTERS = {"forward_short": 128, "forward_long": 128, "backward_queries": 168, "backward_keys": 168}
-# Triton before 3.3 aborts the process if several groups of four warps multiply a tile of 64 queries.
-MAX_WARPS = 16 if TRITON >= (3, 3) else 4
 # Shared memory per program in bytes → largest head dimension that fits into it with every dtype.
 MAX_HEAD_DIM = {
     160 * 1024: 128,  # sm_80, sm_90 and later
     99 * 1024: 64,  # sm_86 and sm_89
 }
-# Products of float32 as three products of their halves on tensor cores, as exact as float32 but faster.
-# Triton before 3.3 needs more shared memory for them than there is.
-EXACT = "tf32x3" if TRITON >= (3, 3) else "ieee"
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -135,23 +126,27 @@ class Call:
         self.tile = TILE[self.size]
         sizes = (self.heads, alpha.numel(), self.queries, self.keys, head_dim, head_dim**-0.5)
         drawn = (0 if seed is None else int(seed), round(dropout * 2**24), 1 / (1 - dropout))
-        self.last = (alpha, *_mask(padding), *sizes, *drawn)
-        self.key_bucket, self.query_bucket = _bucket(self.keys), _bucket(self.queries)
-        self.constants = {**_head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.last = (alpha, *mask_of(padding), *sizes, *drawn)
+        self.key_bucket, self.query_bucket = bucket_of(self.keys), bucket_of(self.queries)
+        self.constants = {**head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
         self.stages = STAGES if self.constants["COARSE"] else 1
 
     def forward(self, output: Tensor, lam: Tensor) -> None:
         """Write both."""
-        unit, strides = _strides(*self.given, output)
+        unit, strides = strides_of(*self.given, output)
         arguments = [*strides, lam, *self.last]
         if self.keys <= RESIDENT:
             columns = self.key_bucket
             rows = min(QUERIES[columns], self.tile, self.query_bucket)
-            grid = (self.batch * self.heads, _tiles(self.queries, rows))
+            grid = (self.batch * self.heads, tiles_of(self.queries, rows))
             self._launch(fused_forward.forward_short, grid, arguments, rows, columns, unit, stages=1)
             return
         rows, columns = min(self.tile, self.query_bucket), self.tile
-        tiles = (self.batch * self.heads, _tiles(self.queries, rows), _tiles(self.keys, columns))
+        tiles = (
+            self.batch * self.heads,
+            tiles_of(self.queries, rows),
+            tiles_of(self.keys, columns),
+        )
         alive = torch.empty(tiles, dtype=torch.int8, device=lam.device)
         arguments += [alive, tiles[2]]
         self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, columns, unit, self.stages)
@@ -160,12 +155,12 @@ class Call:
         self, grad: Tensor, grads: tuple[Tensor, ...], lam: Tensor, need_alpha: bool
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
-        unit, strides = _strides(*self.given, grad, *grads)
+        unit, strides = strides_of(*self.given, grad, *grads)
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
         heads = self.batch * self.heads
-        query_tiles = 1 if together else _tiles(self.queries, rows)
+        query_tiles = 1 if together else tiles_of(self.queries, rows)
         shape = (self.batch, self.heads, query_tiles)
         partial = torch.empty(shape, dtype=torch.float32, device=lam.device) if need_alpha else None
         if together:
@@ -173,7 +168,7 @@ class Call:
             self._launch(fused_backward.backward_short, (heads, 1), arguments, rows, columns, unit, stages=1)
             return partial
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
-        key_tiles = _tiles(self.keys, columns)
+        key_tiles = tiles_of(self.keys, columns)
         alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=lam.device)
         mean = torch.empty_like(lam)
         arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *self.last]
@@ -198,10 +193,10 @@ class Call:
         constants = {"M": rows, "N": columns, **self.constants, "UNIT": unit}
         head_dim = constants["D"]
         largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
-        options = _schedule(largest, self.size, stages)
+        options = schedule(largest, self.size, stages)
         if constants["COARSE"] and head_dim <= 64:
             options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
-        _run(kernel, (*grid, 1), arguments, constants, options)
+        launching.run(kernel, (*grid, 1), arguments, constants, options)
 
 
 def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
@@ -210,98 +205,19 @@ def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[
     batch, heads, _, head_dim = query.shape
     keys = key.size(2)
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
-    unit, strides = _strides(query, key, value, output)
+    unit, strides = strides_of(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
-    constants = _head_dim_constants(query)
+    constants = head_dim_constants(query)
     del constants["PRECISION"]
-    columns = _bucket(keys)
-    _run(
+    columns = bucket_of(keys)
+    launching.run(
         fused_forward.forward_step,
         (batch * heads, 1, 1),
-        [*strides, weights, alpha, *_mask(padding), *sizes],
+        [*strides, weights, alpha, *mask_of(padding), *sizes],
         {"N": columns, "UNIT": unit, **constants},
-        _schedule(columns * constants["D"], query.element_size(), 1),
+        schedule(columns * constants["D"], query.element_size(), 1),
     )
     return weights
-
-
-# Triton's versions whose compiled kernels take all arguments in order, constants included.
-DIRECT = (3, 6) <= TRITON <= (3, 7)
-# What Triton compiles a kernel for → the kernel, and its constants in order.
-_compiled: dict[tuple, tuple[Any, tuple]] = {}
-
-
-def _run(kernel: Any, grid: tuple[int, int, int], arguments: list, constants: dict, options: dict) -> None:
-    """Launch a kernel, from its second launch on without Triton's slower binding of arguments."""
-    with torch.cuda.device_of(arguments[0]):
-        if not DIRECT:
-            kernel[grid](*arguments, **constants, **options)
-            return
-        kinds = [
-            each.bit_length() < 32
-            if type(each) is int
-            else (each.dtype, each.data_ptr() % 16)
-            if isinstance(each, Tensor)
-            else type(each)
-            for each in arguments
-        ]
-        key = (kernel, arguments[0].device, *kinds, *constants.values(), *options.values())
-        if key in _compiled:
-            compiled, ordered = _compiled[key]
-            compiled[grid](*arguments, *ordered)
-            return
-        compiled = kernel[grid](*arguments, **constants, **options)
-        if compiled is not None:  # Triton's interpreter returns None
-            _compiled[key] = compiled, tuple(constants[n] for n in kernel.arg_names if n in constants)
-
-
-def _schedule(elements: int, size: int, stages: int) -> dict:
-    """Warps and stages of a program, given the number of elements of its largest tile and their bytes."""
-    warps = max(1, min(MAX_WARPS, elements // (32 * PER_LANE[size])))
-    return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
-
-
-def _head_dim_constants(query: Tensor) -> dict:
-    """The constants of a kernel determined by the dtype and head dimension of the queries."""
-    head_dim = query.size(3)
-    bucket = _bucket(head_dim)
-    coarse = query.dtype != torch.float32
-    precision = "ieee"
-    if not coarse:
-        precision = EXACT if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    return {"D": bucket, "WHOLE": bucket == head_dim, "PRECISION": precision, "COARSE": coarse}
-
-
-def _bucket(count: int) -> int:
-    """The next power of two, at least 16, the minimum of tile products."""
-    return max(16, 1 << (count - 1).bit_length())
-
-
-def _tiles(count: int, size: int) -> int:
-    """The number of tiles of ``size`` rows."""
-    return -(-count // size)
-
-
-def _mask(padding: Optional[Tensor]) -> tuple[Optional[Tensor], int]:
-    """A padding mask as bytes, and its stride."""
-    if padding is None:
-        return None, 0
-    padding = dense_rows(padding)
-    return padding.view(torch.uint8), padding.stride(0)
-
-
-def _strides(*tensors: Tensor) -> tuple[int, list]:
-    """A unit that divides all strides over batch, heads and rows; and the tensors, each with its strides."""
-    strides: list = [tensor.stride()[:3] for tensor in tensors]
-    common = math.gcd(*itertools.chain(*strides))
-    if common % 16:  # without the strides of dimensions of size 1, which can be anything
-        strides = [[0 if n == 1 else s for n, s in zip(t.shape[:3], t.stride()[:3])] for t in tensors]
-        common = math.gcd(*itertools.chain(*strides))
-    unit = next(unit for unit in (16, 8, 1) if common % unit == 0)
-    arguments: list = []
-    for tensor, (batch, head, row) in zip(tensors, strides):
-        arguments += (tensor, batch // unit, head // unit, row // unit)
-    return unit, arguments
 
 
 @constant_in_graphs

@@ -20,7 +20,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _TF32 = 1e-2  # products of 10-bit mantissas, where torch's settings ask for them
 
 BATCH, HEADS = 2, len(ALPHAS)
-LAUNCHES = 2  # the first goes through Triton, later ones do not (``fused._run``); the last is compared
+LAUNCHES = 2  # the first goes through Triton, later ones do not (``launching.run``); the last is compared
 
 
 def passes_check(query: Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..entmax.once import once_differentiable
 from ..entmax.operators import is_eager
 from . import mixture_cpu, mixture_operator
-from .mixture_pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
+from .mixture_pairs import ONCE, check_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
 
 
 def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
@@ -44,7 +44,7 @@ def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Ten
     if not is_eager(logits, weights, row):
         return mixture_operator.log_mixture(logits, weights, row, rows)[0]
     if mixture_cpu.suits(logits):
-        return _NativeLogMixture.apply(logits, weights, first_pairs(row, rows))
+        return _NativeLogMixture.apply(logits, weights, row, rows)
     return _LogMixture.apply(logits, weights, row, rows)
 
 
@@ -69,19 +69,13 @@ class _NativeLogMixture(torch.autograd.Function):
     """The same by the kernel for the CPU, which keeps no tensor of the size of the logits but the logits."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, first: Tensor) -> Tensor:
-        logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
-        log_p, mixture, pairs = mixture_cpu.new_results(logits, len(first) - 1, logits.size(1))
-        mixture_cpu.forward(logits, same, first, log_p, mixture, pairs)
-        ctx.save_for_backward(logits, same, first, mixture, pairs)
-        ctx.dtype = weights.dtype
+    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
+        log_p, *saved = mixture_cpu.log_mixture(logits, weights, row, rows)
+        ctx.save_for_backward(logits, weights, row, *saved)
         return log_p
 
     @staticmethod
     @once_differentiable(ONCE)
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        logits, weights, first, mixture, pairs = ctx.saved_tensors
-        grad_logits, grad_weights = torch.empty_like(logits), torch.empty_like(weights)
-        given = logits, weights, first, mixture, pairs, grad.contiguous()
-        mixture_cpu.backward(*given, grad_logits, grad_weights)
-        return grad_logits, grad_weights.to(ctx.dtype), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        given = (*ctx.saved_tensors, grad)
+        return *mixture_cpu.gradients(*given), None, None

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..entmax import has_native
 from ..entmax.build import INTEGER, POINTER, NativeKernels
+from .mixture_pairs import first_pairs
 
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2
 
@@ -58,6 +59,25 @@ def backward(
 ) -> None:
     """Write the gradients of logits and weights, given what :func:`forward` wrote."""
     _run("mixture_backward", logits, weights, first, pairs, mixture, grad, grad_logits, grad_weights)
+
+
+def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`forward`, from tensors of any strides and the row of each pair; returns what that writes."""
+    results = new_results(logits, rows, logits.size(1))
+    same = weights.to(logits.dtype).contiguous()
+    forward(logits.contiguous(), same, first_pairs(row, rows), *results)
+    return results
+
+
+def gradients(
+    logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Of logits and weights, given what :func:`log_mixture` returned."""
+    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
+    grad_logits, grad_weights = torch.empty_like(logits), torch.empty_like(same)
+    given = (logits, same, first_pairs(row, len(mixture)), mixture.contiguous(), pairs.contiguous())
+    backward(*given, grad.contiguous(), grad_logits, grad_weights)
+    return grad_logits, grad_weights.to(weights.dtype)
 
 
 def _run(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Tensor) -> None:

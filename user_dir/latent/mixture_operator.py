@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..entmax.merged_vmap import merged_vmap
 from ..entmax.operators import define_operator, once
 from . import mixture_cpu
-from .mixture_pairs import ONCE, check_pairs, first_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
+from .mixture_pairs import ONCE, check_pairs, gradients_of_pairs, sum_of_pairs, weighted_softmax
 
 
 def _forward(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The logarithm, the mixture (R, V), and two numbers of each pair, which plain torch leaves 0."""
     check_pairs(logits, weights, row, rows)
-    log_p, mixture, pairs = results = mixture_cpu.new_results(logits, rows, logits.size(1))
     if mixture_cpu.suits(logits):
-        same = weights.to(logits.dtype).contiguous()
-        mixture_cpu.forward(logits.contiguous(), same, first_pairs(row, rows), *results)
-        return results
+        return mixture_cpu.log_mixture(logits, weights, row, rows)
+    log_p, mixture, pairs = mixture_cpu.new_results(logits, rows, logits.size(1))
     total = sum_of_pairs(weighted_softmax(logits, weights), row, rows)
     return log_p.copy_(total.log()), mixture.copy_(total), pairs.zero_()
 
@@ -41,14 +38,10 @@ def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple:
 def _backward(
     logits: Tensor, weights: Tensor, row: Tensor, mixture: Tensor, pairs: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    if not mixture_cpu.suits(logits):
-        found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
-        return found[0].contiguous(), found[1]
-    logits, same = logits.contiguous(), weights.to(logits.dtype).contiguous()
-    given = (logits, same, first_pairs(row, len(mixture)), mixture.contiguous(), pairs.contiguous())
-    grad_logits, grad_weights = torch.empty_like(logits), torch.empty_like(same)
-    mixture_cpu.backward(*given, grad.contiguous(), grad_logits, grad_weights)
-    return grad_logits, grad_weights.to(weights.dtype)
+    if mixture_cpu.suits(logits):
+        return mixture_cpu.gradients(logits, weights, row, mixture, pairs, grad)
+    found = gradients_of_pairs(weighted_softmax(logits, weights), mixture, weights, row, grad)
+    return found[0].contiguous(), found[1]
 
 
 def _fake_backward(logits: Tensor, weights: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:

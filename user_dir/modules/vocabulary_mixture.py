@@ -12,7 +12,8 @@ from torch import Tensor
 from ..entmax import has_native
 from ..entmax.once import once_differentiable
 from ..latent import mixture_cpu
-from ..latent.mixture import check_pairs, first_pairs, log_mixture
+from ..latent.mixture import log_mixture
+from ..latent.mixture_pairs import check_pairs, first_pairs
 from .linear import linear, multiply, suits_onednn
 
 BLOCK = 2**22  # logits in one tensor
