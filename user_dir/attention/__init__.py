@@ -1,7 +1,8 @@
 """Attention with α-entmax on tensors, and the α of its heads; depends on torch only."""
 
 from ..attention_types import ATTENTION_TYPES
-from .alpha import Alpha, AlphaConfig
+from .alpha import Alpha
+from .alpha_config import AlphaConfig
 from .dispatch import BACKENDS, attention, unavailable, unsupported
 from .inputs import AttentionInputs
 

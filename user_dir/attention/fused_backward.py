@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import or_one
+from ..entmax.triton_powers import or_one
 from .fused_forward import RUN_TIME, STRIDES
 from .fused_tiles import (
     dropped,

@@ -9,17 +9,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import (
+from ..entmax.triton_powers import (
     LOG2_E,
-    MAX_LAST,
     coarse_powers,
+    has_curvature,
+    or_one,
+    power,
+)
+from ..entmax.triton_solver import (
+    MAX_LAST,
     first_width,
     greatest_lam,
     halley_step,
-    has_curvature,
     next_step,
-    or_one,
-    power,
     solve,
     unfinished,
     worth,

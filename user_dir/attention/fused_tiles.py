@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..entmax.triton import (
+from ..entmax.triton_powers import (
     INTERPRETED,
     LOG2_E,
     MIN_COARSE,
