@@ -23,7 +23,7 @@ from user_dir.packed_folders import archive_of, read_archive
 
 pytestmark = pytest.mark.slow
 
-UPDATES = 40  # in epochs of 20
+UPDATES = 60  # in epochs of 20
 SEARCH = {"beams": [1, 3], "min_words": 7, "most_expansions": 200}
 
 
@@ -77,7 +77,7 @@ def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, mon
     sessions = json.loads((job.folder / "training.json").read_text())["sessions"]
     assert sessions[0]["from"] == 0 and 0 < sessions[1]["from"] < UPDATES
     updates = [json.loads(line)["update"] for line in (job.folder / "alpha.jsonl").read_text().splitlines()]
-    assert updates == [0, 25]
+    assert updates == [0, 25, 50]
 
     counted = f"num. shared model params: {result['parameters']:,} "
     assert counted in (job.folder / "training.log").read_text()
