@@ -83,8 +83,7 @@ def _loggers_at_work():
     logging.disable(logging.NOTSET)
     logging.root.setLevel(logging.INFO)
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        ours = name.split(".")[0] in ("user_dir", "fairseq", "fairseq_cli")
-        if ours and isinstance(logger, logging.Logger):
+        if name.startswith(("user_dir", "fairseq")) and isinstance(logger, logging.Logger):
             logger.disabled = False
     logging.getLogger("fairseq").setLevel(logging.NOTSET)
 

@@ -109,21 +109,6 @@ def test_scores_are_those_of_the_whole_translation(corpus, peaked):
             assert (chosen[:-1] > 0).all() and ((p > 0).sum(-1) < p.size(1)).any()
 
 
-@pytest.mark.nightly
-def test_cross_entropy_is_refused_for_a_sparse_output(corpus, tmp_path):
-    flags = ["--output-alpha", "1.5", "--max-update", "1"]
-    refused(train(corpus, tmp_path, *flags, check=False), "--criterion entmax_loss")
-
-
-@pytest.mark.nightly
-def test_training_continues(corpus, trained_sparse, tmp_path):
-    restore = ["--restore-file", trained_sparse / "checkpoint_last.pt", "--max-update", "14"]
-    done = train(corpus, tmp_path, *SPARSE, *restore, "--disable-validation")
-    assert "num_updates 14" in done.stdout + done.stderr
-    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
-    assert state["cfg"]["criterion"]["_name"] == "entmax_loss"
-
-
 def test_the_study_of_search(corpus, peaked):
     """Also that exact search finds translations at least as probable as those of the widest beam."""
     flags = [*of(peaked / "second.pt", corpus), "--cpu", "--sentences", 12, "--beams", 1, 20]
