@@ -77,6 +77,7 @@ def assert_same(ours: list, theirs: list) -> None:
         f"{PRE_NORM} --attention-normalizer fixed --encoder-attention-heads 8",
         "--encoder-self-attention-normalizer fixed --length-scaling",
         f"{PRE_NORM} --length-scaling",
+        f"{PRE_NORM} --decoder-embed-dim 8 --decoder-output-dim 12",
     ),
 )
 @pytest.mark.parametrize("left_pad", (True, False))
@@ -240,7 +241,6 @@ def test_what_is_not_supported_is_left_to_fairseq():
     (
         ("--cross-self-attention --no-cross-attention", "lacks context attention"),
         ("--no-cross-attention", "lacks context attention"),
-        ("--decoder-embed-dim 8 --decoder-output-dim 12", "project_out_dim"),
         ("--attention-normalizer rela", "ReLA"),
         ("--latent-alignment", "not the usual ones"),
         ("--scale-heads", "c_attn"),

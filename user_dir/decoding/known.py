@@ -78,8 +78,7 @@ NAMES: dict[type, str] = {
 
 OFF: dict[type, str] = {
     AdaptivelySparseEncoder: "return_fc",
-    AdaptivelySparseDecoder: "adaptive_softmax cross_self_attention project_in_dim project_out_dim "
-    "quant_noise",
+    AdaptivelySparseDecoder: "adaptive_softmax cross_self_attention quant_noise",
     BertDecoder: "new_piece_penalty",
     AdaptivelySparseEncoderLayer: "return_fc",
     AdaptivelySparseDecoderLayer: "cross_self_attention attn_ln c_attn ffn_layernorm w_resid",

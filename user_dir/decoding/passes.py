@@ -1,75 +1,16 @@
-"""The model's encoder and decoder for translation: fairseq's layers with other parts.
-
-What a layer computes, and in which order, is said by its own ``forward``. Its parts are those of this file:
-products of prepared weights, sums and LayerNorms in one pass, attention without padding or to caches, and no
-dropout.
-"""
+"""The model's encoder without padding, and its decoder one position at a time, with caches never copied."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
-from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..attention.inputs import AttentionInputs
-from .cpu_steps import Cache, add_norm, attend
+from .cpu_steps import Cache, attend
+from .parts import SumNorm, search_layer, with_parts
 from .products import Product
-
-
-def with_parts(module: nn.Module, **parts: object) -> nn.Module:
-    """A copy of a module with other parts, and without dropout; all else, and the parameters, it shares.
-
-    Parts need not be modules. They are plain attributes, which Python finds faster than those of a module.
-    """
-    made = copy.copy(module)
-    for name, part in module._modules.items():
-        vars(made)[name] = _unchanged if isinstance(part, FairseqDropout) else part
-    vars(made).update(parts)
-    vars(made).pop("forward", None)  # with checkpointed activations it is the original's
-    return made
-
-
-def _layer(layer: nn.Module, product: type[Product], **attentions: object) -> nn.Module:
-    """One of fairseq's layers with other attentions; it may return a :class:`_Sum`."""
-    relu = layer.activation_fn is nn.functional.relu
-    norms = {name: _Norm(part) for name, part in layer.named_children() if isinstance(part, nn.LayerNorm)}
-    return with_parts(
-        layer,
-        fc1=product(layer.fc1, relu=relu),
-        fc2=product(layer.fc2),
-        activation_fn=_unchanged if relu else layer.activation_fn,
-        residual_connection=_Sum,
-        **norms,
-        **attentions,
-    )
-
-
-def _unchanged(x: Tensor) -> Tensor:
-    return x
-
-
-class _Sum:
-    """update + residual, which the LayerNorm that follows computes, in place of the residual."""
-
-    def __init__(self, update: Tensor, residual: Tensor | _Sum):
-        self.update = update
-        self.residual = residual if isinstance(residual, Tensor) else residual.residual
-
-
-class _Norm:
-    """A LayerNorm of a sum or of a tensor (…, C); or, without one, the sum."""
-
-    def __init__(self, norm: nn.LayerNorm | None):
-        self._norm = norm
-
-    def __call__(self, x: Tensor | _Sum) -> Tensor:
-        residual, update = (x, None) if isinstance(x, Tensor) else (x.residual, x.update)
-        if self._norm is not None:
-            return add_norm(residual, update, self._norm)
-        return residual if update is None else residual.add_(update)
 
 
 @dataclass
@@ -96,9 +37,9 @@ class EncoderPass:
     """
 
     def __init__(self, encoder: nn.Module, product: type[Product]):
-        self._encoder, self._last = encoder, _Norm(encoder.layer_norm)
+        self._encoder, self._last = encoder, SumNorm(encoder.layer_norm)
         self._layers = [
-            _layer(layer, product, self_attn=_PackedAttention(layer.self_attn, product))
+            search_layer(layer, product, self_attn=_PackedAttention(layer.self_attn, product))
             for layer in encoder.layers
         ]
 
@@ -228,7 +169,7 @@ class DecoderPass:
 
     def __init__(self, decoder: nn.Module, product: type[Product]):
         self._layers = [
-            _layer(
+            search_layer(
                 layer,
                 product,
                 self_attn=_CachedAttention(layer.self_attn, product, number),
@@ -237,7 +178,7 @@ class DecoderPass:
             for number, layer in enumerate(decoder.layers)
         ]
         self._decoder = with_parts(
-            decoder, layers=[layer.forward for layer in self._layers], layer_norm=_Norm(decoder.layer_norm)
+            decoder, layers=[layer.forward for layer in self._layers], layer_norm=SumNorm(decoder.layer_norm)
         )
         self.output = product(decoder.output_projection)
 
