@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from helpers import parse
+from helpers import checkpoint_state, parse
 
 from user_dir.checkpoints import (
     average_checkpoints,
@@ -23,8 +23,7 @@ from user_dir.models.from_settings import from_stock
 
 
 def state(value: float = 1.0, **more) -> dict:
-    settings = {"model": {"_name": "transformer"}, "task": {"source_lang": "de"}}
-    return {"model": {"w": torch.full((2,), value), "n": torch.tensor(3)}, "cfg": settings, **more}
+    return checkpoint_state(model={"w": torch.full((2,), value), "n": torch.tensor(3)}, **more)
 
 
 def test_scalars_of_numpy_1_and_2_load(tmp_path):

@@ -18,12 +18,7 @@ from tqdm import tqdm
 
 from . import fingerprints
 from .errors import UserError, as_checkpoint_error
-from .guards.hostile_checkpoints import (
-    OPTIMIZER,
-    Unreadable,
-    read_checkpoint,
-    require_finite,
-)
+from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint, require_finite
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
 

@@ -111,11 +111,6 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> No
     """Raise UserError, which names both, if a checkpoint was trained with another vocabulary.
 
     What either lacks is not compared: a checkpoint written without fingerprints, or data without pieces.
-
-    Args:
-        state: the checkpoint.
-        checkpoint: its path.
-        present: the vocabulary that it is to be used with.
     """
     recorded = recorded_in(state, checkpoint)
     if recorded is None:

@@ -24,12 +24,7 @@ SECTIONS = tuple(field.name for field in fields(FairseqConfig) if not field.name
 
 
 def section_dataclass(section: str, name=None):
-    """The dataclass of a section with all defaults, or None if it has none.
-
-    Args:
-        section: one of ``SECTIONS``.
-        name: ``_name`` of the section, if it has one.
-    """
+    """The dataclass of one of ``SECTIONS`` with all defaults, or None if its ``_name`` has none."""
     default = getattr(FairseqConfig(), section)
     if is_dataclass(default):
         return default
@@ -40,7 +35,7 @@ def section_dataclass(section: str, name=None):
 
 
 def section_flags(section: str, name=None) -> dict[str, Action] | None:
-    """The flags of a section that has no dataclass, by the name of the setting; None if there is no such."""
+    """The flags of a section without a dataclass, by the name of the setting; None if there is no such."""
     if not isinstance(name, str):
         return None
     owner = _declared(section)[1].get(name)

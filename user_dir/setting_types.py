@@ -96,14 +96,9 @@ _PLAIN = {bool: TRUTH, eval_bool: TRUTH, int: WHOLE_NUMBER, float: NUMBER, str: 
 
 
 def setting_types(section: str, name) -> dict[str, SettingType | None] | None:
-    """The type of each setting of a section, None where any value is accepted.
+    """The type of each setting of a section, such as ``model``, whose ``_name`` is ``name``.
 
-    Args:
-        section: such as ``model``.
-        name: ``_name`` of the section, if it has one.
-
-    Returns:
-        The types by name; None if the section is not known.
+    It is None where any value is accepted; there are no types, but None, of a section that is not known.
     """
     declared = section_dataclass(section, name)
     if declared is not None:

@@ -132,14 +132,10 @@ _SYSTEM_ERROR = re.compile(
 
 
 def require_finite(parameters: dict, what: str) -> None:
-    """Raise UserError unless all ``parameters`` are floating-point tensors of finite numbers.
+    """Raise UserError, about ``what``, unless all parameters are floating-point tensors of finite numbers.
 
     A single integer is accepted: it is a counter, or the version of a module such as adaptive softmax. So is
     any ``_float_tensor``: fairseq keeps one number of uninitialised memory under this name, for its dtype.
-
-    Args:
-        parameters: by name.
-        what: the checkpoint, for the error message.
     """
     for name, value in parameters.items():
         if not isinstance(value, torch.Tensor):
