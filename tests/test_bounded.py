@@ -34,10 +34,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 @pytest.mark.parametrize("ends", [False, True])
-@pytest.mark.parametrize("block", [1, 3, 1 << 16])
 @pytest.mark.parametrize("content", [b"", b"\n", b"a", b"a\nbc\n\nd", b"\n\nab\n"])
-def test_lines_are_those_of_the_file(monkeypatch, content, block, ends):
-    monkeypatch.setattr(bounded, "BLOCK", block)
+def test_lines_are_those_of_the_file(content, ends):
     lines = list(io.BytesIO(content))
     found = list(bounded_lines(io.BytesIO(content), "a", ends=ends))
     assert found == (lines if ends else [line.removesuffix(b"\n") for line in lines])

@@ -153,29 +153,13 @@ def bounded_lines(
     Raises:
         UserError: a line has more than ``longest`` bytes.
     """
-    end = b"\n" if ends else b""
-    rest: list[bytes] = []  # of the line that goes on
-    waiting = number = 0
-    while block := file.read(BLOCK):
-        first, *others = block.split(b"\n")
-        rest.append(first)
-        waiting += len(first)
-        if waiting > longest:
-            raise too_long(name, number + 1, longest)
-        if others:
-            yield b"".join(rest) + end
-            *whole, last = others
-            number += 1
-            for line in whole:
-                number += 1
-                if len(line) > longest:
-                    raise too_long(name, number, longest)
-                yield line + end
-            rest, waiting = [last], len(last)
-    if waiting > longest:
-        raise too_long(name, number + 1, longest)
-    if waiting:
-        yield b"".join(rest)
+    number = 0
+    while line := file.readline(longest + 2):
+        number += 1
+        content = line.removesuffix(b"\n")
+        if len(content) > longest:
+            raise too_long(name, number, longest)
+        yield line if ends else content
 
 
 def too_long(name: Path | str, number: int, longest: int) -> UserError:

@@ -33,13 +33,7 @@ class NewText:
     def pieces(self, sentences: list[str], first_line: int = 1, name: str = "") -> Iterator[str]:
         """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything.
 
-        Args:
-            sentences: natural text.
-            first_line: line number of the first sentence, for error messages.
-            name: name of their file, for error messages.
-
-        Raises:
-            UserError: a sentence of a triplet corpus has not exactly one tab.
+        Raises UserError, with the file's ``name`` and the line, if one of a triplet corpus has not one tab.
         """
         if self._triplets:
             sentences = [

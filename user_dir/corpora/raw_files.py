@@ -25,13 +25,6 @@ class RawFiles:
 
     What ``corpus.raw`` lacks is downloaded. Files in a user's folder are used as they are: content that
     differs from the published one causes a warning, a missing file is an error.
-
-    Args:
-        corpus: the corpus.
-        given: the user's folder.
-
-    Raises:
-        UserError: ``corpus.yaml`` has invalid sources.
     """
 
     def __init__(self, corpus: Corpus, given: Path | None = None):

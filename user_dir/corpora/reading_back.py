@@ -27,13 +27,8 @@ class _Numbers(dict):
 def read_back(prefix: Path, dictionary: Dictionary, pieces: Path) -> dict[str, int]:
     """Compare one side of a subset with its pieces, one sentence per line and separated by spaces.
 
-    Args:
-        prefix: path of the binarised files without extension.
-        dictionary: theirs.
-        pieces: the text in pieces.
-
-    Returns:
-        The number of ``pieces``, of those that are ``unknown``, and of ``empty`` lines.
+    ``prefix`` is the path of the binarised files without extension. Returns the number of ``pieces``, of
+    those that are ``unknown``, and of ``empty`` lines.
 
     Raises:
         UserError: a sentence has other symbols than its line, or one of fairseq's own; with the line.

@@ -49,14 +49,9 @@ class Size(NamedTuple):
 
 
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
-    """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml``; returns the last.
+    """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml`` below ``root``; returns the last.
 
-    Args:
-        corpus: prepared corpus.
-        root: the folder that paths in configs are relative to.
-
-    Raises:
-        UserError: one of them already exists; existing settings are not overwritten.
+    Raises UserError if one of them exists: settings are not overwritten.
     """
     folder = root / "configs" / corpus.name
     for name in ("base", *VARIANTS):

@@ -18,15 +18,8 @@ def write_rows(
 ) -> dict[str, int]:
     """Write rows, such as the two sides of a pair, to a file ``SUBSET.ENDING`` for each of their lines.
 
-    Args:
-        folder: the files' folder, which is created if needed.
-        subset: name of the files.
-        endings: extensions of the files, one for each line of a row.
-        rows: what is written.
-        held_out: N for every N-th row to go to ``valid`` instead; None for none.
-
-    Returns:
-        The number of rows by subset.
+    Creates the folder if needed. Every ``held_out``-th row goes to ``valid`` instead. Returns the number of
+    rows by subset.
     """
     folder.mkdir(exist_ok=True)
     counts = dict.fromkeys([subset, "valid"] if held_out else [subset], 0)

@@ -20,16 +20,7 @@ class Table(NamedTuple):
 
 
 def read_columns(path: Path, table: Table, left_out: Counter) -> Iterator[tuple[str, str]]:
-    """The pairs of a table.
-
-    Args:
-        path: the file, UTF-8, possibly compressed. Quotation marks in it have no meaning.
-        table: which columns.
-        left_out: is increased by the blank lines.
-
-    Raises:
-        UserError: a line has too few columns.
-    """
+    """The pairs of a table, in which quotation marks have no meaning; UserError for too few columns."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             left_out[BLANK] += 1

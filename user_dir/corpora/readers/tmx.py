@@ -30,11 +30,6 @@ def read_tmx(path: Path, languages: tuple[str, str], left_out: Counter) -> Itera
     A language is that of ``corpus.yaml`` by :func:`~...languages.same_language`, and exactly the same is
     preferred. If a unit has several texts in a language, the first counts.
 
-    Args:
-        path: the file.
-        languages: of source and target.
-        left_out: is increased by what is left out, by reason.
-
     Raises:
         UserError: the file is not well-formed, or no unit has text in both languages.
     """

@@ -47,11 +47,8 @@ def read_wmt_pairs(
 ) -> Iterator[tuple[str, str]]:
     """The pairs of the segments of source and reference, in their order.
 
-    Args:
-        path: the file.
-        languages: of source and target; either may be the language that the file was translated from.
-        translator: whose reference is read; None for the first of each document that has the segment.
-        left_out: is increased by what is left out, by reason.
+    Either language may be the one that the file was translated from. The reference is that of ``translator``;
+    if None, the first of each document that has the segment.
 
     Raises:
         UserError: the file is not well-formed, has an id twice, or has no pair.
