@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 
 from user_dir.errors import UserError
 from user_dir.faults import find_fault
-from user_dir.io import read_yaml
-from user_dir.schema import from_yaml, number, pattern, read_object, whole
+from user_dir.schema import number, pattern, read_object, whole
+from user_dir.yaml_files import read_yaml_as
 
 
 class Head(Struct, forbid_unknown_fields=True):
@@ -92,20 +92,20 @@ def test_a_fault_in_yaml_has_a_line(tmp_path, text, said):
     path = tmp_path / "a.yaml"
     path.write_text(text)
     with pytest.raises(UserError, match=said):
-        from_yaml(path, *read_yaml(path), File)
+        read_yaml_as(path, File)
 
 
 def test_what_a_merge_brings_has_the_line_of_what_it_is_merged_into(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("by_name:\n  a:\n  - &a {alpha: 9}\n")
     with pytest.raises(UserError, match=r"line 3: .* is 9"):
-        from_yaml(path, *read_yaml(path), File)
+        read_yaml_as(path, File)
     path.write_text("by_name:\n  a: [&a {alpha: 1}]\nheads:\n  - <<: *a\n    beta: 3")
     with pytest.raises(UserError, match="line 5: unknown key 'beta'"):
-        from_yaml(path, *read_yaml(path), File)
+        read_yaml_as(path, File)
     path.write_text("some: &a [false, 3]\n<<: {count: 7, share: x}\n")
     with pytest.raises(UserError, match=r"a\.yaml(, line 1)?: (share is 'x'|some\[1\] is 3)"):
-        from_yaml(path, *read_yaml(path), File)
+        read_yaml_as(path, File)
 
 
 @pytest.mark.parametrize(

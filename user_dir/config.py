@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import hydra
@@ -17,7 +17,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MappingNode, Node, ScalarNode, YAMLError
+from yaml import YAMLError
 
 from . import models  # noqa: F401  registers the architectures
 from .checkout import command_words
@@ -25,10 +25,11 @@ from .corpora.binarised import check_split
 from .errors import UserError
 from .guards.search_settings import check_bleu_args
 from .guards.workers import READ_BY_EACH, launched_workers
-from .io import check_output, read_yaml
+from .io import check_output
 from .overrides import hydra_override, quoted
 from .sections import SECTIONS, section_dataclass
 from .setting_types import TEXT, setting_types
+from .yaml_files import line_of, read_yaml
 
 PLUGIN = Path(__file__).resolve().parent
 
@@ -227,24 +228,10 @@ def _check_defaults(path: Path) -> None:
 
 def _sections(path: Path) -> dict:
     """The sections of a YAML file, before composition."""
-    values, node = read_yaml(path)
+    values, _ = read_yaml(path)
     if not isinstance(values, dict):
         raise UserError(f"{path} must have sections such as task, model and optimization")
-    for scalar in _scalars(node):
-        if scalar.tag.endswith(":int") and re.fullmatch(r"[+-]?(0[0-9_]+|[0-9_]+:.*)", scalar.value):
-            raise UserError(
-                f"{path}, line {scalar.start_mark.line + 1}: YAML reads {scalar.value} as a number to the "
-                "base 8 (leading zero) or 60 (colon); omit the zero, or put text in quotes"
-            )
     return values
-
-
-def _scalars(node: Node) -> Iterator[ScalarNode]:
-    if isinstance(node, ScalarNode):
-        yield node
-    for inner in node.value if not isinstance(node, ScalarNode) else ():
-        for each in inner if isinstance(inner, tuple) else (inner,):
-            yield from _scalars(each)
 
 
 def _beside(path: Path) -> list[Path]:
@@ -262,15 +249,8 @@ def _place(path: Path, section: str, key: str | None = None, value=None) -> str:
         settings = values.get(section) if isinstance(values, dict) else None
         known = isinstance(settings, dict) and key in settings and settings[key] == value
         if known or (key is None and section in (values or {})):
-            inner = _node_of(node, section)
-            line = inner if key is None else _node_of(inner[1], key)
-            return f"{file}, line {line[0].start_mark.line + 1}"
+            return line_of(file, node, (section,) if key is None else (section, key))
     return str(path)
-
-
-def _node_of(node: MappingNode, key: str) -> tuple[Node, Node]:
-    """The nodes of a key and of its value; of the mapping itself, if the key comes by ``<<``."""
-    return next((pair for pair in node.value if pair[0].value == key), (node, node))
 
 
 def _checked_section(path: Path, section: str, settings):

@@ -13,10 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import yaml
-
 from .bounded import MAX_WHOLE, read_whole
-from .errors import UserError, one_line
+from .errors import UserError
 from .packed_folders import there
 
 try:
@@ -29,11 +27,7 @@ PACKED = ".bz2"
 """Extension of compressed files, as in records of experiments."""
 MAX_JSON = 16 << 20
 """Characters of a JSON file; those of a run have some thousand."""
-MAX_YAML = 1 << 17
-"""Bytes of a YAML file, which takes seconds to read; ours have 4,000."""
 MAX_NAME = 100  # maximum number of characters in a name
-VALUES, DEPTH = 100_000, 20  # limits of the values of a YAML file and of their nesting; ours have 300 and 5
-INTEGER, BITS = "tag:yaml.org,2002:int", 63  # limit of a whole number in YAML
 SHOWN = 80  # maximum number of characters of a value in an error message
 
 
@@ -298,68 +292,6 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         double = next(key for key, _ in pairs if key in seen or seen.add(key))
         raise ValueError(f"the key {shown(double)} occurs twice")
     return values
-
-
-def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
-    """Read a YAML file: its plain data, and its root node, which has the line of each key.
-
-    Raises:
-        UserError: the file cannot be read, is not YAML with plain data, has a key twice or a number beyond 64
-            bits, or has more than 100,000 values or 20 levels when its aliases and merges are expanded.
-    """
-    text = read_text(path, "the YAML file", most=MAX_YAML)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is not None:
-            _check_nodes(path, node, 0, {})
-        return yaml.safe_load(text), node  # not made of this node, which would lose its merges and lines
-    except UserError:
-        raise
-    # ValueError: an invalid date or number; TypeError: an invalid key.
-    except (yaml.YAMLError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path} is not valid YAML: {one_line(error)}") from None
-
-
-def _check_nodes(
-    path: Path, node: yaml.Node, depth: int, measured: dict[int, tuple[int, int]]
-) -> tuple[int, int]:
-    """The values and levels below a node; raises UserError if there are too many, or for a fault of a node.
-
-    A file of a few lines can stand for billions of values: yaml copies those of merges, and callers walk all.
-    ``measured`` has those of the nodes before, which aliases share.
-    """
-    values, levels = measured.get(id(node), (1, 0))
-    if depth <= DEPTH and id(node) not in measured:
-        if isinstance(node, yaml.MappingNode):
-            _check_keys(path, node)
-        for entry in node.value if isinstance(node, yaml.CollectionNode) else ():
-            for inner in entry if isinstance(entry, tuple) else (entry,):
-                more, below = _check_nodes(path, inner, depth + 1, measured)
-                values, levels = values + more, max(levels, below + 1)
-        if node.tag == INTEGER and len(node.value) > BITS // 4:
-            bits = yaml.constructor.SafeConstructor().construct_yaml_int(node).bit_length()
-            if bits > BITS:
-                line = node.start_mark.line + 1
-                raise UserError(f"{path}, line {line}: a number has {bits} bits; at most {BITS} are allowed")
-        measured[id(node)] = values, levels
-    if values > VALUES or depth + levels > DEPTH:
-        raise UserError(
-            f"{path} is too large for the description of a corpus, an experiment or a training: over "
-            f"{VALUES:,} values or {DEPTH} levels; check its YAML aliases and merges"
-        )
-    return values, levels
-
-
-def _check_keys(path: Path, node: yaml.MappingNode) -> None:
-    """Raise UserError if a mapping has a key twice, of which yaml would keep the last."""
-    lines: dict[tuple[str, str], int] = {}
-    for key, _ in node.value:
-        line, name = key.start_mark.line + 1, (key.tag, key.value)
-        if isinstance(key, yaml.CollectionNode):
-            continue
-        if name in lines:
-            raise UserError(f"{path}, line {line}: {key.value!r} is a duplicate of line {lines[name]}")
-        lines[name] = line
 
 
 class Busy(UserError):

@@ -1,24 +1,20 @@
 """Types of plain data, such as that of a JSON or YAML file, and reading what fits them.
 
-Types are those of msgspec. Files are read by :mod:`.io`: msgspec's JSON and YAML keep the last of equal keys,
-and have no limits.
+Types are those of msgspec. msgspec reads no file itself: its JSON and YAML keep the last of equal keys, and
+have no limits (see :mod:`.io` and :mod:`.yaml_files`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import msgspec
-import yaml
 from msgspec import Meta
 
 from .errors import UserError, one_line
-from .faults import MAX_NUMBER, Steps, find_fault
+from .faults import MAX_NUMBER, find_fault
 from .io import parse_json, read_text
-
-T = TypeVar("T")
 
 
 def number(least: float = -MAX_NUMBER, most: float = MAX_NUMBER, tolerance: float = 0.0) -> Any:
@@ -68,31 +64,3 @@ def require(path: Path, what: str, found: Iterable[str], remedy: str) -> None:
     """Raise a UserError that names the first of the faults of a file, if there are any."""
     for message in found:
         raise UserError(f"{path} is not {what}: {message}; {remedy}")
-
-
-def from_yaml(path: Path, values: Any, node: yaml.Node | None, kind: type[T]) -> T:
-    """The content of a YAML file, from :func:`.io.read_yaml`, as a Struct.
-
-    Raises:
-        UserError: it does not fit; with the line.
-    """
-    found = find_fault(values, kind)
-    if found is not None:
-        raise UserError(f"{line_of(path, node, found.steps)}: {found.message}")
-    return msgspec.convert(values, kind)
-
-
-def line_of(path: Path, node: yaml.Node | None, steps: Steps) -> str:
-    """A YAML file with the line of a place in it, or of what surrounds a place that a merge brings."""
-    line = None
-    for step in steps:
-        marked = None
-        if isinstance(node, yaml.MappingNode):
-            pairs = {key.value: (key, inner) for key, inner in node.value if isinstance(key, yaml.ScalarNode)}
-            marked, node = pairs.get(str(step), (None, None))
-        elif isinstance(node, yaml.SequenceNode):
-            marked = node = node.value[step]
-        if marked is None:
-            break
-        line = marked.start_mark.line + 1
-    return str(path) if line is None else f"{path}, line {line}"

@@ -15,9 +15,10 @@ from user_dir.checkout import ROOT
 from user_dir.command_line import file_path, path_of
 from user_dir.commands.options import new_parser
 from user_dir.errors import UserError
-from user_dir.io import make_folder, parse_json, read_text, read_yaml, write_json
+from user_dir.io import make_folder, parse_json, read_text, write_json
 from user_dir.packed_folders import there
-from user_dir.schema import from_yaml, number
+from user_dir.schema import number
+from user_dir.yaml_files import read_yaml_as
 
 RECORDS = ROOT / "experiments" / "records" / "latent"
 Train = Callable[[dict, dict, float, int], dict]
@@ -59,7 +60,7 @@ class Plan(Struct):
 
 def read_plan(path: Path) -> Plan:
     """Read an experiment's file; raises UserError if it is invalid."""
-    return from_yaml(path, *read_yaml(path), Plan)
+    return read_yaml_as(path, Plan)[0]
 
 
 def run_system(plan: Plan, name: str, system: dict, folder: Path, train: Train) -> list[dict]:

@@ -20,9 +20,9 @@ from msgspec import Struct
 from user_dir.checkout import ROOT
 from user_dir.command_line import file_path, path_of, run_command
 from user_dir.errors import UserError
-from user_dir.io import make_folder, read_yaml, write_json
+from user_dir.io import make_folder, write_json
 from user_dir.packed_folders import there
-from user_dir.schema import from_yaml
+from user_dir.yaml_files import read_yaml_as
 
 from ._runs import RECORDS, new_parser
 
@@ -105,7 +105,7 @@ def likelihood(model: list) -> float:
 def main(argv=None) -> None:
     """Make the runs that have no record."""
     args = parse_args(argv)
-    plan = from_yaml(args.plan, *read_yaml(args.plan), Plan)
+    plan = read_yaml_as(args.plan, Plan)[0]
     for folder in (args.work, args.records / "toy_alignment"):
         make_folder(folder)
     gold = ROOT / "data" / "toy" / "gold" / "test.pharaoh"

@@ -13,8 +13,9 @@ from msgspec import Meta, Struct, structs
 
 from ..errors import UserError
 from ..faults import Fault
-from ..io import name_fault, read_yaml, shown
-from ..schema import from_yaml, line_of, pattern, whole
+from ..io import name_fault, shown
+from ..schema import pattern, whole
+from ..yaml_files import line_of, read_yaml_as
 from .archives import split_name
 
 MAX_LANGUAGE = 50  # keeps the name SUBSET.SOURCE-TARGET.SOURCE.bin below 255 characters
@@ -149,11 +150,10 @@ class Description(Keys, frozen=True, kw_only=True):
 
 def read_description(path: Path) -> Description:
     """Read and validate ``path``; a UserError names the file, the line and the remedy."""
-    values, node = read_yaml(path)
-    keys = from_yaml(path, values, node, Keys)
-    for steps, message in chain(_languages(keys), _splits(keys), _pieces(keys, values), _other_names(keys)):
-        raise UserError(f"{line_of(path, node, steps)}: {message}")
+    keys, node = read_yaml_as(path, Keys)
     lines = {key.value: key.start_mark.line + 1 for key, _ in node.value}
+    for steps, message in chain(_languages(keys), _splits(keys), _pieces(keys, lines), _other_names(keys)):
+        raise UserError(f"{line_of(path, node, steps)}: {message}")
     return Description(path=path, lines=lines, **structs.asdict(keys))
 
 
@@ -190,7 +190,7 @@ def _splits(keys: Keys) -> Iterator[Fault]:
             yield Fault(("normalise", name), complaint)
 
 
-def _pieces(keys: Keys, given: dict[str, Any]) -> Iterator[Fault]:
+def _pieces(keys: Keys, given: dict[str, int]) -> Iterator[Fault]:
     if keys.pieces_of is not None:
         yield from _name(keys.pieces_of, "pieces_of", "the corpus")
         for other in ("wordpiece", "vocabulary_size"):

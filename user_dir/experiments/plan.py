@@ -14,8 +14,9 @@ from msgspec import Meta, Struct, field
 
 from ..errors import UserError
 from ..faults import Fault, Steps
-from ..io import name_fault, read_yaml, shown
-from ..schema import from_yaml, line_of, pattern, whole
+from ..io import name_fault, shown
+from ..schema import pattern, whole
+from ..yaml_files import line_of, read_yaml_as
 from .settings import DEFAULTS
 
 # Overrides of stop_early: false. BLEU of validation takes time and would decide nothing.
@@ -190,8 +191,7 @@ def select(runs: list[Run], patterns: list[str]) -> list[Run]:
 
 
 def _read(path: Path) -> tuple[_Plan, yaml.Node]:
-    values, node = read_yaml(path)
-    plan = from_yaml(path, values, node, _Plan)
+    plan, node = read_yaml_as(path, _Plan)
     for steps, message in _reserved(plan):
         raise UserError(f"{line_of(path, node, steps)}: {message}")
     return plan, node

@@ -19,7 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ..io import MAX_YAML, read_text
+from ..io import read_text
+from ..yaml_files import MAX_YAML
 
 DEFAULTS = {
     "checkpoint": {
