@@ -13,33 +13,30 @@ from typing import Any
 import numpy as np
 
 from ..attention_types import ATTENTION_TYPES
-from .correlation import rank_correlation
-from .head_tables import alpha_and_density, by_attention, by_layer
-from .modes import modes_test
+from .head_tables import alpha_and_density, by_attention, by_layer, head_of
+from .head_tests import modes_test, rank_correlation
 from .result_files import ModelAnalysis
 from .roles import ROLES
 
-
-def _as(role: str) -> tuple[tuple[str, ...], float]:
-    """The attention types whose heads can have a role, and the least value that earns it."""
-    return ROLES[role].attentions or ATTENTION_TYPES, ROLES[role].threshold
-
-
-MEASURES = {  # that a head can be best at
-    "confidence_previous": _as("previous position"),
-    "confidence_next": _as("next position"),
-    "confidence_current": _as("current position"),
-    "subword_merging": _as("subword merging"),
-    "subword_merging_split": _as("subword merging"),
-    "subword_merging_confidence": _as("subword merging"),
-    "interrogation": _as("interrogation"),
-    "eos": _as("</s> sink"),
+_MERGING = ROLES["subword merging"]
+MEASURES = {
+    "confidence_previous": ROLES["previous position"],
+    "confidence_next": ROLES["next position"],
+    "confidence_current": ROLES["current position"],
+    "subword_merging": _MERGING,
+    "subword_merging_split": _MERGING._replace(measure="subword_merging_split"),
+    "subword_merging_confidence": _MERGING._replace(measure="subword_merging_confidence"),
+    "interrogation": ROLES["interrogation"],
+    "eos": ROLES["</s> sink"],
 }
+"""What a head can be best at."""
 PARTS = {"on_source": "source", "on_separator": "[SEP]", "on_translation": "machine translation"}
 DENSE, SPARSE = 0.98, 0.5
 """A head is called dense from the first density on, sparse below the second."""
 MOVED = 0.05
 """The least change of α that counts as a fall, or as a rise after it."""
+PRUNED = (0.25, 0.5, 0.75)
+"""The shares of the heads after whose pruning the loss is shown."""
 
 
 def findings(models: list[ModelAnalysis]) -> dict[str, Any]:
@@ -114,17 +111,13 @@ def roles(model: ModelAnalysis) -> dict[str, dict]:
     A measure that no head has a value of, as of questions in a corpus without any, is not there.
     """
     found = {}
-    for measure, (kinds, threshold) in MEASURES.items():
-        able = [
-            row
-            for row in model.statistics["heads"]
-            if row["attention"] in kinds and row.get(measure) is not None
-        ]
+    for measure, role in MEASURES.items():
+        able = role.able(model.statistics["heads"])
         if able:
             best = max(able, key=lambda row: row[measure])
             found[measure] = {
-                "threshold": threshold,
-                "reached": sum(row[measure] >= threshold for row in able),
+                "threshold": role.threshold,
+                "reached": sum(row[measure] >= role.threshold for row in able),
                 "value": best[measure],
                 **{name: best[name] for name in ("attention", "layer", "head", "alpha", "density")},
             }
@@ -172,21 +165,14 @@ def rising(model: ModelAnalysis) -> list[dict] | None:
     if model.trajectories is None:
         return None
     measured = model.importance["heads"] if model.importance else []
-    found = []
+    rows, found = model.statistics["heads"], []
     for *where, alphas in model.trajectories.heads():
-        if not _fell_and_turned(alphas)[1]:
-            continue
-        place = dict(zip(("attention", "layer", "head"), where))
-        found.append(
-            {
-                **place,
-                **_path("alpha", alphas),
-                "least_at": model.trajectories.updates[alphas.argmin()],
-                **_ranked(place, model.statistics["heads"], "density", smallest_first=True),
-                **_ranked(place, model.statistics["heads"], "confidence_previous"),
-                **_ranked(place, measured, "importance"),
-            }
-        )
+        if _fell_and_turned(alphas)[1]:
+            head = dict(zip(("attention", "layer", "head"), where)) | _path("alpha", alphas)
+            head["least_at"] = model.trajectories.updates[alphas.argmin()]
+            head |= _ranked(where, rows, "density", smallest_first=True)
+            head |= _ranked(where, rows, "confidence_previous") | _ranked(where, measured, "importance")
+            found.append(head)
     return found
 
 
@@ -214,7 +200,8 @@ def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
     for order, curve in curves.items():
         each = np.array(curve["losses"]) - loss
         shares = np.array(curve["pruned"]) / curve["pruned"][-1]
-        added[order] = {f"{share:g}": float(_at(share, shares, each)) for share in (0.25, 0.5, 0.75)}
+        costs = np.interp(PRUNED, shares, each.mean(0))  # in proportion between two points
+        added[order] = {f"{share:g}": cost for share, cost in zip(PRUNED, costs.tolist())}
     return {
         "loss": loss,
         "most_important": max(row["importance"] for row in model.importance["heads"]),
@@ -251,21 +238,14 @@ def _fell_and_turned(alphas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return fell, fell & (alphas[-1] - least >= MOVED)
 
 
-def _ranked(place: dict, rows: list[dict], measure: str, smallest_first: bool = False) -> dict:
+def _ranked(where: list, rows: list[dict], measure: str, smallest_first: bool = False) -> dict:
     """A head's value of a measure, and its rank, from 1, among the heads of its attention type."""
-    same = [
-        row for row in rows if row.get("attention") == place["attention"] and row.get(measure) is not None
-    ]
-    mine = next((row[measure] for row in same if place.items() <= row.items()), None)
-    rank = None
+    values = {head_of(row): row.get(measure) for row in rows if row["attention"] == where[0]}
+    mine, rank = values.get(tuple(where)), None
     if mine is not None:
-        rank = 1 + sum(row[measure] < mine if smallest_first else row[measure] > mine for row in same)
+        others = [value for value in values.values() if value is not None]
+        rank = 1 + sum(value < mine if smallest_first else value > mine for value in others)
     return {measure: mine, f"{measure}_rank": rank}
-
-
-def _at(share: float, shares: np.ndarray, losses: np.ndarray) -> float:
-    """The mean over orders (N, P) at a share of the heads, between two points in proportion."""
-    return np.interp(share, shares, losses.mean(0))
 
 
 def _mean(values) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, significance, table
 from ..translation.significance import holm
 from .findings import DENSE, MEASURES, MOVED, PARTS, SPARSE
-from .modes import modes_test
+from .head_tests import modes_test
 
 Systems = dict[str, dict[str, Any]]  # by name, what findings() returns
 
@@ -217,11 +217,11 @@ def _importance_table(systems: Systems) -> str:
 
 def _role_table(systems: Systems) -> str:
     rows = []
-    for measure, (_, threshold) in MEASURES.items():
+    for measure, role in MEASURES.items():
         for name, system in systems.items():
             seeds = [seed[measure] for seed in system["roles"] if measure in seed]
             if seeds:
-                rows.append(([measure, name, f"{threshold:g}"], seeds))
+                rows.append(([measure, name, f"{role.threshold:g}"], seeds))
     columns = [
         seed_list("heads that reach it", "reached"),
         seed_list("best head's value", "value", ".3f"),

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from ..translation.scored_split import ScoredSplit
 from ..translation.split_search import Search, translate_split
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
-from .correlation import constant, rank_correlation
 from .head_tables import by_attention, head_of
+from .head_tests import constant, rank_correlation
 from .split import Split
 
 MEASURES = ("density", "alpha", "entropy")

@@ -226,13 +226,9 @@ def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[s
     """
     import torch  # imported here because reading maps does not need it
 
-    named = {
-        "encoder_self": "encoder_attention",
-        "decoder_self": "decoder_attention",
-        "decoder_context": "cross_attention",
-    }
+    names = dict(zip(ATTENTION_TYPES, ("encoder_attention", "decoder_attention", "cross_attention")))
     attention = {
-        named[name]: [torch.from_numpy(layer)[None] for layer in weights]
-        for name, weights in sentence.weights.items()
+        names[kind]: [torch.from_numpy(layer)[None] for layer in weights]
+        for kind, weights in sentence.weights.items()
     }
     return {**attention, "encoder_tokens": sentence.source, "decoder_tokens": sentence.target_input}

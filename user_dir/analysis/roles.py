@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
 from .head_tables import head_name
 
 _SELF = ("encoder_self", "decoder_self")
 
 
-@dataclass(frozen=True)
-class Role:
-    """The definition of a role.
+class Role(NamedTuple):
+    """The definition of a role."""
 
-    Attributes:
-        measure: the column of the statistics by which heads are ranked.
-        threshold: minimum value for the role.
-        attentions: the attention types whose heads can have the role; empty for all.
-    """
+    measure: str  # the column of the statistics by which heads are ranked
+    threshold: float  # minimum value for the role
+    attentions: tuple[str, ...] = ATTENTION_TYPES  # whose heads can have the role
 
-    measure: str
-    threshold: float
-    attentions: tuple[str, ...] = ()
+    def able(self, heads: list[dict]) -> list[dict]:
+        """The rows of heads that can have the role and have a value of the measure."""
+        return [
+            row for row in heads if row["attention"] in self.attentions and row.get(self.measure) is not None
+        ]
 
 
 # The paper speaks of positional heads from 90 % confidence, subword merging from 80 %, and interrogation from
@@ -57,7 +57,7 @@ def with_thresholds(changes: list[str]) -> dict[str, Role]:
             threshold = -1.0
         if not 0 <= threshold <= 1:
             raise UserError(f"--threshold {change}: the value must be from 0 to 1")
-        roles[name] = Role(roles[name].measure, threshold, roles[name].attentions)
+        roles[name] = roles[name]._replace(threshold=threshold)
     return roles
 
 
@@ -76,26 +76,13 @@ def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
         row["roles"] = []
     ranking = {}
     for name, role in roles.items():
-        able = [
-            row
-            for row in heads
-            if row[role.measure] is not None and (not role.attentions or row["attention"] in role.attentions)
-        ]
-        able.sort(key=lambda row: -row[role.measure])
-        for row in able:
+        ranked = []
+        for row in sorted(role.able(heads), key=lambda row: -row[role.measure]):
             if row[role.measure] >= role.threshold:
                 row["roles"].append(name)
-        ranking[name] = {
-            "measure": role.measure,
-            "threshold": role.threshold,
-            "heads": [
-                {
-                    **{key: row[key] for key in ("attention", "layer", "head")},
-                    "value": row[role.measure],
-                }
-                for row in able
-            ],
-        }
+            place = {key: row[key] for key in ("attention", "layer", "head")}
+            ranked.append({**place, "value": row[role.measure]})
+        ranking[name] = {"measure": role.measure, "threshold": role.threshold, "heads": ranked}
     return ranking
 
 

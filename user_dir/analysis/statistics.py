@@ -10,6 +10,7 @@ from torch import Tensor
 from . import measures
 from .capture import captured_attention, output_norms, possible_pairs, run
 from .columns import BINS, COLUMNS, PART_COLUMNS
+from .maps import SIDES
 from .words import Pieces, Side
 
 
@@ -31,23 +32,20 @@ class Mean:
 
 
 class LayerStatistics:
-    """Running statistics of the heads of one attention module.
+    """Running statistics of the H heads of one attention module.
 
-    Args:
-        num_heads: H.
-        within: whether queries and keys are the same tokens (self-attention); subword merging requires it.
+    ``within``: queries and keys are the same tokens (self-attention); subword merging requires it.
     """
 
     def __init__(self, num_heads: int, within: bool):
         self.num_heads = num_heads
         self.within = within
         self.sentences = 0
-        self.density: Tensor | float = 0.0
-        self.density_squared: Tensor | float = 0.0
         self.histogram = torch.zeros(num_heads, BINS, dtype=torch.long)
-        self.union = 0.0
-        self.attended: Tensor | int = 0  # pairs in each head's support, in their union, and possible ones
-        self.attended_by_any = self.pairs = 0
+        # Sums over sentences of densities, (H,), of their squares, and of the density of the union.
+        self.density = self.density_squared = self.union = 0.0
+        # Pairs in each head's support, (H,), in the union of the supports, and possible ones.
+        self.attended = self.attended_by_any = self.pairs = 0
         self.diversity = Mean()
         names = [name for name in COLUMNS if name != "alpha" and "density" not in name]
         self.means = {name: Mean() for name in names if name != "output_norm"}
@@ -75,10 +73,8 @@ class LayerStatistics:
             self.means["subword_merging_split"].add(merging, pieces > 1)
             self.means["subword_merging_confidence"].add(*measures.mass_in_word(weights, query.word))
         if query.interrogative is not None:
-            for name, keys in (
-                ("interrogation", key.question),
-                ("interrogation_declarative", key.final_stop),
-            ):
+            ends = {"interrogation": key.question, "interrogation_declarative": key.final_stop}
+            for name, keys in ends.items():
                 seen = query.interrogative & (possible & keys[:, None, :]).any(-1)
                 self.means[name].add(measures.mass(weights, keys), seen)
 
@@ -121,14 +117,7 @@ class LayerStatistics:
 
 
 class Statistics:
-    """Running statistics of every head of a model.
-
-    Args:
-        model: from :func:`~.capture.load_model`.
-        source: the pieces of the source language.
-        target: the pieces of the target language.
-        padding: the padding symbol of both.
-    """
+    """Running statistics of every head of a model; see :func:`head_statistics`."""
 
     def __init__(self, model, source: Pieces, target: Pieces, padding: int):
         self.model, self.source, self.target, self.padding = model, source, target, padding
@@ -144,21 +133,13 @@ class Statistics:
         """Add a batch and the attention that ``captured_attention`` recorded for it."""
         source = self.source.side(sample["net_input"]["src_tokens"])
         target = self.target.side(sample["net_input"]["prev_output_tokens"])
-        sides = {
-            "encoder_self": (source, source),
-            "decoder_self": (target, target),
-            "decoder_context": (target, source),
-        }
+        tokens = {"source": source, "target_input": target}
         pairs = possible_pairs(sample, self.padding)
         self.sentences += len(sample["id"])
         for attention_type, layers in captured.items():
+            query, key = (tokens[side] for side in SIDES[attention_type])
             for running, weights in zip(self.layers[attention_type], layers):
-                running.add(weights, pairs[attention_type], *sides[attention_type])
-
-    @property
-    def parted(self) -> bool:
-        """Whether sentences had two parts, as the input of a post-editor has."""
-        return any(running.parts["on_source"].count for layers in self.layers.values() for running in layers)
+                running.add(weights, pairs[attention_type], query, key)
 
     def result(self) -> dict:
         """``{"sentences": N, "heads": [{…}, …], "layers": [{…}, …]}``: see COLUMNS and LAYER_COLUMNS.
@@ -168,20 +149,17 @@ class Statistics:
         """
         heads, rows = [], []
         alphas, norms = self.model.alphas(), output_norms(self.model)
-        for attention_type, layers in self.layers.items():
+        parted = any(each.parts["on_source"].count for layers in self.layers.values() for each in layers)
+        names = [*COLUMNS, *(PART_COLUMNS if parted else ())]
+        for kind, layers in self.layers.items():
             for layer, running in enumerate(layers):
-                rows.append({"attention": attention_type, "layer": layer, **running.layer()})
+                place = {"attention": kind, "layer": layer}
+                rows.append({**place, **running.layer()})
                 for head in range(running.num_heads):
-                    row = {
-                        "attention": attention_type,
-                        "layer": layer,
-                        "head": head,
-                        "alpha": float(alphas[attention_type][layer][head]),
-                        "output_norm": float(norms[attention_type][layer][head]),
-                        **running.head(head),
-                    }
-                    names = [*COLUMNS, *(PART_COLUMNS if self.parted else ())]
-                    heads.append({name: row.get(name) for name in ("attention", "layer", "head", *names)})
+                    row = running.head(head)
+                    row["alpha"] = float(alphas[kind][layer][head])
+                    row["output_norm"] = float(norms[kind][layer][head])
+                    heads.append({**place, "head": head, **{name: row.get(name) for name in names}})
         return {"sentences": self.sentences, "heads": heads, "layers": rows}
 
 

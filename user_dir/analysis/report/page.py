@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html import escape
 from pathlib import Path
 
@@ -31,9 +32,7 @@ def report_page(models: list[ModelAnalysis], sentences: int = 50) -> str:
         "script": "\n".join(_read(name) for name in _SCRIPTS),
         "data": script_safe(json.dumps(report_data(models, sentences), ensure_ascii=False, allow_nan=False)),
     }
-    page = _read("template.html")
-    before, *rest = page.split("{{")
-    return before + "".join(parts[name] + text for name, text in (piece.split("}}", 1) for piece in rest))
+    return re.sub("{{(.*?)}}", lambda match: parts[match[1]], _read("template.html"))
 
 
 def script_safe(text: str) -> str:

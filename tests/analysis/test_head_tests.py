@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import argrelmax
 from scipy.stats import gaussian_kde
 
-from user_dir.analysis.modes import critical_bandwidth, modes_test
+from user_dir.analysis.head_tests import critical_bandwidth, modes_test
 
 
 def normal(mean: float, deviation: float, count: int, seed: int = 1) -> np.ndarray:
