@@ -70,25 +70,15 @@ def pharaoh(found: list[Link]) -> str:
 class Gold:
     """A file of gold links, one line per sentence: ``i-j`` is sure; ``i?j`` or ``ipj`` is possible.
 
-    ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0.
-
-    Args:
-        path: the file.
-        sentences: read only the first N lines; None for all.
-        one_based: words are counted from 1 instead.
-        reversed_sides: target words come first instead.
+    ``i`` is a source word and ``j`` a target word, split at spaces and counted from 0; with ``one_based``
+    from 1, with ``reversed_sides`` the other way round. ``sentences``: read only the first N lines.
 
     Raises:
         UserError: the file cannot be read or has an invalid link.
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        sentences: int | None = None,
-        one_based: bool = False,
-        reversed_sides: bool = False,
+        self, path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
     ):
         self.path = Path(path)
         lines = read_text(self.path, "the gold alignment", "utf-8-sig").removesuffix("\n").split("\n")
@@ -158,14 +148,11 @@ class ErrorRate:
         AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S.
         """
 
-        def share(part: int, whole: int) -> float | None:
-            return part / whole if whole else None
-
-        correct = share(self.links_in_sure + self.links_in_possible, self.links + self.sure)
+        correct, all_links = self.links_in_sure + self.links_in_possible, self.links + self.sure
         return {
-            "aer": None if correct is None else 1 - correct,
-            "precision": share(self.links_in_possible, self.links),
-            "recall": share(self.links_in_sure, self.sure),
+            "aer": 1 - correct / all_links if all_links else None,
+            "precision": self.links_in_possible / self.links if self.links else None,
+            "recall": self.links_in_sure / self.sure if self.sure else None,
         }
 
 

@@ -27,15 +27,8 @@ MEASURES = ("density", "alpha", "entropy")
 def losses(model, samples: Iterable[dict], padding: int, masks: list[list[Head]]) -> list[float]:
     """The loss of ``model`` under each of ``masks``, lists of heads whose output is set to zero.
 
-    Args:
-        model: from :func:`~.capture.load_model`.
-        samples: batches in fairseq's form, each evaluated under all masks.
-        padding: the padding symbol.
-        masks: lists of heads.
-
-    Returns:
-        For each mask, −log p of the target with teacher forcing, in nats per token, including ``</s>``,
-        without label smoothing.
+    It is −log p of the target with teacher forcing, in nats per token, including ``</s>``, without label
+    smoothing. Each of ``samples``, batches in fairseq's form, is evaluated under all masks.
     """
     totals, tokens = [0.0] * len(masks), 0
     for sample in samples:
@@ -52,10 +45,6 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
 
     ``importance``: least important first. ``density``: densest first, which keeps sparse heads. ``alpha``:
     smallest α first, for the same reason. The last two are omitted if all heads are equal.
-
-    Args:
-        rows: one per head, with ``importance``, ``density`` and ``alpha``.
-        seeds: number of random orders.
     """
 
     def by(measure: str, sign: int = 1) -> list[list[Head]]:

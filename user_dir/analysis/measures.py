@@ -18,9 +18,7 @@ from torch import Tensor
 def support(weights: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
     """Number of keys that a head attends to, over all queries of a sentence.
 
-    Args:
-        weights: (B, H, T, S).
-        possible: mask of existing pairs of query and key, (B, T, S).
+    ``possible`` (B, T, S) masks the existing pairs of query and key.
 
     Returns:
         The number of weights strictly above 0, (B, H), and the number of pairs, (B,). Their quotient is the
@@ -74,13 +72,8 @@ def mass(weights: Tensor, keys: Tensor) -> Tensor:
 def mass_in_word(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
     """Weight of each query of self-attention within its own word: the second measure of subword merging.
 
-    Args:
-        weights: (B, H, T, T).
-        word: index of each token's word in its sentence, −1 for none, (B, T).
-
-    Returns:
-        The weights (B, H, T), and a mask (B, T) of queries in a word. For a word of one piece, its
-        self-weight.
+    For a word of one piece, its self-weight. ``word`` (B, T) has the index of each token's word in its
+    sentence, −1 for none. Returns the weights (B, H, T), and a mask (B, T) of queries in a word.
     """
     return (weights * _same_word(word)[:, None]).sum(-1), word >= 0
 

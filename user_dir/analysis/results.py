@@ -33,19 +33,9 @@ def measured(
     map_sentences: int = 0,
     texts: Sequence[str] = (),
 ) -> dict:
-    """Every statistic of every head, and the attention maps of the first sentences.
+    """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        pieces: of the source and target language.
-        roles: the roles to assign.
-        facts: what the result says of the sentences besides the split.
-        maps: the file of attention maps; None for none.
-        map_sentences: the number of sentences in it, from the first.
-        texts: the source sentences of the split.
-
-    Returns:
-        The content of a file of statistics.
+    ``texts``: the source sentences of the split, of which ``maps`` has the first ``map_sentences``.
     """
     sums, write = row_sums(split.model), None
     with contextlib.ExitStack() as stack:
@@ -84,7 +74,7 @@ def write_statistics(
         map_sentences: the number of sentences in it, from the first.
 
     Returns:
-        The content of the JSON file.
+        the content of the JSON file.
     """
     roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
     if maps is not None:

@@ -69,12 +69,7 @@ class Split:
     def pieces(
         self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
     ) -> tuple[Pieces, Pieces]:
-        """The pieces of the source and target language.
-
-        Args:
-            scheme: one of :data:`~.words.SCHEMES`; None detects it.
-            interrogatives: by language, words that replace the built-in list.
-        """
+        """The pieces of the source and target language; ``interrogatives`` by language: see ``Pieces``."""
         lists, (source, target) = interrogatives or {}, self.direction
         return (
             Pieces(self.task.source_dictionary, source, scheme, lists.get(source)),

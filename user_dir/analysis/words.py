@@ -124,17 +124,15 @@ class Pieces:
         symbols = dictionary.symbols
         special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]
-        marked = [
-            symbol.startswith(_BEGIN) if self.scheme == "sentencepiece" else symbol.endswith(_GOES_ON)
-            for symbol in symbols
-        ]
-        self._tables = {
-            "special": torch.tensor([i in special for i in range(len(symbols))]),
-            "marked": torch.tensor(marked),
-            "bare": torch.tensor([text == "" for text in self._texts]),
-            "punctuation": torch.tensor([_is_punctuation(text) for text in self._texts]),
-            "question": torch.tensor([text in _QUESTION_MARKS for text in self._texts]),
+        begins = self.scheme == "sentencepiece"
+        tables = {
+            "special": [i in special for i in range(len(symbols))],
+            "marked": [each.startswith(_BEGIN) if begins else each.endswith(_GOES_ON) for each in symbols],
+            "bare": [text == "" for text in self._texts],
+            "punctuation": [_is_punctuation(text) for text in self._texts],
+            "question": [text in _QUESTION_MARKS for text in self._texts],
         }
+        self._tables = {name: torch.tensor(values) for name, values in tables.items()}
 
     def _text(self, symbol: str) -> str:
         if self.scheme == "sentencepiece":
@@ -147,14 +145,9 @@ class Pieces:
         return self._tables[table][tokens]
 
     def words(self, tokens: Tensor, *, part_punctuation: bool = True) -> Tensor:
-        """Index of each token's word in its sentence, from 0; −1 for tokens outside words.
+        """Index of each token's word in its sentence, from 0; −1 for tokens outside words: (B, T) → (B, T).
 
-        Args:
-            tokens: (B, T), padded on either side.
-            part_punctuation: punctuation separates words, as described for the class; False splits at spaces.
-
-        Returns:
-            (B, T).
+        Tokens may be padded on either side. Without ``part_punctuation``, words are split at spaces alone.
         """
         special = self._look_up("special", tokens)
         first = _shifted(special, True)
@@ -200,21 +193,18 @@ class Pieces:
     def _interrogative(self, tokens: Tensor, words: Tensor) -> Tensor:
         rows = []
         for row, numbers in zip(tokens.tolist(), words.tolist()):
+            pieces = [self._texts[token] for token in row]
             texts: dict[int, str] = {}
-            for token, number in zip(row, numbers):
-                texts[number] = texts.get(number, "") + self._texts[token]
-            found = {number for number, text in texts.items() if text.casefold() in self.interrogatives}
-            rows.append(
-                [
-                    number >= 0
-                    and (
-                        number in found
-                        or (self._match_pieces and self._texts[token].casefold() in self.interrogatives)
-                    )
-                    for token, number in zip(row, numbers)
-                ]
-            )
+            for piece, number in zip(pieces, numbers):
+                texts[number] = texts.get(number, "") + piece
+            both = zip(pieces, numbers)
+            rows.append([number >= 0 and self._asks(texts[number], piece) for piece, number in both])
         return torch.tensor(rows, device=tokens.device)
+
+    def _asks(self, word: str, piece: str) -> bool:
+        """Whether a word, or in a language without spaces its piece, is interrogative."""
+        texts = (word, piece) if self._match_pieces else (word,)
+        return any(text.casefold() in self.interrogatives for text in texts)
 
 
 def _shifted(flags: Tensor, first: bool) -> Tensor:
