@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,14 @@ from user_dir.analysis.maps_writer import maps_writer
 from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.attention_types import ATTENTION_TYPES
 
-ROLES = ("previous position", "next position", "current", "subword merging", "interrogation", "</s> sink")
-COLUMNS = (
-    "confidence_previous",
-    "confidence_next",
-    "confidence_current",
-    "subword_merging",
-    "interrogation",
-    "eos",
-)
+ROLES = {
+    "previous position": "confidence_previous",
+    "next position": "confidence_next",
+    "current": "confidence_current",
+    "subword merging": "subword_merging",
+    "interrogation": "interrogation",
+    "</s> sink": "eos",
+}
 
 
 def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) -> SentenceMaps:
@@ -52,42 +52,29 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     """Statistics as written by head_stats.py."""
     random = np.random.default_rng(seed)
     rows = []
-    for attention_type in ATTENTION_TYPES:
-        for layer in range(layers):
-            for head in range(heads):
-                row = {"attention": attention_type, "layer": layer, "head": head}
-                row["alpha"] = round(float(1 + random.beta(2, 2)), 6)
-                densities = random.beta(4, 1 + 6 * (row["alpha"] - 1), 50)
-                row["density"], row["density_std"] = float(densities.mean()), float(densities.std())
-                row["density_histogram"] = np.histogram(densities, 20, (0, 1))[0].tolist()
-                row["output_norm"], row["entropy"] = float(random.random()), float(random.random() * 3)
-                for column in (*COLUMNS, "subword_merging_confidence", "punctuation"):
-                    row[column] = float(random.random())
-                if attention_type != "encoder_self":
-                    row["interrogation"] = None
-                row["roles"] = [role for role, c in zip(ROLES, COLUMNS) if (row[c] or 0) > 0.8]
-                rows.append(row)
-    layer_rows = [
-        {
-            "attention": name,
-            "layer": layer,
-            "diversity": float(random.random() / 2),
-            "union_density": float(0.9 + random.random() / 10),
-        }
-        for name in ATTENTION_TYPES
-        for layer in range(layers)
-    ]
+    for kind, layer, head in product(ATTENTION_TYPES, range(layers), range(heads)):
+        row = {"attention": kind, "layer": layer, "head": head}
+        row["alpha"] = round(float(1 + random.beta(2, 2)), 6)
+        densities = random.beta(4, 1 + 6 * (row["alpha"] - 1), 50)
+        row["density"], row["density_std"] = float(densities.mean()), float(densities.std())
+        row["density_histogram"] = np.histogram(densities, 20, (0, 1))[0].tolist()
+        row["output_norm"], row["entropy"] = float(random.random()), float(random.random() * 3)
+        for column in (*ROLES.values(), "subword_merging_confidence", "punctuation"):
+            row[column] = float(random.random())
+        if kind != "encoder_self":
+            row["interrogation"] = None
+        row["roles"] = [role for role, column in ROLES.items() if (row[column] or 0) > 0.8]
+        rows.append(row)
+    layer_rows = []
+    for kind, layer in product(ATTENTION_TYPES, range(layers)):
+        row = {"attention": kind, "layer": layer, "diversity": float(random.random() / 2)}
+        layer_rows.append({**row, "union_density": float(0.9 + random.random() / 10)})
     roles = {}
-    for role, column in zip(ROLES, COLUMNS):
-        ranked = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])
-        roles[role] = {
-            "measure": column,
-            "threshold": 0.8,
-            "heads": [
-                {**{key: row[key] for key in ("attention", "layer", "head")}, "value": row[column]}
-                for row in ranked
-            ],
-        }
+    for role, column in ROLES.items():
+        able = sorted((row for row in rows if row[column] is not None), key=lambda row: -row[column])
+        places = [{key: row[key] for key in ("attention", "layer", "head")} for row in able]
+        ranked = [{**place, "value": row[column]} for place, row in zip(places, able)]
+        roles[role] = {"measure": column, "threshold": 0.8, "heads": ranked}
     about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
     about.update(source_lang="de", target_lang="en")
     return {**about, "heads": rows, "layers": layer_rows, "roles": roles}
@@ -104,25 +91,24 @@ def importance(layers=2, heads=3, seed=0, name="model.pt") -> dict:
         found.append({**kept, "loss": loss, "importance": loss - 2.0})
     count = len(rows)
     pruned = [0, count // 2, count]
+    columns = ("attention", "measure", "heads", "spearman", "p_value")
     correlations = [
-        {"attention": "all", "measure": "density", "heads": count, "spearman": -0.25, "p_value": 0.1},
-        {"attention": "all", "measure": "alpha", "heads": count, "spearman": 0.75, "p_value": 0.1},
-        {"attention": "encoder_self", "measure": "density", "heads": 6, "spearman": None, "p_value": None},
-        {"attention": "encoder_self", "measure": "alpha", "heads": 6, "spearman": 0.5, "p_value": 0.3},
-        {"attention": "encoder_self", "measure": "entropy", "heads": 6, "spearman": 0.1, "p_value": 0.7},
+        ("all", "density", count, -0.25, 0.1),
+        ("all", "alpha", count, 0.75, 0.1),
+        ("encoder_self", "density", 6, None, None),
+        ("encoder_self", "alpha", 6, 0.5, 0.3),
+        ("encoder_self", "entropy", 6, 0.1, 0.7),
     ]
+    about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
     return {
-        "checkpoint": name,
-        "corpus": "multi30k",
-        "subset": "valid",
-        "sentences": 50,
+        **about,
         "loss": 2.0,
         "heads": found,
         "curves": {
             "importance": {"pruned": pruned, "losses": [[2.0, 2.5, 5.0]]},
             "random": {"pruned": pruned, "losses": [[2.0, 3.0, 5.0], [2.0, 4.0, 5.0]]},
         },
-        "correlations": correlations,
+        "correlations": [dict(zip(columns, row)) for row in correlations],
     }
 
 
@@ -141,9 +127,10 @@ def write_statistics(path: Path, **options) -> Path:
     return path
 
 
-def write_maps(path: Path, sentences) -> Path:
-    with maps_writer(path) as writer:
-        for each in sentences:
+def write_maps(path: Path, sentences=None, **about) -> Path:
+    """Maps of one sentence, or those given; ``about`` is as in ``maps_writer``."""
+    with maps_writer(path, **about) as writer:
+        for each in sentences or [sentence()]:
             writer.write(each)
     return path
 

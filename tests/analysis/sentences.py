@@ -6,27 +6,9 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
+from head_oracle import SIDES
 
-PIECES = [
-    "▁the",
-    "▁wa",
-    "s",
-    "▁who",
-    "▁Wh",
-    "ere",
-    "▁",
-    "ic",
-    "ed",
-    ".",
-    "?",
-    ",",
-    "▁la",
-    "ke",
-    "▁(",
-    ")",
-    "'",
-    "▁lake",
-]
+PIECES = "▁the ▁wa s ▁who ▁Wh ere ▁ ic ed . ? , ▁la ke ▁( ) ' ▁lake"
 
 PAIRS = [
     ("▁the ▁wa s ▁( ▁la ke ) .", "▁who ▁ ic ed ▁the ▁lake"),
@@ -42,7 +24,7 @@ PAIRS = [
 
 def dictionary() -> Dictionary:
     words = Dictionary()
-    for piece in PIECES:
+    for piece in PIECES.split():
         words.add_symbol(piece)
     return words
 
@@ -75,11 +57,7 @@ def random_attention(words: Dictionary, sample: dict, layers: int, heads: int, d
         "target_input": sample["net_input"]["prev_output_tokens"] != words.pad(),
     }
     captured = {}
-    for name, (query, key) in {
-        "encoder_self": ("source", "source"),
-        "decoder_self": ("target_input", "target_input"),
-        "decoder_context": ("target_input", "source"),
-    }.items():
+    for name, (query, key) in SIDES.items():
         queries, keys = sides[query], sides[key]
         pairs = keys[:, None, None, :].expand(-1, heads, queries.size(1), -1).clone()
         if name == "decoder_self":
@@ -98,22 +76,12 @@ def without_padding(words: Dictionary, sample: dict, captured: dict) -> list[dic
     """The sentences of a batch as separate dicts for the oracle."""
     sentences = []
     for row in range(len(sample["id"])):
-        source = sample["net_input"]["src_tokens"][row]
-        target = sample["net_input"]["prev_output_tokens"][row]
-        places = {
-            "source": (source != words.pad()).nonzero()[:, 0].tolist(),
-            "target_input": (target != words.pad()).nonzero()[:, 0].tolist(),
-        }
-        sentence = {
-            "source": [words[source[i]] for i in places["source"]],
-            "target_input": [words[target[i]] for i in places["target_input"]],
-            "weights": {},
-        }
-        for name, (query, key) in {
-            "encoder_self": ("source", "source"),
-            "decoder_self": ("target_input", "target_input"),
-            "decoder_context": ("target_input", "source"),
-        }.items():
+        inputs = {"source": "src_tokens", "target_input": "prev_output_tokens"}
+        tokens = {side: sample["net_input"][name][row] for side, name in inputs.items()}
+        places = {side: (each != words.pad()).nonzero()[:, 0].tolist() for side, each in tokens.items()}
+        sentence = {side: [words[tokens[side][i]] for i in where] for side, where in places.items()}
+        sentence["weights"] = {}
+        for name, (query, key) in SIDES.items():
             stacked = np.stack([layer[row].numpy() for layer in captured[name]])
             sentence["weights"][name] = stacked[:, :, places[query]][:, :, :, places[key]]
         sentences.append(sentence)

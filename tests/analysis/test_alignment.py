@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from sentences import as_batch, dictionary
@@ -19,15 +21,12 @@ def test_word_weights_sum_over_source_pieces_and_average_over_target_pieces():
     key = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, -1, -1, 0, 1, -1]])
     found = word_weights(weights, query, key)
     assert found.shape == (2, 3, 3, 3)
-    for b in range(2):
-        for h in range(3):
-            for target in range(3):
-                for source in range(3):
-                    rows = [t for t in range(5) if query[b, t] == target]
-                    columns = [s for s in range(6) if key[b, s] == source]
-                    total = sum(float(weights[b, h, t, s]) for t in rows for s in columns)
-                    expected = total / len(rows) if rows else 0.0
-                    assert float(found[b, h, target, source]) == pytest.approx(expected)
+    for b, h, target, source in product(range(2), range(3), range(3), range(3)):
+        rows = [t for t in range(5) if query[b, t] == target]
+        columns = [s for s in range(6) if key[b, s] == source]
+        total = sum(float(weights[b, h, t, s]) for t in rows for s in columns)
+        expected = total / len(rows) if rows else 0.0
+        assert float(found[b, h, target, source]) == pytest.approx(expected)
 
 
 def test_links_go_to_the_largest_weight_and_zeros_have_none():
@@ -155,6 +154,7 @@ def test_a_split_is_aligned_in_corpus_order(tmp_path):
     assert rows["layer0-head1"]["aer"] == pytest.approx(1 - (1 + 2) / (3 + 2))
     assert best(found["candidates"], heads_only=True)["name"] == "layer0-head0"
     assert found["sentences"] == 3
+    assert best([{"name": "all", "head": None}], heads_only=False) is None, "without gold"
 
 
 @pytest.mark.parametrize("lines", [1, 3])
@@ -167,7 +167,3 @@ def test_gold_of_another_length_leaves_no_files(tmp_path, lines):
     with pytest.raises(UserError, match=f"gold has {lines} lines"):
         align_split(model, [sample], pieces, pieces, tmp_path / "out", Gold(tmp_path / "gold"))
     assert not list(tmp_path.glob("out/*"))
-
-
-def test_no_best_without_gold():
-    assert best([{"name": "all", "head": None}], heads_only=False) is None

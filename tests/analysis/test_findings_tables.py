@@ -26,8 +26,8 @@ def test_modes_of_alpha_by_seed_and_over_all_seeds():
     near = [1.2 + 0.01 * i for i in range(8)]
     far = [alpha + 0.6 for alpha in near]
     systems = {"apart": [near, far], "split": [[*near[:4], *far[:4]]]}
-    found = {name: {"modes": [modes(seed(alphas)) for alphas in seeds]} for name, seeds in systems.items()}
-    assert found["apart"]["modes"][0].keys() == {"encoder_self"}, "all α's of the decoder are the same"
+    found = {name: [modes(seed(alphas)) for alphas in seeds] for name, seeds in systems.items()}
+    assert found["apart"][0].keys() == {"encoder_self"}, "all α's of the decoder are the same"
     rows = [row[2:] for row in cells_of(_modes_table(found))[2:4]]
     (first, second), together = map(float, rows[0][0].split(", ")), rows[0][1]
     assert min(first, second) > 0.1 and float(together.strip("< ")) < 0.05

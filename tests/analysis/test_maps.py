@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from examples import sentence
+from examples import sentence, write_maps
 
 from user_dir.analysis.maps import Maps, SentenceMaps, bertviz_arguments
 from user_dir.analysis.maps_writer import maps_writer
@@ -26,39 +26,22 @@ def same(one: SentenceMaps, other: SentenceMaps) -> bool:
 
 def test_written_maps_are_read_unchanged(tmp_path):
     sentences = [sentence(5, 4, seed=1), sentence(2, 7, seed=2, text="Ein </script> „Satz“.")]
-    with maps_writer(tmp_path / "new" / "maps.npz") as writer:
-        for each in sentences:
-            writer.write(each)
-    maps = Maps(tmp_path / "new" / "maps.npz")
+    maps = Maps(write_maps(tmp_path / "new" / "maps.npz", sentences))
     assert len(maps) == 2
     assert all(same(one, other) for one, other in zip(maps, sentences))
     assert maps[1].weights["decoder_context"].dtype == np.float32
 
 
-def test_maps_store_their_split_and_the_alphas(tmp_path):
-    path = tmp_path / "maps.npz"
-    alphas = {"encoder_self": [[1.5, 2.0, 1.0]] * 2}
-    with maps_writer(path, corpus="toy", subset="test", alphas=alphas) as writer:
-        writer.write(sentence())
-    maps = Maps(path)
-    assert (maps.corpus, maps.subset) == ("toy", "test")
-    assert {name: each.tolist() for name, each in maps.alphas.items()} == alphas
-    with maps_writer(path) as writer:  # as written by earlier versions
-        writer.write(sentence())
-    assert (Maps(path).corpus, Maps(path).subset, Maps(path).alphas) == (None, None, {})
-
-
 def test_the_same_maps_give_the_same_bytes(tmp_path):
-    for name in ("a.npz", "b.npz"):
-        with maps_writer(tmp_path / name) as writer:
-            writer.write(sentence())
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    one, other = (write_maps(tmp_path / name).read_bytes() for name in ("a.npz", "b.npz"))
+    assert one == other
 
 
 def test_numpy_alone_reads_it(tmp_path):
     alphas = {"encoder_self": [[1.5, 2.0, 1.25]] * 2}
-    with maps_writer(tmp_path / "maps.npz", corpus="toy", subset="test", alphas=alphas) as writer:
-        writer.write(sentence())
+    maps = Maps(write_maps(tmp_path / "maps.npz", corpus="toy", subset="test", alphas=alphas))
+    assert (maps.corpus, maps.subset) == ("toy", "test")
+    assert {name: each.tolist() for name, each in maps.alphas.items()} == alphas
     arrays = np.load(tmp_path / "maps.npz", allow_pickle=False)
     of_sentence = [f"0/{name}" for name in (*ATTENTION_TYPES, "source", "target_input", "target")]
     assert sorted(arrays.files) == sorted([*of_sentence, "corpus", "subset", "alpha/encoder_self"])
@@ -66,6 +49,8 @@ def test_numpy_alone_reads_it(tmp_path):
     assert arrays["alpha/encoder_self"].tolist() == alphas["encoder_self"]
     assert arrays["0/decoder_context"].shape == (2, 3, 4, 5)
     assert arrays["0/source"].tolist()[-1] == "</s>"
+    earlier = Maps(write_maps(tmp_path / "maps.npz"))
+    assert (earlier.corpus, earlier.subset, earlier.alphas) == (None, None, {})
 
 
 def test_memory_does_not_grow_with_the_sentences(tmp_path):
@@ -93,17 +78,8 @@ def test_a_failure_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_tokens_and_weights_must_match():
-    good = sentence()
-    with pytest.raises(ValueError, match=r"encoder_self has shape \(2, 3, 5, 5\), not \(L, H, 1, 1\)"):
-        SentenceMaps(good.weights, ["a"], good.target_input, good.target)
-    with pytest.raises(ValueError, match="4 tokens read, but 1 predicted"):
-        SentenceMaps(good.weights, good.source, good.target_input, ["a"])
-
-
 def test_numbers_out_of_range_are_named(tmp_path):
-    with maps_writer(tmp_path / "maps.npz") as writer:
-        writer.write(sentence())
+    write_maps(tmp_path / "maps.npz")
     maps = Maps(tmp_path / "maps.npz")
     with pytest.raises(UserError, match=r"maps\.npz has no sentence 1: it has sentences 0 to 0"):
         maps[1]
@@ -116,8 +92,7 @@ def test_numbers_out_of_range_are_named(tmp_path):
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"no attention maps .*none\.npz"):
         Maps(tmp_path / "none.npz")
-    with maps_writer(tmp_path / "maps.npz") as writer:
-        writer.write(sentence())
+    write_maps(tmp_path / "maps.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "maps.npz").read_bytes()[:-100])
     (tmp_path / "text.npz").write_text("text")
     (tmp_path / "empty.npz").write_bytes(b"")
@@ -180,9 +155,8 @@ def test_errors_in_maps_are_named(tmp_path, array, change, reason):
     path = tmp_path / "maps.npz"
     alphas = {name: [[1.5] * 3] * 2 for name in ATTENTION_TYPES}
     sums = dict.fromkeys(ATTENTION_TYPES, "one")
-    with maps_writer(path, corpus="toy", subset="test", alphas=alphas, row_sums=sums) as writer:
-        writer.write(sentence(5, 4, seed=1))
-        writer.write(sentence(2, 7, seed=2, text="Ein Satz."))
+    sentences = [sentence(5, 4, seed=1), sentence(2, 7, seed=2, text="Ein Satz.")]
+    write_maps(path, sentences, corpus="toy", subset="test", alphas=alphas, row_sums=sums)
     arrays = dict(np.load(path))
     np.savez_compressed(path, **arrays)
     assert len(list(Maps(path))) == 2
@@ -193,15 +167,17 @@ def test_errors_in_maps_are_named(tmp_path, array, change, reason):
         list(Maps(path))
 
 
-def test_arrays_that_maps_do_not_have_are_named(tmp_path):
+def test_arrays_too_many_or_too_few_are_named(tmp_path):
     path = tmp_path / "maps.npz"
-    with maps_writer(path) as writer:
-        writer.write(sentence())
+    write_maps(path)
     arrays = dict(np.load(path))
     for name in ("0/encoder", "alpha/encoder", "00/source", "colour"):
         np.savez(path, **arrays, **{name: arrays["0/source"]})
         with pytest.raises(UserError, match=rf"maps\.npz .*{name}"):
             Maps(path)
+    np.savez(path, **{name: each for name, each in arrays.items() if name != "0/target"})
+    with pytest.raises(UserError, match=r"maps\.npz has a sentence 0, but no array 0/target"):
+        Maps(path)[0]
     np.savez(path, **arrays)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("0/source.npy", archive.read("0/target.npy"))
@@ -219,8 +195,7 @@ def test_weights_of_other_normalizers(tmp_path):
         more = {"alphas": {"encoder_self": [[alpha] * 3] * 2}} if alpha else {}
         more |= {"row_sums": {"encoder_self": sums}} if sums else {}
         path = tmp_path / "maps.npz"
-        with maps_writer(path) as writer:
-            writer.write(whole)
+        write_maps(path, [whole])
         arrays = {**np.load(path), "0/encoder_self": weights["encoder_self"]}
         arrays.update({f"alpha/{name}": np.array(each) for name, each in more.get("alphas", {}).items()})
         arrays.update({f"row_sums/{name}": np.array(each) for name, each in more.get("row_sums", {}).items()})
@@ -231,8 +206,7 @@ def test_weights_of_other_normalizers(tmp_path):
         except UserError:
             read = False
         try:
-            with maps_writer(path, **more) as writer:
-                writer.write(maps)
+            write_maps(path, [maps], **more)
         except ValueError:
             written = False
         assert read == written, "what is written is read"
@@ -243,17 +217,6 @@ def test_weights_of_other_normalizers(tmp_path):
         assert accepted(0, alpha, "zero or one") and not accepted(4, alpha, "zero or one")
         assert not accepted(0, alpha, "one") and accepted(1, alpha, "one")
         assert accepted(4, alpha, None) == accepted(0, alpha, None) == (alpha == 1)
-
-
-def test_a_missing_array_is_named(tmp_path):
-    with maps_writer(tmp_path / "maps.npz") as writer:
-        writer.write(sentence())
-    with zipfile.ZipFile(tmp_path / "maps.npz") as old, zipfile.ZipFile(tmp_path / "less.npz", "w") as new:
-        for name in old.namelist():
-            if name != "0/target.npy":
-                new.writestr(name, old.read(name))
-    with pytest.raises(UserError, match=r"less\.npz has a sentence 0, but no array 0/target"):
-        Maps(tmp_path / "less.npz")[0]
 
 
 def test_bertviz_accepts_the_maps():

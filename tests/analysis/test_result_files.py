@@ -6,14 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from examples import importance, sentence, statistics, write_alpha_log, write_statistics
+from examples import importance, sentence, statistics, write_alpha_log, write_maps, write_statistics
 from helpers import write_packed
 
 from user_dir.analysis.columns import COLUMNS, MASSES, PART_COLUMNS
 from user_dir.analysis.head_rows import MAX_ALPHA
 from user_dir.analysis.importance_file import read_importance
 from user_dir.analysis.maps import Maps
-from user_dir.analysis.maps_writer import maps_writer
 from user_dir.analysis.result_files import (
     ModelAnalysis,
     check_same_model,
@@ -33,10 +32,8 @@ def log(layers: int = 2, heads: int = 3) -> Trajectories:
     return Trajectories([0, 10], {name: np.full((2, layers, heads), 1.5) for name in ATTENTION_TYPES})
 
 
-def maps(path, layers: int = 2) -> Maps:
-    with maps_writer(path) as writer:
-        writer.write(sentence(layers=layers))
-    return Maps(path)
+def maps(path, layers: int = 2, **about) -> Maps:
+    return Maps(write_maps(path, [sentence(layers=layers)], **about))
 
 
 def test_files_of_one_model_are_accepted(tmp_path):
@@ -55,14 +52,10 @@ def test_files_of_another_model_are_refused(tmp_path):
         check_same_model(ModelAnalysis("a", statistics(), maps=maps(tmp_path / "a.npz", layers=1)))
 
 
-def maps_of(path, subset: str) -> Maps:
-    with maps_writer(path, corpus="multi30k", subset=subset) as writer:
-        writer.write(sentence())
-    return Maps(path)
-
-
 def test_files_of_different_splits_are_not_combined(tmp_path):
-    valid, test = maps_of(tmp_path / "valid.npz", "valid"), maps_of(tmp_path / "test.npz", "test")
+    valid, test = (
+        maps(tmp_path / f"{name}.npz", corpus="multi30k", subset=name) for name in ("valid", "test")
+    )
     old = maps(tmp_path / "old.npz")
     ours = ModelAnalysis("ours", statistics(), maps=valid)
     check_same_split([ours, ModelAnalysis("theirs", statistics(), maps=old)])
@@ -272,9 +265,7 @@ def test_maps_of_other_alphas_are_refused(tmp_path):
         for row in statistics()["heads"]:
             alphas[row["attention"]][row["layer"]][row["head"]] = row["alpha"]
         alphas["decoder_self"][1][2] += change
-        with maps_writer(tmp_path / "a.npz", alphas=alphas) as writer:
-            writer.write(sentence())
-        return Maps(tmp_path / "a.npz")
+        return maps(tmp_path / "a.npz", alphas=alphas)
 
     check_same_model(ModelAnalysis("a", statistics(), maps=with_alphas(1e-7)))
     with pytest.raises(UserError, match="decoder_self layer 1 head 2"):
@@ -284,9 +275,7 @@ def test_maps_of_other_alphas_are_refused(tmp_path):
 def test_sentences_of_other_texts_are_not_shown_side_by_side(tmp_path):
     paths = [tmp_path / f"{name}.npz" for name in "abc"]
     for path, text in zip(paths, ("Ein Satz.", "Ein Wort.", None)):
-        with maps_writer(path) as writer:
-            writer.write(sentence(text="Der erste."))
-            writer.write(sentence(text=text))
+        write_maps(path, [sentence(text="Der erste."), sentence(text=text)])
     maps = list(map(Maps, paths))
     check_same_sentences(maps, [0])
     check_same_sentences(maps[::2], [0, 1, 2])

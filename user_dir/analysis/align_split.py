@@ -48,14 +48,8 @@ def align_split(
 ) -> dict:
     """Write ``NAME.pharaoh`` to ``folder`` for each of :func:`~.alignment.candidates`, a line per sentence.
 
-    Args:
-        model: from :func:`~.capture.load_model`.
-        samples: batches in fairseq's form, in corpus order.
-        source: the pieces of the source language.
-        target: the pieces of the target language.
-        folder: destination.
-        gold: gold alignment to score against.
-        query: a key of :data:`QUERIES`.
+    Batches, ``samples``, come in corpus order. ``source`` and ``target`` are the pieces of the languages,
+    ``gold`` is an alignment to score against, and ``query`` a key of :data:`QUERIES`.
 
     Returns:
         ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of

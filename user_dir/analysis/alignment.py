@@ -24,13 +24,9 @@ def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tenso
 
     The weights on the pieces of a source word are summed; those of the pieces of a target word are averaged.
 
-    Args:
-        weights: (B, H, T, S).
-        query_word: index of the target word of each query, −1 for none, (B, T).
-        key_word: index of the source word of each key, −1 for none, (B, S).
-
-    Returns:
-        (B, H, target words, source words); 0 where a sentence has fewer words.
+    ``query_word`` (B, T) has the index of the target word of each query, and ``key_word`` (B, S) that of the
+    source word of each key, −1 for none. The weights (B, H, T, S) become (B, H, target words, source words),
+    0 where a sentence has fewer words.
     """
     queries = _membership(query_word).to(weights.dtype)  # (B, target words, T)
     keys = _membership(key_word).to(weights.dtype)  # (B, source words, S)
@@ -44,13 +40,10 @@ def _membership(word: Tensor) -> Tensor:
 
 
 def links(weights: Tensor) -> list[Link]:
-    """The links of one sentence: each target word to the source word with the largest weight.
+    """The links of one sentence: each target word to the source word with the largest weight, or the first.
 
-    A target word without weight on any source word, which is possible in sparse attention, has no link. Ties
-    go to the first source word.
-
-    Args:
-        weights: (target words, source words).
+    A target word without weight on any source word, which is possible in sparse attention, has no link.
+    ``weights``: (target words, source words).
     """
     if not weights.numel():
         return []

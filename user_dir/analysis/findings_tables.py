@@ -7,27 +7,25 @@ from typing import Any
 
 from ..tables import Column, markdown, mean_and_deviation, seed_list, seed_mean, significance, table
 from ..translation.significance import holm
-from .findings import DENSE, MEASURES, MOVED, PARTS, SPARSE
+from .findings import DENSE, MEASURES, MOVED, PARTS, PRUNED, SPARSE
 from .head_tests import modes_test
 
-Systems = dict[str, dict[str, Any]]  # by name, what findings() returns
+Systems = dict[str, list[dict]]  # by name, what a finding has of each seed
 
 
-def findings_tables(systems: Systems) -> str:
-    """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds."""
-    tables = {
-        "What the heads are like": _by_attention(systems, "attention", _ATTENTION),
-        "Modes of α": _modes_table(systems),
-        "Weight on the parts of the input": _parts_table(systems),
-        "Diversity by layer": _layer_table(systems, _diversity),
-        "Density by layer, least to greatest": _layer_table(systems, _densities),
-        "α over training": _training_table(systems),
-        "Heads whose α rose again": _rising_table(systems),
-        "Roles": _role_table(systems),
-        "Importance of heads": _importance_table(systems),
-        "Pruning": _pruning_table(systems),
-    }
-    return "\n\n".join(f"**{title}**\n\n{shown}" for title, shown in tables.items() if shown)
+def findings_tables(systems: dict[str, dict[str, Any]]) -> str:
+    """A Markdown table for each finding, with what its columns mean; a row is one system over its seeds.
+
+    Args:
+        systems: by name, what :func:`~.findings.findings` returns; a table omits those without the finding.
+    """
+    shown = []
+    for title, (finding, make) in _TABLES.items():
+        enough = any if finding == "rising" else all
+        having = {name: system[finding] for name, system in systems.items() if enough(system[finding])}
+        if having:
+            shown.append(f"**{title}**\n\n{make(having)}")
+    return "\n\n".join(shown)
 
 
 def _range(seeds: list[dict], measure: str, form: str) -> str:
@@ -85,22 +83,13 @@ _RISING = [
 ]
 
 
-def _correlations(systems: Systems, finding: str, names: dict[str, str]) -> list[Column]:
+def _correlations(systems: Systems, names: dict[str, str]) -> list[Column]:
     """Columns of rank correlations, seed by seed; a star where p < 0.05 after Holm's adjustment over all.
 
-    Args:
-        systems: those shown.
-        finding: of :data:`FINDINGS`.
-        names: header of each correlation, by its key; each is ρ and p.
+    ``names``: header of each correlation, by its key; each is ρ and p.
     """
-    shown = [
-        kind[name]
-        for system in systems.values()
-        for seed in system[finding]
-        for kind in seed.values()
-        for name in names
-    ]
-    family = [p for _, p in shown if p is not None]
+    kinds = [kind for seeds in systems.values() for seed in seeds for kind in seed.values()]
+    family = [kind[name][1] for kind in kinds for name in names if kind[name][1] is not None]
     adjusted = dict(zip(family, holm(family)))
 
     def cell(seeds: list[dict], name: str) -> str:
@@ -117,23 +106,22 @@ def _correlations(systems: Systems, finding: str, names: dict[str, str]) -> list
 _STARS = "*: p < 0.05 after Holm's adjustment over all correlations of this table."
 
 
-def _by_attention(systems: Systems, finding: str, columns: list[Column]) -> str:
+def _by_attention(systems: Systems, columns: list[Column]) -> str:
     """A row for each attention type and system."""
-    kinds = dict.fromkeys(kind for system in systems.values() for seed in system[finding] for kind in seed)
     rows = []
-    for kind in kinds:
-        for name, system in systems.items():
-            seeds = [seed[kind] for seed in system[finding] if kind in seed]
-            if seeds:
-                rows.append(([kind.replace("_", " "), name], seeds))
+    for kind in dict.fromkeys(kind for seeds in systems.values() for seed in seeds for kind in seed):
+        for name, seeds in systems.items():
+            mine = [seed[kind] for seed in seeds if kind in seed]
+            if mine:
+                rows.append(([kind.replace("_", " "), name], mine))
     return table(["attention", "system"], rows, columns)
 
 
-def _modes_table(systems: Systems) -> str:
-    learned = {name: system for name, system in systems.items() if all(system["modes"])}
-    if not learned:
-        return ""
+def _attention_table(systems: Systems) -> str:
+    return _by_attention(systems, _ATTENTION)
 
+
+def _modes_table(systems: Systems) -> str:
     def together(seeds: list[dict]) -> float:
         return modes_test([alpha for seed in seeds for alpha in seed["alphas"]])
 
@@ -142,45 +130,40 @@ def _modes_table(systems: Systems) -> str:
         Column("all seeds", lambda seeds: significance(together(seeds))),
     ]
     return (
-        f"{_by_attention(learned, 'modes', columns)}\n\np: of Silverman's test of one mode of α over heads, "
+        f"{_by_attention(systems, columns)}\n\np: of Silverman's test of one mode of α over heads, "
         "seed by seed and over the heads of all seeds, not adjusted. Small: α has several modes."
     )
 
 
 def _parts_table(systems: Systems) -> str:
-    editors = {name: system for name, system in systems.items() if all(system["parts"])}
-    columns = [seed_mean(header, part, ".3f") for part, header in PARTS.items()]
-    return _by_attention(editors, "parts", columns) if editors else ""
+    return _by_attention(systems, [seed_mean(header, part, ".3f") for part, header in PARTS.items()])
 
 
 def _layer_table(systems: Systems, cell: Callable[[list[dict]], str]) -> str:
     """A column for each layer; ``cell`` formats the figures of all seeds, unless one lacks the layer."""
-    depth = max(
-        len(values) for system in systems.values() for seed in system["layers"] for values in seed.values()
-    )
+    depth = max(len(layers) for seeds in systems.values() for seed in seeds for layers in seed.values())
 
     def at(layer: int) -> Callable[[list[list[dict]]], str]:
         return lambda seeds: cell([seed[layer] for seed in seeds]) if layer < min(map(len, seeds)) else ""
 
-    return _by_attention(systems, "layers", [Column(f"layer {layer}", at(layer)) for layer in range(depth)])
+    return _by_attention(systems, [Column(f"layer {layer}", at(layer)) for layer in range(depth)])
 
 
-def _diversity(seeds: list[dict]) -> str:
-    return mean_and_deviation((seed["diversity"] for seed in seeds), ".3f")
+def _diversity_table(systems: Systems) -> str:
+    return _layer_table(
+        systems, lambda seeds: mean_and_deviation((seed["diversity"] for seed in seeds), ".3f")
+    )
 
 
-def _densities(seeds: list[dict]) -> str:
-    return _range(seeds, "density", ".3f")
+def _density_table(systems: Systems) -> str:
+    return _layer_table(systems, lambda seeds: _range(seeds, "density", ".3f"))
 
 
 def _training_table(systems: Systems) -> str:
-    logged = {name: system for name, system in systems.items() if None not in system["training"]}
-    if not logged:
-        return ""
     names = {"first_last": "ρ of first α with last", "first_density": "ρ of first α with density"}
-    columns = [*_TRAINING, *_correlations(logged, "training", names)]
     return (
-        f"{_by_attention(logged, 'training', columns)}\n\nDeviation: over heads. Least: over updates. Fell, "
+        f"{_by_attention(systems, [*_TRAINING, *_correlations(systems, names)])}\n\n"
+        "Deviation: over heads. Least: over updates. Fell, "
         f"rose: by at least {MOVED}; seed by seed. At: median update of the least α of heads that rose. ρ: "
         f"Spearman's rank correlation over heads, seed by seed. {_STARS}"
     )
@@ -189,12 +172,10 @@ def _training_table(systems: Systems) -> str:
 def _rising_table(systems: Systems) -> str:
     rows = [
         ([head["attention"].replace("_", " "), name, seed, f"{head['layer']}.{head['head']}"], head)
-        for name, system in systems.items()
-        for seed, heads in enumerate(system["rising"], 1)
+        for name, seeds in systems.items()
+        for seed, heads in enumerate(seeds, 1)
         for head in heads or ()
     ]
-    if not rows:
-        return ""
     listed = table(["attention", "system", "model", "layer.head"], rows, _RISING)
     return (
         f"{listed}\n\nModel: by its place among the files of its system. At update: of the least α. Previous "
@@ -204,12 +185,9 @@ def _rising_table(systems: Systems) -> str:
 
 
 def _importance_table(systems: Systems) -> str:
-    measured = {name: system for name, system in systems.items() if None not in system["importance"]}
-    if not measured:
-        return ""
-    columns = _correlations(measured, "importance", {"density": "ρ with density", "alpha": "ρ with α"})
+    columns = _correlations(systems, {"density": "ρ with density", "alpha": "ρ with α"})
     return (
-        f"{_by_attention(measured, 'importance', columns)}\n\nρ: Spearman's rank correlation, over heads, of "
+        f"{_by_attention(systems, columns)}\n\nρ: Spearman's rank correlation, over heads, of "
         "the loss added when a head is masked, seed by seed. Below 0 with density: sparse heads matter more. "
         f"{_STARS}"
     )
@@ -218,10 +196,10 @@ def _importance_table(systems: Systems) -> str:
 def _role_table(systems: Systems) -> str:
     rows = []
     for measure, role in MEASURES.items():
-        for name, system in systems.items():
-            seeds = [seed[measure] for seed in system["roles"] if measure in seed]
-            if seeds:
-                rows.append(([measure, name, f"{role.threshold:g}"], seeds))
+        for name, seeds in systems.items():
+            mine = [seed[measure] for seed in seeds if measure in seed]
+            if mine:
+                rows.append(([measure, name, f"{role.threshold:g}"], mine))
     columns = [
         seed_list("heads that reach it", "reached"),
         seed_list("best head's value", "value", ".3f"),
@@ -237,13 +215,10 @@ def _best_head(seeds: list[dict]) -> str:
 
 
 def _pruning_table(systems: Systems) -> str:
-    measured = {name: system["pruning"] for name, system in systems.items() if None not in system["pruning"]}
-    if not measured:
-        return ""
     whole = [seed_mean("loss", "loss", ".3f"), seed_mean("most important head", "most_important", ".3f")]
-    shares = list(next(iter(next(iter(measured.values()))[0]["added"].values())))
+    shares = [f"{share:g}" for share in PRUNED]
     rows = []
-    for name, seeds in measured.items():
+    for name, seeds in systems.items():
         for i, order in enumerate(seeds[0]["added"]):
             if any(order not in seed["added"] for seed in seeds):
                 continue
@@ -259,3 +234,18 @@ def _pruning_table(systems: Systems) -> str:
         "masking its most important head; the loss added by pruning a share of all heads: the least "
         "important first, the densest first, those of the smallest α first, or at random."
     )
+
+
+_TABLES: dict[str, tuple[str, Callable[[Systems], str]]] = {
+    "What the heads are like": ("attention", _attention_table),
+    "Modes of α": ("modes", _modes_table),
+    "Weight on the parts of the input": ("parts", _parts_table),
+    "Diversity by layer": ("layers", _diversity_table),
+    "Density by layer, least to greatest": ("layers", _density_table),
+    "α over training": ("training", _training_table),
+    "Heads whose α rose again": ("rising", _rising_table),
+    "Roles": ("roles", _role_table),
+    "Importance of heads": ("importance", _importance_table),
+    "Pruning": ("pruning", _pruning_table),
+}
+"""By title: the finding, and the function that makes the table."""

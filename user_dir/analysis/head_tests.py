@@ -37,13 +37,7 @@ def modes_test(values: Sequence[float], samples: int = 1000, seed: int = 1) -> f
     The critical bandwidth is the least at which the estimate has one mode. Samples are drawn from that
     estimate; p is the share of them that have more at this bandwidth. The test is known to be conservative.
 
-    Args:
-        values: such as α of the heads.
-        samples: their number.
-        seed: of the samples.
-
-    Returns:
-        p; None for fewer than eight values, or if all are the same.
+    Returns p; None for fewer than eight values, or if all are the same.
 
     Source: Silverman 1981 (https://doi.org/10.1111/j.2517-6161.1981.tb01155.x).
     """

@@ -35,13 +35,10 @@ def check_weights(name: str, weights: np.ndarray, queries: int, keys: int) -> No
 def check_rows(
     weights: Mapping[str, np.ndarray], row_sums: Mapping[str, str], alphas: Mapping[str, np.ndarray]
 ) -> None:
-    """Raise ValueError unless the weights of every query sum to what is known of their normalizer.
+    """Raise ValueError unless the weights of every query, (L, H, T, S), sum to what ``row_sums`` says.
 
-    Args:
-        weights: by attention type, (L, H, T, S).
-        row_sums: by attention type, one of :data:`~.columns.ROW_SUMS`; where it is missing, weights sum to
-            anything if α = 1 in all heads, because ReLA and fixed patterns are called that, else to one.
-        alphas: by attention type, (L, H), if known.
+    Where it says nothing, they sum to anything if all of ``alphas``, (L, H), are 1, as ReLA and fixed
+    patterns were once called, else to one.
     """
     for name, each in weights.items():
         kind = row_sums.get(name, "any" if name in alphas and (alphas[name] == 1).all() else "one")

@@ -49,21 +49,13 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class SentenceMaps:
-    """The attention of every head on one sentence pair.
+    """The attention of every head on one sentence pair."""
 
-    Attributes:
-        weights: by attention type, (L, H, T, S) float32; types that the model lacks are omitted.
-        source: the S source tokens.
-        target_input: the T tokens that the decoder read.
-        target: the T tokens that it had to predict.
-        text: the source sentence as text, if known.
-    """
-
-    weights: dict[str, np.ndarray]
-    source: list[str]
-    target_input: list[str]
-    target: list[str]
-    text: str | None = None
+    weights: dict[str, np.ndarray]  # by attention type that the model has, (L, H, T, S) float32
+    source: list[str]  # the S source tokens
+    target_input: list[str]  # the T tokens that the decoder read
+    target: list[str]  # the T tokens that it had to predict
+    text: str | None = None  # the source sentence, if known
 
     def __post_init__(self):
         """Raise ValueError if tokens and weights do not match, or a weight is negative or not finite."""

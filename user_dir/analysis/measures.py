@@ -49,16 +49,9 @@ def weight_at_offset(
 ) -> tuple[Tensor, Tensor]:
     """Weight of query q on key q + offset; its mean is the positional confidence.
 
-    Args:
-        weights: (B, H, T, S).
-        query_position: position of each query in its sentence, (B, T).
-        key_position: position of each key, (B, S).
-        possible: mask of existing pairs, (B, T, S).
-        offset: −1 for the previous position, 0 for the current one, +1 for the next.
-
-    Returns:
-        The weights (B, H, T), and a mask (B, T) of the queries for which this key exists. In decoder
-        self-attention there is none at offset +1.
+    Positions, of queries (B, T) and keys (B, S), are those in the sentence, and ``possible`` (B, T, S) masks
+    the existing pairs. Returns the weights (B, H, T), and a mask (B, T) of the queries for which this key
+    exists. In decoder self-attention there is none at offset +1.
     """
     there = (key_position[:, None, :] == query_position[:, :, None] + offset) & possible  # (B, T, S)
     return (weights * there[:, None]).sum(-1), there.any(-1)
@@ -84,9 +77,7 @@ def subword_merging(weights: Tensor, word: Tensor) -> tuple[Tensor, Tensor]:
     For a word of several pieces, the largest total weight that one of them gives to the others; for a word of
     one piece, its self-weight.
 
-    Args:
-        weights: of self-attention, (B, H, T, T).
-        word: index of each token's word in its sentence, −1 for none, (B, T).
+    ``word`` is as in :func:`mass_in_word`.
 
     Returns:
         The values (B, H, W), with W the largest number of words in a sentence, and the number of pieces of

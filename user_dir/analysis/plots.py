@@ -127,9 +127,7 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
 def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | None = None) -> Figure:
     """Histogram of the heads' α in bins of 0.05: a row per model, a panel per attention type.
 
-    Args:
-        models: for each model and attention type, the α of its heads (any shape).
-        width: of the figure, in inches.
+    ``models``: for each model and attention type, the α of its heads (any shape).
     """
     types = _types(models.values())
     figure, rows = _panels(len(models), len(types), height=1.5, width=width)

@@ -23,9 +23,7 @@ _ABOVE = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
 def importance_figure(report: dict) -> Figure:
     """Loss against the number of pruned heads, one line per order, and importance against density.
 
-    Args:
-        report: from :func:`~.importance.head_importance`. Several random orders are drawn as their mean and
-            range.
+    ``report`` is of :func:`~.importance.head_importance`; random orders are drawn as their mean and range.
     """
     figure = Figure(figsize=(7.2, 3.6), layout="constrained")
     curves, scatter = figure.subplots(1, 2)

@@ -27,13 +27,7 @@ Panel = tuple[str, np.ndarray, list[str], list[str]]
 def panel(
     sentence: SentenceMaps, alphas: dict[str, np.ndarray], head: tuple[str, int, int], model: str = ""
 ) -> Panel:
-    """The map of a head: attention type, layer and head.
-
-    Args:
-        sentence: the maps of a sentence.
-        alphas: those of the file, by attention type; the title shows that of the head, if known.
-        head: the head.
-        model: first line of the title.
+    """The map of a head: attention type, layer and head. Its title names ``model``, and α if it is known.
 
     Raises:
         UserError: there is no such head.
@@ -54,11 +48,8 @@ def head_maps(maps: list[Panel], columns: int | None = None, width: float | None
 
     Lines enclose the ``[SEP]`` that parts the source and the machine translation of a post-editor's input.
 
-    Args:
-        maps: see :data:`Panel`.
-        columns: number of maps side by side; None for all.
-        width: of the figure, in inches; None for as wide as the maps need. If cells would be too small, fewer
-            maps are placed side by side.
+    There are ``columns`` maps, or all, side by side, and fewer if cells would be too small for the ``width``
+    in inches; None for as wide as the maps need.
 
     Raises:
         UserError: the maps have too many cells for one figure.

@@ -66,15 +66,12 @@ def write_statistics(
 
     Args:
         split: a model over a split, with teacher forcing.
-        output: the JSON file.
+        output: the JSON file, whose content is returned.
         scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
         interrogatives: by language, words that replace our list.
         thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
         maps: also write attention maps to this file.
         map_sentences: the number of sentences in it, from the first.
-
-    Returns:
-        the content of the JSON file.
     """
     roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
     if maps is not None:
@@ -125,14 +122,11 @@ def write_importance(
 
     Args:
         split: a model over a split, with teacher forcing.
-        output: the JSON file.
+        output: the JSON file, whose content is returned.
         figure: file to draw to; None for ``output`` with ``.svg``.
         points: number of points of each pruning curve.
         random_orders: number of random pruning orders.
         bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
-
-    Returns:
-        The content of the JSON file.
 
     Raises:
         UserError: the name of ``figure`` does not end in a known format.
@@ -157,16 +151,8 @@ def write_alignment(
 ) -> dict:
     """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        folder: the folder to write to.
-        gold: gold links to score against.
-        query: of :data:`~.align_split.QUERIES`.
-        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
-
-    Returns:
-        The content of ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least
-        error rate.
+    See :func:`~.align_split.align_split`; ``scheme`` is of :data:`~.words.SCHEMES`. Returns the content of
+    ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least error rate.
     """
     samples = split.samples(in_order=True)
     found = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)

@@ -62,15 +62,10 @@ def with_thresholds(changes: list[str]) -> dict[str, Role]:
 
 
 def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
-    """Set each row's ``roles`` and rank the heads for each role.
+    """Give each row of the statistics a list ``roles``, and rank the heads for each role.
 
-    Args:
-        heads: rows of the statistics; each gets a list ``roles``.
-        roles: for instance :data:`ROLES`.
-
-    Returns:
-        For each role its measure, threshold, and all heads for which it is defined, by descending value:
-        ``{"measure": …, "threshold": …, "heads": [{"attention", "layer", "head", "value"}, …]}``.
+    Returns for each role its measure, threshold, and all heads for which it is defined, by descending value:
+    ``{"measure": …, "threshold": …, "heads": [{"attention", "layer", "head", "value"}, …]}``.
     """
     for row in heads:
         row["roles"] = []

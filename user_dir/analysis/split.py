@@ -14,27 +14,16 @@ from .words import Pieces
 
 @dataclass(frozen=True)
 class Split:
-    """A loaded model and the split of a corpus to run it on.
+    """A loaded model and the split of a corpus to run it on."""
 
-    Attributes:
-        checkpoint: path of the model.
-        corpus: prepared corpus.
-        name: public name of the split: train, valid or a test set.
-        subset: fairseq's name of the split.
-        model: from :func:`~.capture.load_model`.
-        task: the model's task.
-        sentences: only the first N sentences of the split; None for all.
-        max_tokens: maximum batch size in tokens of one side.
-    """
-
-    checkpoint: Path
-    corpus: Corpus
-    name: str
-    subset: str
-    model: object
-    task: object
-    sentences: int | None = None
-    max_tokens: int = 4096
+    checkpoint: Path  # of the model
+    corpus: Corpus  # prepared
+    name: str  # public name of the split: train, valid or a test set
+    subset: str  # fairseq's name of the split
+    model: object  # from capture.load_model
+    task: object  # the model's
+    sentences: int | None = None  # only the first N of the split; None for all
+    max_tokens: int = 4096  # of one side of a batch
 
     @property
     def direction(self) -> tuple[str, str]:
@@ -88,17 +77,10 @@ def open_split(
     language: str | None = None,
     cpu: bool = False,
 ) -> Split:
-    """Load a model, of ours or fairseq's stock transformer, and a split.
+    """Load a model, of ours or fairseq's stock transformer, and a split, whose name may be fairseq's.
 
-    Args:
-        checkpoint: path of the model.
-        corpus: a prepared corpus, or its name.
-        name: name of the split, ours or fairseq's.
-        data: folder of the corpora; None for the repository's.
-        sentences: only the first N sentences of the split; None for all.
-        max_tokens: maximum batch size in tokens of one side.
-        language: that of a language model; None for the corpus's second.
-        cpu: use the CPU even if there is a GPU.
+    ``corpus`` is prepared, and in the folder ``data``, or the repository's, if it is a name. ``language`` is
+    that of a language model; None for the corpus's second. ``cpu``: use the CPU even if there is a GPU.
 
     Raises:
         UserError: the corpus, split or checkpoint does not exist, or they do not match.

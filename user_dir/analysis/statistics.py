@@ -169,16 +169,9 @@ def head_statistics(
 ) -> dict:
     """All statistics of every head of ``model`` over batches in fairseq's form.
 
-    Args:
-        model: from :func:`~.capture.load_model`.
-        samples: batches, for instance from :func:`~.capture.batches`.
-        source: the pieces of the source language.
-        target: the pieces of the target language.
-        padding: the padding symbol of both.
-        each: called with each batch and its captured attention, for instance to write attention maps.
-
-    Returns:
-        As :meth:`Statistics.result`.
+    ``source`` and ``target`` are the pieces of the languages, and ``padding`` is the symbol of both. ``each``
+    is called with each batch and its captured attention, for instance to write attention maps. The result is
+    that of :meth:`Statistics.result`.
     """
     statistics = Statistics(model, source, target, padding)
     with captured_attention(model) as captured:

@@ -53,14 +53,9 @@ def alignment_summary(rows: list[dict]) -> str:
 def statistics_summary(
     report: dict, output: Path, maps: Path | None, map_sentences: int, interrogatives: Collection[str] = ()
 ) -> str:
-    """Tables of the heads and their roles, and the files written.
+    """Tables of the heads and their roles, and the files that :func:`~.results.write_statistics` wrote.
 
-    Args:
-        report: what :func:`~.results.write_statistics` returned.
-        output: the JSON file written.
-        maps: the file of attention maps; None if none was written.
-        map_sentences: the largest number of sentences in it.
-        interrogatives: languages for which the user gave interrogative words.
+    ``interrogatives``: languages for which the user gave interrogative words.
     """
     lines = [head_table(report["heads"]), role_table(report["roles"])]
     for language in (report["source_lang"], report["target_lang"]):

@@ -52,10 +52,8 @@ def read_trajectories(source: str | Path) -> Trajectories:
     """Read α from a folder of checkpoints, a checkpoint (``*.pt``) or an α log."""
     source = Path(source)
     if source.is_dir():
-        return trajectories_of_folder(source)
-    if source.suffix == ".pt":
-        return trajectories_of_checkpoint(source)
-    return read_alpha_log(source)
+        return _trajectories_of_folder(source)
+    return _join([_point_of_checkpoint(source)]) if source.suffix == ".pt" else read_alpha_log(source)
 
 
 def read_alpha_log(path: str | Path) -> Trajectories:
@@ -98,14 +96,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bool]]:
         raise UserError(f"cannot read the α log {path}: {error.strerror}") from None
 
 
-def trajectories_of_checkpoint(path: str | Path) -> Trajectories:
-    """Read the α of a single checkpoint; raises UserError if it has none."""
-    return _join([_point_of_checkpoint(Path(path))])
-
-
-def trajectories_of_folder(folder: str | Path) -> Trajectories:
+def _trajectories_of_folder(folder: Path) -> Trajectories:
     """Read a folder's checkpoints (``checkpoint*.pt``), one point per update."""
-    folder = Path(folder)
     paths = sorted(folder.glob("checkpoint*.pt"))
     if not paths:
         raise UserError(f"the folder {folder} has no checkpoints (checkpoint*.pt)")
@@ -182,12 +174,12 @@ def to_json(trajectories: Trajectories, source: str) -> str:
     """``{"source", "updates": [U], "heads": [{"attention", "layer", "head", "alpha": [U]}, …]}``."""
     heads = [
         {
-            "attention": attention_type,
+            "attention": kind,
             "layer": layer,
             "head": head,
-            "alpha": [round(alpha, 6) for alpha in alphas.tolist()],
+            "alpha": [round(each, 6) for each in alphas.tolist()],
         }
-        for attention_type, layer, head, alphas in trajectories.heads()
+        for kind, layer, head, alphas in trajectories.heads()
     ]
     report = {"source": source, "updates": trajectories.updates, "heads": heads}
     return json.dumps(report, ensure_ascii=False) + "\n"

@@ -36,7 +36,7 @@ def analyse_translations(
 
     Args:
         name: name of the model in the report.
-        checkpoint: of the model; the report reads α over training from ``alpha.jsonl`` next to it.
+        checkpoint: of the model; α over training is read from ``alpha.jsonl`` next to it.
         corpus: the corpus whose vocabulary the model has.
         model: from :func:`~.capture.load_model`.
         task: the model's task.

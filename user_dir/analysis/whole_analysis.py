@@ -69,11 +69,9 @@ def analyse(
 
 
 def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
-    """Draw figures of the heads, including those of the paper, with models side by side.
+    """Draw figures of the heads, including those of the paper, with models of one split side by side.
 
-    Args:
-        models: measured on the same split, with different names.
-        width: of each figure, in inches; None fits it to the panels.
+    Each has the ``width`` in inches, or that of its panels.
 
     Returns:
         ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, for each model

@@ -67,27 +67,17 @@ def known_interrogatives(language: str) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class Side:
-    """Properties of the tokens of one side of a batch. All tensors are (B, T).
+    """Properties of the tokens of one side of a batch. All tensors are (B, T)."""
 
-    Attributes:
-        position: position of a token in its sentence from 0, independent of padding; −1 for padding.
-        word: index of the token's word in its sentence; −1 for padding, ``</s>`` and ``<s>``.
-        eos: true for ``</s>``: the last token of a source, the first that a decoder reads.
-        punctuation: true for a piece that is only punctuation.
-        question: true for a question mark.
-        interrogative: true for each piece of an interrogative word; None without a list of such words.
-        final_stop: in a sentence without a question mark, true for its last piece if that is punctuation.
-        part: in the input of a post-editor 0 for the source, 1 for ``[SEP]``, 2 for the machine translation,
-            −1 for other tokens and in sentences without ``[SEP]``; None for a vocabulary without it.
-    """
-
-    position: Tensor
-    word: Tensor
-    eos: Tensor
-    punctuation: Tensor
-    question: Tensor
-    interrogative: Tensor | None
-    final_stop: Tensor
+    position: Tensor  # in the sentence from 0, independent of padding; −1 for padding
+    word: Tensor  # index of the token's word in its sentence; −1 for padding, </s> and <s>
+    eos: Tensor  # whether it is </s>: the last token of a source, the first that a decoder reads
+    punctuation: Tensor  # whether the piece is only punctuation
+    question: Tensor  # whether it is a question mark
+    interrogative: Tensor | None  # whether it is of an interrogative word; None without a list of them
+    final_stop: Tensor  # whether it is punctuation at the end of a sentence without a question mark
+    # In the input of a post-editor 0 for the source, 1 for [SEP], 2 for the machine translation, −1 for other
+    # tokens and in sentences without [SEP]; None for a vocabulary without it.
     part: Tensor | None = None
 
 

@@ -19,12 +19,7 @@ _POINTS = 240
 
 
 def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
-    """Collect everything that the page shows.
-
-    Args:
-        models: shown side by side in this order.
-        sentences: include the attention maps of the first N sentences of each model.
-    """
+    """Everything that the page shows; of the attention maps, the first ``sentences`` of each model."""
     return {
         "types": [{"key": key, "title": TITLES[key]} for key in ATTENTION_TYPES],
         "measures": {
