@@ -28,6 +28,11 @@ def chromium():
             browser.close()
 
 
+def drawn(page) -> None:
+    """Wait until the explorer has unpacked and drawn the chosen sentence."""
+    page.locator("#explorer:not(:has([aria-busy=true]))").wait_for()
+
+
 @contextlib.contextmanager
 def opened(browser, path, fragment="", width=1300, **options):
     """Yield a page showing a file; fails if it writes to the console or requests other resources."""
@@ -39,6 +44,7 @@ def opened(browser, path, fragment="", width=1300, **options):
     address = path.as_uri()
     page.goto(address + fragment)
     page.wait_for_selector("html[data-ready]")
+    drawn(page)
     try:
         yield page
         assert said == []

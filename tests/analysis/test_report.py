@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from browser import chromium, opened
+from browser import chromium, drawn, opened
 from examples import sentence, statistics, write_alpha_log, write_maps
 
 from user_dir.analysis.maps import Maps, SentenceMaps
@@ -43,9 +43,8 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
 
 def embedded(page: str) -> dict:
     """The data in a page, parsed as by a browser: the element ends at the first ``</script``."""
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S).group(1)
-    )
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script', page, re.S)
+    return json.loads(found.group(1))
 
 
 def test_quantised_weights_keep_zeros_exactly_and_values_approximately():
@@ -70,6 +69,7 @@ def test_embedded_weights_equal_those_of_the_maps(tmp_path):
         assert (raw == expected).all()
         assert packed["source"] == maps.source
         assert packed["text"] == maps.text
+    assert len(report_data([ours], 2)["models"][0]["maps"]["sentences"]) == 2
 
 
 def test_text_cannot_leave_the_data_element(tmp_path):
@@ -91,10 +91,6 @@ def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     assert all(len(head["alpha"]) == 240 for head in data["heads"])
 
 
-def test_the_number_of_sentences_is_limited(tmp_path):
-    assert len(report_data([model(tmp_path)], 2)["models"][0]["maps"]["sentences"]) == 2
-
-
 # ------------------------------------------------------------------------------------ in the browser
 
 
@@ -112,11 +108,6 @@ def report(tmp_path_factory):
     models.append(ModelAnalysis("bare", statistics(seed=9)))
     write_report(models, folder / "report.html")
     return models, folder / "report.html"
-
-
-def drawn(page) -> None:
-    """Wait until the explorer has unpacked and drawn the chosen sentence."""
-    page.locator("#explorer:not(:has([aria-busy=true]))").wait_for()
 
 
 def shown_map(panel) -> np.ndarray:
@@ -276,20 +267,15 @@ def test_head_sentence_and_token_are_kept_in_the_url(browser, report):
         assert titles(page) == ["layer 1, head 2", "layer 0, head 1"]
         unlinked = page.evaluate("location.hash")
         assert "head=1.2%2C0.1" in unlinked
-    for where, heads in (
-        (address, ["layer 1, head 2"] * 2),
-        (unlinked, ["layer 1, head 2", "layer 0, head 1"]),
-    ):
+    for where, second in ((address, "layer 1, head 2"), (unlinked, "layer 0, head 1")):
         with opened(browser, path, where) as page:
-            drawn(page)
-            assert titles(page) == heads
+            assert titles(page) == ["layer 1, head 2", second]
             assert page.get_by_label("Sentence", exact=True).input_value() == "1"
             assert page.locator(".token[aria-pressed=true]").nth(0).inner_text().startswith("nd")
             assert page.get_by_label("same head in all models").is_checked() == (where == address)
             if where == address:
                 assert (shown_map(page.locator(".explorer-panel").nth(1)) == shown).all()
     with opened(browser, path, "#explorer?sentence=x&attention=none&head=7.9,-1.2&token=1e9") as page:
-        drawn(page)
         assert page.get_by_label("Sentence", exact=True).input_value() == "0"
         assert page.locator(".matrix").count() == 2
 
@@ -297,7 +283,6 @@ def test_head_sentence_and_token_are_kept_in_the_url(browser, report):
 def test_the_mean_of_all_heads_can_be_chosen(browser, report):
     models, path = report
     with opened(browser, path, "#explorer?attention=decoder_context&head=mean") as page:
-        drawn(page)
         assert titles(page) == ["mean of all heads"] * 2
         for panel, ours in zip(page.locator(".explorer-panel").all(), models):
             expected = ours.maps[0].weights["decoder_context"].mean((0, 1))
@@ -310,20 +295,15 @@ def test_both_sentences_are_shown_and_equal_tokens_are_distinguished(browser, tm
     words = ["▁the", "▁cat", "▁and", "▁the", "▁dog"]
     write_report([model(tmp_path, sentences=[sentence(5, 6, words=words)])], tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html", "#explorer?attention=decoder_context") as page:
-        drawn(page)
         assert page.locator(".source").text_content() == "the cat and the"
         assert page.locator(".reference").text_content() == "the cat and the dog"
         assert "teacher forcing" in page.locator("#explorer .note:visible").all_text_contents()[0]
-        assert page.locator(".corner span").all_text_contents()[:2] == [
-            "keys: source →",
-            "queries: reference ↓",
-        ]
+        corner = page.locator(".corner span").all_text_contents()[:2]
+        assert corner == ["keys: source →", "queries: reference ↓"]
         keys = page.locator(".matrix thead th .piece").all_text_contents()
         assert keys == ["the0", "cat", "and", "the3", "</s>"]
         rows = page.locator(".matrix .token").all_text_contents()
-        assert rows == [
-            "</s>→ the1", "the1→ cat", "cat→ and", "and→ the4", "the4→ dog", "dog→ </s>"
-        ]  # fmt: skip
+        assert rows == ["</s>→ the1", "the1→ cat", "cat→ and", "and→ the4", "the4→ dog", "dog→ </s>"]
         page.locator(".matrix td").nth(3).hover()
         assert page.locator("#tip").inner_text().startswith("</s> attends to the (3)")
         page.locator("input[value=encoder_self]").check()
@@ -335,7 +315,6 @@ def test_japanese_keys_are_upright(browser, tmp_path):
     words = ["▁彼", "は", "▁who", "ですか", "？"]
     write_report([model(tmp_path, sentences=[sentence(6, 6, words=words)])], tmp_path / "page.html")
     with opened(browser, tmp_path / "page.html") as page:
-        drawn(page)
         turned = page.locator(".matrix thead .piece").evaluate_all(
             "pieces => pieces.map(piece => getComputedStyle(piece).transform !== 'none')"
         )
@@ -354,7 +333,6 @@ def long(tmp_path_factory):
 
 def test_a_long_map_and_every_head_fit_a_wide_window(browser, long):
     with opened(browser, long, "#explorer?attention=decoder_context", width=1400) as page:
-        drawn(page)
         inside = "node => node.scrollWidth <= node.clientWidth"
         assert page.locator(".explorer-panel .scroll").evaluate(inside), "the map is cut"
         page.locator("#heads summary").click()
@@ -369,7 +347,6 @@ def test_a_long_map_and_every_head_fit_a_wide_window(browser, long):
 def test_everything_is_visible_on_a_phone(browser, page_of, request):
     found = request.getfixturevalue(page_of)
     with opened(browser, found if page_of == "long" else found[1], width=390) as page:
-        drawn(page)
         page.locator("#heads summary").nth(0).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         # Wide content scrolls in its own frame; all controls are inside the window.
@@ -394,10 +371,8 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
         assert page.locator(".beyond").count() == 3, "only the early checkpoint has α's after it"
         middle = float(page.locator(".beyond line").nth(0).get_attribute("x1"))
         assert middle == pytest.approx((46 + 400 - 12) / 2)
-        assert page.locator("#trajectories .note").all_text_contents() == [
-            "The checkpoint was saved at update 200. Later values of α are faded: the rest of this page "
-            "describes the checkpoint."
-        ]
+        (note,) = page.locator("#trajectories .note").all_text_contents()
+        assert "saved at update 200" in note
         charts.nth(0).focus()
         page.keyboard.press("ArrowUp")
         said = page.locator("#trajectories [role=status]").nth(0).inner_text()

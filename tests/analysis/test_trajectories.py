@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from examples import alpha_lines, write_alpha_log
-from helpers import build, parse
+from helpers import SMALL, build, parse
 
 from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
 from user_dir.attention_types import ATTENTION_TYPES
@@ -24,11 +24,7 @@ from user_dir.errors import UserError
 def write_checkpoint(path, flags="", update=7, seed=1, arch="adaptively_sparse_transformer"):
     """Write a checkpoint of a small model as fairseq does; returns the model."""
     model = build(flags, arch, seed)
-    settings = parse(
-        "--encoder-embed-dim 16 --encoder-attention-heads 4 --decoder-embed-dim 16 "
-        f"--decoder-attention-heads 2 --encoder-layers 2 --decoder-layers 2 {flags}",
-        arch,
-    )
+    settings = parse(f"{SMALL} {flags}", arch)
     settings._name = arch
     cfg = {"model": settings, "task": Namespace(source_lang="de", target_lang="en")}
     state = {"model": model.state_dict(), "cfg": cfg, "optimizer_history": [{"num_updates": update}]}
@@ -36,20 +32,13 @@ def write_checkpoint(path, flags="", update=7, seed=1, arch="adaptively_sparse_t
     return model
 
 
-def test_log_is_read(tmp_path):
-    log = write_alpha_log(tmp_path / "alpha.jsonl", layers=2, heads=3)
-    trajectories = read_trajectories(log)
-    assert trajectories.updates == [0, 100, 200, 300, 400]
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for name in ATTENTION_TYPES:
-        assert trajectories.alphas[name].shape == (5, 2, 3)
-        assert trajectories.alphas[name].tolist() == [line[name] for line in lines]
-
-
-def test_json_and_csv_equal_the_log(tmp_path):
+def test_alphas_json_and_csv_equal_the_log(tmp_path):
     log = write_alpha_log(tmp_path / "alpha.jsonl")
     lines = {line["update"]: line for line in map(json.loads, log.read_text().splitlines())}
     trajectories = read_trajectories(log)
+    assert trajectories.updates == [0, 100, 200, 300, 400]
+    for name in ATTENTION_TYPES:
+        assert trajectories.alphas[name].tolist() == [line[name] for line in lines.values()]
     report = json.loads(to_json(trajectories, "alpha.jsonl"))
     assert report["source"] == "alpha.jsonl"
     assert len(report["heads"]) == 18
