@@ -7,7 +7,6 @@ and pruning of heads (:mod:`.importance`) are not in the paper.
 from __future__ import annotations
 
 import statistics as means
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ def findings(models: list[ModelAnalysis]) -> dict[str, Any]:
     ``training`` and ``rising`` are None for a model without α log, ``importance`` and ``pruning`` for one
     whose importance of heads was not measured.
     """
-    return {name: [finding(model) for model in models] for name, finding in FINDINGS.items()}
+    return {finding.__name__: [finding(model) for model in models] for finding in FINDINGS}
 
 
 def attention(model: ModelAnalysis) -> dict[str, dict]:
@@ -209,17 +208,7 @@ def pruning(model: ModelAnalysis) -> dict[str, Any] | None:
     }
 
 
-FINDINGS: dict[str, Callable[[ModelAnalysis], Any]] = {
-    "attention": attention,
-    "modes": modes,
-    "parts": parts,
-    "layers": layers,
-    "roles": roles,
-    "training": training,
-    "rising": rising,
-    "importance": importance,
-    "pruning": pruning,
-}
+FINDINGS = (attention, modes, parts, layers, roles, training, rising, importance, pruning)
 
 
 def _path(name: str, values: np.ndarray) -> dict[str, float]:

@@ -14,17 +14,14 @@ from .words import known_interrogatives
 def importance_summary(report: dict, shown: int = 5) -> str:
     """The most and least important heads, and rank correlations, as text."""
     ranked = sorted(report["heads"], key=lambda row: -row["importance"])
-    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds"]
-    rest = len(ranked) - 2 * shown
-    for i, row in enumerate(ranked):
-        if i < shown or i >= len(ranked) - shown:
-            bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
-            lines.append(
-                f"  {row['importance']:+.4f}  {head_name(row)}"
-                f"  (alpha {row['alpha']:.3f}, density {row['density']:.3f}){bleu}"
-            )
-        elif i == shown:
-            lines.append(f"  … {rest} more")
+    heads = []
+    for row in ranked:
+        facts = f"alpha {row['alpha']:.3f}, density {row['density']:.3f}"
+        bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
+        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts}){bleu}")
+    if len(heads) > 2 * shown:
+        heads[shown:-shown] = [f"  … {len(heads) - 2 * shown} more"]
+    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds", *heads]
     lines.append("rank correlation (Spearman) of importance; p not adjusted for the number of tests")
     for row in report["correlations"]:
         value = "not defined"
