@@ -1,18 +1,13 @@
-"""The interface to models: batches, losses, and masking of heads by hooks."""
+"""The interface to models: captured attention, losses, and masking of heads by hooks."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
-from fairseq.data import LanguagePairDataset
 from helpers import batch, build, dictionary, loss
 
 from user_dir.analysis.capture import (
     all_heads,
-    batches,
     captured_attention,
     masked_heads,
     negative_log_likelihood,
@@ -101,56 +96,6 @@ def test_weights_are_captured_for_existing_pairs(left_pad):
             sums = weights.masked_fill(~possible, 0).sum(-1)
             real = possible.any(-1)
             assert torch.allclose(sums[real], torch.ones_like(sums[real]), atol=1e-6)
-
-
-class FakeTask:
-    """A task with one synthetic split: sentence i has sizes[i] tokens on both sides."""
-
-    def __init__(self, sizes: list[int]):
-        words = dictionary()
-        sentences = [torch.tensor([4 + i % 9] * (size - 1) + [words.eos()]) for i, size in enumerate(sizes)]
-        self.datasets = {
-            "valid": LanguagePairDataset(
-                sentences, np.array(sizes), words, sentences, np.array(sizes), words, shuffle=True
-            )
-        }
-
-    def dataset(self, subset):
-        return self.datasets[subset]
-
-
-def fake_model(positions: int = 1024) -> SimpleNamespace:
-    parameter = torch.zeros(1)
-    return SimpleNamespace(max_positions=lambda: (positions, positions), parameters=lambda: iter([parameter]))
-
-
-SIZES = [5, 3, 9, 3, 7, 2, 8, 8, 1]
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("max_tokens", [9, 16, 1000])
-@pytest.mark.parametrize("sentences", [None, 4])
-def test_batches_have_every_sentence_once_within_max_tokens(in_order, max_tokens, sentences):
-    options = {"max_tokens": max_tokens, "sentences": sentences, "in_order": in_order}
-    found = list(batches(fake_model(), FakeTask(SIZES), "valid", **options))
-    ids = [i for sample in found for i in sample["id"].tolist()]
-    assert sorted(ids) == list(range(sentences or len(SIZES)))
-    assert all(sample["net_input"]["src_tokens"].numel() <= max_tokens for sample in found)
-    if in_order:
-        ordered = [i for sample in found for i in sorted(sample["id"].tolist())]
-        assert ordered == sorted(ids)
-    if max_tokens == 1000:
-        assert len(found) == 1
-
-
-def test_sentences_that_are_too_long_are_named():
-    with pytest.raises(UserError, match="--max-tokens 8 is too small for line 3 of valid, which has 9"):
-        list(batches(fake_model(), FakeTask(SIZES), "valid", max_tokens=8))
-    with pytest.raises(UserError, match="line 3 of valid has 9 source tokens, but the model allows 8"):
-        list(batches(fake_model(8), FakeTask(SIZES), "valid"))
-    assert list(batches(fake_model(8), FakeTask(SIZES), "valid", sentences=2))
-    with pytest.raises(UserError, match="valid has no sentences"):
-        list(batches(fake_model(), FakeTask([]), "valid"))
 
 
 def test_the_loss_of_a_sparse_output_is_finite():

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
-from fairseq import utils
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
@@ -51,41 +48,6 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
             f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
         )
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
-
-
-def batches(
-    model,
-    task,
-    subset: str,
-    *,
-    max_tokens: int = 4096,
-    sentences: int | None = None,
-    in_order: bool = False,
-    description: str | None = None,
-) -> Iterator[dict]:
-    """The batches of a split in fairseq's form, on the model's device, with a progress bar.
-
-    Args:
-        model: limits the length of sentences.
-        task: has the dataset, or loads it.
-        subset: fairseq's name of the split.
-        max_tokens: maximum batch size in tokens of one side, including padding.
-        sentences: only the first N sentences of the split; None for all.
-        in_order: keep corpus order instead of sorting by length, which needs less padding.
-        description: label of the progress bar; None for the name of the split.
-
-    Raises:
-        UserError: a sentence is longer than the model's limit or ``max_tokens``.
-    """
-    dataset = loading.load_split(task, subset)
-    lengths = loading.check_lengths(dataset, subset, max_tokens, model, sentences)
-    order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
-    device = next(model.parameters()).device
-    with tqdm(total=len(order), desc=description or subset, unit="sentence", disable=None) as progress:
-        for members in dataset.batch_by_size(order, max_tokens=max_tokens):
-            sample = dataset.collater([dataset[i] for i in members])
-            yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
-            progress.update(len(members))
 
 
 def run(model, sample: dict):

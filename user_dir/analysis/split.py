@@ -6,9 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from fairseq import utils
+from tqdm import tqdm
+
 from ..attention import Alpha
 from ..corpora import Corpus, load_corpus
-from .capture import batches, load_model
+from ..translation.loading import check_lengths, load_split
+from .capture import load_model
 from .words import Pieces
 
 
@@ -49,11 +54,23 @@ class Split:
         }
 
     def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
-        """The batches, see :func:`~.capture.batches`; ``description`` labels the progress bar."""
-        limits = {"max_tokens": self.max_tokens, "sentences": self.sentences}
-        return batches(
-            self.model, self.task, self.subset, in_order=in_order, description=description, **limits
-        )
+        """The batches in fairseq's form, on the model's device, with a progress bar of this description.
+
+        ``in_order``: keep corpus order instead of sorting by length, which needs less padding.
+
+        Raises:
+            UserError: a sentence is longer than the model or ``max_tokens`` allows.
+        """
+        dataset = load_split(self.task, self.subset)
+        lengths = check_lengths(dataset, self.subset, self.max_tokens, self.model, self.sentences)
+        order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
+        device = next(self.model.parameters()).device
+        bar = {"total": len(order), "desc": description or self.subset, "unit": "sentence", "disable": None}
+        with tqdm(**bar) as progress:
+            for members in dataset.batch_by_size(order, max_tokens=self.max_tokens):
+                sample = dataset.collater([dataset[i] for i in members])
+                yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
+                progress.update(len(members))
 
     def pieces(
         self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
