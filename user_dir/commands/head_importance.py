@@ -8,7 +8,6 @@ of importance with sparsity; writes JSON and a figure.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..command_line import file_path, positive
 from .options import inputs_of, open_split, split_parser
@@ -52,16 +51,14 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..analysis.result_files import result_file
+    from ..corpora import load_corpus
     from ..io import check_outputs
 
-    def outputs(subset: str) -> list[Path]:
-        """The results and their figure; a split may have two names."""
-        output = args.output or result_file(args.path, subset, "importance.json")
-        return [output, args.figure or output.with_suffix(".svg")]
-
-    check_outputs(outputs(args.subset), inputs_of(args))
+    args.subset = load_corpus(args.corpus, args.data).split(args.subset)
+    output = args.output or result_file(args.path, args.subset, "importance.json")
+    figure = args.figure or output.with_suffix(".svg")
+    check_outputs([output, figure], inputs_of(args))
     split = open_split(args)
-    output, figure = outputs(split.name)
 
     from ..analysis.results import write_importance
     from ..analysis.summaries import importance_summary

@@ -96,26 +96,22 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from ..analysis.result_files import result_file
+    from ..corpora import load_corpus
     from ..io import check_outputs
 
-    def outputs(subset: str) -> list[Path]:
-        """The statistics, their CSV and the maps; a split may have two names."""
-        statistics = args.output or result_file(args.path, subset, "heads.json")
-        maps = args.dump_attention
-        if maps == BESIDE:
-            maps = result_file(args.path, subset, "attention.npz")
-        return [statistics, statistics.with_suffix(".csv"), *([maps] if maps else [])]
-
+    args.subset = load_corpus(args.corpus, args.data).split(args.subset)
+    output, maps = args.output or result_file(args.path, args.subset, "heads.json"), args.dump_attention
+    if maps == BESIDE:
+        maps = result_file(args.path, args.subset, "attention.npz")
     lists = [Path(each.rpartition("=")[2]) for each in args.interrogatives]
-    check_outputs(outputs(args.subset), [*inputs_of(args), *lists])
+    written = [output, output.with_suffix(".csv"), *([maps] if maps else [])]
+    check_outputs(written, [*inputs_of(args), *lists])
     split = open_split(args)
-    output, _, *maps = outputs(split.name)
 
     from ..analysis.results import write_statistics
     from ..analysis.summaries import statistics_summary
 
     lists = read_word_lists(args.interrogatives, *split.direction)
-    maps = maps[0] if maps else None
     report = write_statistics(
         split,
         output,
