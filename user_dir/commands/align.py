@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import file_path, path_of
+from ..command_line import file_path, option_adder, path_of
 from .options import inputs_of, open_split, split_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
-    parser.add_argument(
-        "--output",
-        type=path_of,
-        metavar="DIR",
-        help="folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)",
-    )
+    add = option_adder(parser)
+    add("--output", path_of, "folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)")
     parser.add_argument(
         "--query",
         choices=("output", "input"),
@@ -30,17 +26,9 @@ def parse_args(argv=None) -> argparse.Namespace:
         help="align a target word at the step that predicts it (output) or at the next, which reads it "
         "(input) (default: output)",
     )
-    parser.add_argument(
-        "--bpe",
-        metavar="SCHEME",
-        help="sentencepiece, subword_nmt or none (default: detected from the dictionary)",
-    )
-    parser.add_argument(
-        "--gold",
-        type=file_path,
-        metavar="FILE",
-        help="gold alignments, one line per sentence: i-j sure, i?j possible",
-    )
+    what = "sentencepiece, subword_nmt or none (default: detected from the dictionary)"
+    add("--bpe", str, what, metavar="SCHEME")
+    add("--gold", file_path, "gold alignments, one line per sentence: i-j sure, i?j possible")
     parser.add_argument("--gold-from-1", action="store_true", help="the gold file counts words from 1")
     parser.add_argument(
         "--gold-reversed", action="store_true", help="the gold file has the target word first"

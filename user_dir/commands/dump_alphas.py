@@ -6,28 +6,18 @@ checkpoint, for which the figure is a histogram of α.
 
 from __future__ import annotations
 
-from ..command_line import file_path, path_of
-from .figure_options import add_format_option
-from .options import new_parser
+from ..command_line import file_path, option_adder, path_of
+from .options import add_format_option, new_parser
 
 
 def main(argv=None) -> None:
     """Read the command line, read the α's, print and write."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "--path",
-        type=path_of,
-        required=True,
-        metavar="PATH",
-        help="α log, folder of checkpoints, or checkpoint",
-    )
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE.json",
-        help="output; CSV and figure are written beside it (default: NAME.alphas.json beside the file, "
-        "alphas.json in the folder)",
-    )
+    add = option_adder(parser)
+    add("--path", path_of, "α log, folder of checkpoints, or checkpoint", required=True, metavar="PATH")
+    what = "output; CSV and figure are written beside it"
+    default = "(default: NAME.alphas.json beside the file, alphas.json in the folder)"
+    add("--output", file_path, f"{what} {default}", metavar="FILE.json")
     add_format_option(parser)
     args = parser.parse_args(argv)
     beside = args.path / "alphas.json" if args.path.is_dir() else args.path.with_suffix(".alphas.json")

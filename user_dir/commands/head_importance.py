@@ -9,37 +9,23 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import file_path, positive
+from ..command_line import file_path, option_adder, positive
 from .options import inputs_of, open_split, split_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE.json",
-        help="results (default: CHECKPOINT.SUBSET.importance.json beside the checkpoint)",
-    )
-    parser.add_argument(
-        "--figure",
-        type=file_path,
-        metavar="FILE",
-        help="figure: .svg, .pdf or .png (default: the output with .svg)",
-    )
-    parser.add_argument(
-        "--points", type=positive, default=12, metavar="N", help="points per curve (default: 12)"
-    )
-    parser.add_argument(
-        "--random-orders", type=positive, default=5, metavar="N", help="random orders (default: 5)"
-    )
+    add = option_adder(parser)
+    what = "results (default: CHECKPOINT.SUBSET.importance.json beside the checkpoint)"
+    add("--output", file_path, what, metavar="FILE.json")
+    add("--figure", file_path, "figure: .svg, .pdf or .png (default: the output with .svg)")
+    add("--points", positive, "points per curve (default: 12)", default=12)
+    add("--random-orders", positive, "random orders (default: 5)", default=5)
     parser.add_argument(
         "--bleu", action="store_true", help="also measure BLEU with each head masked in turn (slow)"
     )
-    parser.add_argument(
-        "--beam", type=positive, default=5, metavar="N", help="beam size for --bleu (default: 5)"
-    )
+    add("--beam", positive, "beam size for --bleu (default: 5)", default=5)
     args = parser.parse_args(argv)
     if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..command_line import file_path, plain_name, positive
+from ..command_line import file_path, option_adder, plain_name, positive
 from .options import inputs_of, open_split, split_parser
 
 BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
@@ -18,56 +18,24 @@ BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = split_parser(__doc__)
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE.json",
-        help="statistics; the CSV is written beside it (default: CHECKPOINT.SUBSET.heads.json beside the "
-        "checkpoint)",
-    )
-    parser.add_argument(
-        "--language",
-        type=plain_name,
-        metavar="NAME",
-        help="of a language model: the language of the corpus to analyse it on (default: the second)",
-    )
-    parser.add_argument(
-        "--bpe",
-        metavar="SCHEME",
-        help="how subwords form words: sentencepiece (▁), subword_nmt (@@) or none (default: detected from "
-        "the dictionary)",
-    )
-    parser.add_argument(
-        "--interrogatives",
-        action="append",
-        default=[],
-        metavar="[LANGUAGE=]FILE",
-        help="interrogative words, one per line, instead of the built-in list; LANGUAGE defaults to the "
-        "source language; may be repeated",
-    )
-    parser.add_argument(
-        "--threshold",
-        action="append",
-        default=[],
-        metavar="ROLE=VALUE",
-        help="minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated",
-    )
-    parser.add_argument(
-        "--dump-attention",
-        nargs="?",
-        type=file_path,
-        const=BESIDE,
-        metavar="FILE.npz",
-        help="also write attention maps (default: CHECKPOINT.SUBSET.attention.npz beside "
-        "the checkpoint, where report.py looks for them)",
-    )
-    parser.add_argument(
-        "--dump-sentences",
-        type=positive,
-        default=50,
-        metavar="N",
-        help="write the maps of the first N sentences (default: 50)",
-    )
+    add = option_adder(parser)
+    what = "statistics; the CSV is written beside it"
+    default = "(default: CHECKPOINT.SUBSET.heads.json beside the checkpoint)"
+    add("--output", file_path, f"{what} {default}", metavar="FILE.json")
+    what = "of a language model: the language of the corpus to analyse it on (default: the second)"
+    add("--language", plain_name, what)
+    what = "how subwords form words: sentencepiece (▁), subword_nmt (@@) or none"
+    add("--bpe", str, f"{what} (default: detected from the dictionary)", metavar="SCHEME")
+    several = {"action": "append", "default": []}
+    what = "interrogative words, one per line, instead of the built-in list"
+    default = "LANGUAGE defaults to the source language; may be repeated"
+    add("--interrogatives", str, f"{what}; {default}", metavar="[LANGUAGE=]FILE", **several)
+    what = "minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated"
+    add("--threshold", str, what, metavar="ROLE=VALUE", **several)
+    default = "CHECKPOINT.SUBSET.attention.npz beside the checkpoint, where report.py looks for them"
+    what = f"also write attention maps (default: {default})"
+    add("--dump-attention", file_path, what, nargs="?", const=BESIDE, metavar="FILE.npz")
+    add("--dump-sentences", positive, "write the maps of the first N sentences (default: 50)", default=50)
     args = parser.parse_args(argv)
     if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json; the CSV is written beside it")

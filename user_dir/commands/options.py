@@ -136,6 +136,36 @@ def _markdown(text: str) -> Path:
     return path
 
 
+_WIDTHS = {"column": 7.7, "page": 16.0}  # cm; of the ACL's style
+
+
+def add_width_option(parser) -> None:
+    """Add ``--width`` of a figure; the value is in inches, or None."""
+    what = "width of the figure in cm, or column (7.7 cm) or page (16 cm) of a paper"
+    narrow = "panels that would be too narrow are stacked (default: as wide as the panels need)"
+    option_adder(parser)("--width", _inches, f"{what}; {narrow}", metavar="CM")
+
+
+def _inches(text: str) -> float:
+    try:
+        return real(4, 100)(str(_WIDTHS.get(text, text))) / 2.54
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not column, page or a width of 4 to 100 cm") from None
+
+
+def add_name_option(parser) -> None:
+    """Add ``--name``, once for each model."""
+    what = "name of each model, in the same order (default: its folder and file)"
+    option_adder(parser)("--name", str, what, action="append", metavar="NAME")
+
+
+def add_format_option(parser) -> None:
+    """Add ``--format`` of figures."""
+    parser.add_argument(
+        "--format", choices=("svg", "pdf", "png"), default="svg", help="format of figures (default: svg)"
+    )
+
+
 def inputs_of(args: argparse.Namespace) -> list[Path]:
     """The checkpoint and the corpus that the arguments name, which no output may replace."""
     from ..corpora import load_corpus

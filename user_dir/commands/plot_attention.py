@@ -12,9 +12,8 @@ import argparse
 import itertools
 import re
 
-from ..command_line import file_path, whole_number
-from .figure_options import add_name_option, add_width_argument
-from .options import new_parser
+from ..command_line import file_path, option_adder, whole_number
+from .options import add_name_option, add_width_option, new_parser
 
 
 def heads(text: str) -> list[tuple[str, int, int]]:
@@ -28,33 +27,16 @@ def heads(text: str) -> list[tuple[str, int, int]]:
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "maps", type=file_path, nargs="+", metavar="MAPS.npz", help="attention maps of each model"
-    )
-    parser.add_argument(
-        "--sentence",
-        type=whole_number,
-        action="append",
-        metavar="N",
-        help="number of the sentence, counting from 0; may be repeated (default: 0)",
-    )
-    parser.add_argument(
-        "--head",
-        type=heads,
-        action="append",
-        required=True,
-        metavar="TYPE:LAYER:HEAD",
-        help="head to draw: one for all models, or one per model, separated by commas; layers and heads "
-        "count from 0; may be repeated",
-    )
+    add = option_adder(parser)
+    add("maps", file_path, "attention maps of each model", nargs="+", metavar="MAPS.npz")
+    what = "number of the sentence, counting from 0; may be repeated (default: 0)"
+    add("--sentence", whole_number, what, action="append")
+    what = "head to draw: one for all models, or one per model, separated by commas"
+    more = {"action": "append", "required": True, "metavar": "TYPE:LAYER:HEAD"}
+    add("--head", heads, f"{what}; layers and heads count from 0; may be repeated", **more)
     add_name_option(parser)
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE",
-        help="figure: .svg, .pdf or .png (default: MAPS.svg beside the first file)",
-    )
-    add_width_argument(parser)
+    add("--output", file_path, "figure: .svg, .pdf or .png (default: MAPS.svg beside the first file)")
+    add_width_option(parser)
     args = parser.parse_args(argv)
     args.output = args.output or args.maps[0].with_suffix(".svg")
     for chosen in args.head:

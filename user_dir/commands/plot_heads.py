@@ -6,33 +6,20 @@ layer, and the diversity of heads. Given an α log for each model, it also draws
 
 from __future__ import annotations
 
-from ..command_line import file_path, path_of
-from .figure_options import add_format_option, add_name_option, add_width_argument
-from .options import new_parser
+from ..command_line import file_path, option_adder, path_of
+from .options import add_format_option, add_name_option, add_width_option, new_parser
 
 
 def main(argv=None) -> None:
     """Read the command line, draw, write."""
     parser = new_parser(__doc__)
-    parser.add_argument(
-        "statistics", type=file_path, nargs="+", metavar="MODEL.heads.json", help="statistics of each model"
-    )
+    add = option_adder(parser)
+    add("statistics", file_path, "statistics of each model", nargs="+", metavar="MODEL.heads.json")
     add_name_option(parser)
-    parser.add_argument(
-        "--alpha-log",
-        type=file_path,
-        action="append",
-        metavar="FILE",
-        help="α log of each model, in the same order",
-    )
-    parser.add_argument(
-        "--output",
-        type=path_of,
-        metavar="DIR",
-        help="folder for the figures (default: figures beside the first file)",
-    )
+    add("--alpha-log", file_path, "α log of each model, in the same order", action="append")
+    add("--output", path_of, "folder for the figures (default: figures beside the first file)")
     add_format_option(parser)
-    add_width_argument(parser)
+    add_width_option(parser)
     args = parser.parse_args(argv)
     args.output = args.output or args.statistics[0].parent / "figures"
     if args.alpha_log and len(args.alpha_log) != len(args.statistics):

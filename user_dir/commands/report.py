@@ -19,7 +19,7 @@ import glob
 import logging
 from pathlib import Path
 
-from ..command_line import file_path, plain_name, positive
+from ..command_line import file_path, option_adder, plain_name, positive
 from .options import add_cpu_option, add_data_option, add_subset_option, new_parser
 
 
@@ -44,45 +44,22 @@ class OfModel(argparse.Action):
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
-    begin, of = {"action": BeginModel, "type": file_path}, {"action": OfModel, "type": file_path}
-    parser.add_argument(
-        "--path",
-        **begin,
-        metavar="CHECKPOINT",
-        help="checkpoint of a model; the options after it belong to it",
-    )
-    parser.add_argument(
-        "--statistics",
-        **begin,
-        metavar="NAME.heads.json",
-        help="statistics of a model, instead of its checkpoint",
-    )
-    parser.add_argument("--alpha-log", **of, metavar="FILE", help="α log of the model (default: see above)")
-    parser.add_argument(
-        "--maps", **of, metavar="FILE.npz", help="attention maps of the model (default: see above)"
-    )
-    parser.add_argument(
-        "--name", action=OfModel, metavar="NAME", help="name of the model (default: its folder and file)"
-    )
-    parser.add_argument(
-        "--corpus", type=plain_name, metavar="NAME", help="prepared corpus on which to compute missing files"
-    )
+    add = option_adder(parser)
+    begin, of = {"action": BeginModel}, {"action": OfModel}
+    what = "checkpoint of a model; the options after it belong to it"
+    add("--path", file_path, what, metavar="CHECKPOINT", **begin)
+    what = "statistics of a model, instead of its checkpoint"
+    add("--statistics", file_path, what, metavar="NAME.heads.json", **begin)
+    add("--alpha-log", file_path, "α log of the model (default: see above)", **of)
+    add("--maps", file_path, "attention maps of the model (default: see above)", metavar="FILE.npz", **of)
+    add("--name", str, "name of the model (default: its folder and file)", metavar="NAME", **of)
+    add("--corpus", plain_name, "prepared corpus on which to compute missing files")
     add_subset_option(parser)
     add_data_option(parser)
     add_cpu_option(parser)
-    parser.add_argument(
-        "--sentences",
-        type=positive,
-        default=50,
-        metavar="N",
-        help="show the first N sentences (default: 50)",
-    )
-    parser.add_argument(
-        "--output",
-        type=file_path,
-        metavar="FILE.html",
-        help="report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)",
-    )
+    add("--sentences", positive, "show the first N sentences (default: 50)", default=50)
+    what = "report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)"
+    add("--output", file_path, what, metavar="FILE.html")
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
     if not args.models:
