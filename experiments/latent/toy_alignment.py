@@ -106,8 +106,7 @@ def main(argv=None) -> None:
     """Make the runs that have no record."""
     args = parse_args(argv)
     plan = read_yaml_as(args.plan, Plan)[0]
-    for folder in (args.work, args.records / "toy_alignment"):
-        make_folder(folder)
+    make_folder(args.work)
     gold = ROOT / "data" / "toy" / "gold" / "test.pharaoh"
     for seed in plan.seeds:
         for system in plan.systems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -13,6 +13,7 @@ from ..errors import printable
 from ..schema import number, read_object, whole
 from ..tables import Column, seed_mean, table
 
+_SUPPORT, _ALIGNMENT = ("validation", "support"), ("training", "alignment")
 _Number = number(-1e300, 1e300)
 _Share = number(0, 100, 0.01)  # BLEU and chrF
 _Edits = number(0, 1e300)  # TER, which may exceed 100
@@ -129,11 +130,13 @@ def experiment_tables(results: list[dict]) -> str:
         tests = list(dict.fromkeys(name for each in every for name in each["evaluation"] if name != "valid"))
         rows = [([name, str(len(seeds))], seeds) for name, seeds in runs.items()]
         scores = _scores(tests, every)
-        costs = [*_costs(tests), *(_alignments() if any(map(_aligned, every)) else [])]
+        costs = [*_costs(tests), *(_alignments() if any(_at(each, *_ALIGNMENT) for each in every) else [])]
         for title, columns in (("scores", scores), ("cost and heads", costs)):
             tables.append(f"{corpus} {direction}, {title}\n\n{table(['run', 'seeds'], rows, columns)}")
         for name in tests:
-            searched = [(head, seeds) for head, seeds in rows if all(_found(each, name) for each in seeds)]
+            searched = [
+                (head, seeds) for head, seeds in rows if all(_at(each, "search", name) for each in seeds)
+            ]
             if searched:
                 columns = _searches(name, searched[0][1][0])
                 title = f"{corpus} {direction}, search on {name}"
@@ -147,33 +150,32 @@ def _scores(tests: list[str], results: list[dict]) -> list[Column]:
     scores = (("BLEU", "bleu"), ("chrF", "chrf"), ("BLEU tok lc", "tokenized_bleu_lowercased"))
     if "uncorrected" in results[0]["evaluation"]["valid"]:  # post-editing
         scores = (("TER", "ter"), ("BLEU", "bleu"), ("chrF", "chrf"))
+    sparse = any(_at(each, *_SUPPORT) for each in results)  # older records lack it
     return [
-        seed_mean("valid loss", lambda result: result["validation"]["loss"], ".3f"),
-        seed_mean("valid ppl", lambda result: result["validation"]["ppl"], ".2f"),
-        *([seed_mean("valid support", _support, ".0f")] if any(map(_support, results)) else []),
-        *([seed_mean("valid BLEU", _evaluated("valid", "bleu"), ".2f")] if tests else []),
+        _mean("valid loss", ".3f", "validation", "loss"),
+        _mean("valid ppl", ".2f", "validation", "ppl"),
+        *([_mean("valid support", ".0f", *_SUPPORT)] if sparse else []),
+        *([_mean("valid BLEU", ".2f", "evaluation", "valid", "bleu")] if tests else []),
         *(
-            seed_mean(f"{name} {header}", _evaluated(name, key), ".2f")
+            _mean(f"{name} {header}", ".2f", "evaluation", name, key)
             for name in tests or ["valid"]
             for header, key in scores
-            if any(key in _scores_of(result, name) for result in results)  # not every language has tokens
+            # Not every language has tokens.
+            if any(_at(result, "evaluation", name, key) is not None for result in results)
         ),
     ]
 
 
 def _costs(tests: list[str]) -> list[Column]:
+    first = (tests or ["valid"])[0]
     return [
-        seed_mean("parameters", "parameters", ",.0f"),
-        seed_mean("training, processor min", _minutes, ".1f"),
-        seed_mean("tokens/s", lambda result: result["training"]["tokens_per_second"], ".0f"),
-        seed_mean(
-            "tokens/processor s", lambda result: result["training"]["tokens_per_processor_second"], ".0f"
-        ),
-        seed_mean(
-            "decoding, sentences/s", _evaluated((tests or ["valid"])[0], "sentences_per_second"), ".1f"
-        ),
+        _mean("parameters", ",.0f", "parameters"),
+        _mean("training, processor min", ".1f", "training", "processor_seconds", times=1 / 60),
+        _mean("tokens/s", ".0f", "training", "tokens_per_second"),
+        _mean("tokens/processor s", ".0f", "training", "tokens_per_processor_second"),
+        _mean("decoding, sentences/s", ".1f", "evaluation", first, "sentences_per_second"),
         *(
-            seed_mean(f"{kind.replace('_', ' ')} {header}", _head(kind, key), ".3f")
+            _mean(f"{kind.replace('_', ' ')} {header}", ".3f", "heads", kind, key)
             for kind in ATTENTION_TYPES
             for header, key in (("α", "alpha_mean"), ("density", "density_mean"))
         ),
@@ -183,19 +185,10 @@ def _costs(tests: list[str]) -> list[Column]:
 def _alignments() -> list[Column]:
     """A latent alignment in the last epoch of training."""
     return [
-        seed_mean("positions per word", lambda result: _aligned(result).get("positions"), ".2f"),
-        seed_mean("certified, share", lambda result: _aligned(result).get("certified"), ".3f"),
-        seed_mean("alignment α", lambda result: _aligned(result).get("alpha"), ".3f"),
+        _mean("positions per word", ".2f", *_ALIGNMENT, "positions"),
+        _mean("certified, share", ".3f", *_ALIGNMENT, "certified"),
+        _mean("alignment α", ".3f", *_ALIGNMENT, "alpha"),
     ]
-
-
-def _support(result: dict) -> float | None:
-    """Symbols with a probability, if the output is sparse; runs from before it was recorded lack it."""
-    return result["validation"].get("support")
-
-
-def _aligned(result: dict) -> dict:
-    return result["training"].get("alignment", {})
 
 
 def _searches(test: str, example: dict) -> list[Column]:
@@ -203,55 +196,38 @@ def _searches(test: str, example: dict) -> list[Column]:
 
     def beam(width: int, key: str) -> Callable[[dict], float | None]:
         # A run of another experiment may have been searched with other beams.
-        return lambda result: {each["beam"]: each[key] for each in _found(result, test)["beams"]}.get(width)
+        return lambda result: {each["beam"]: each[key] for each in result["search"][test]["beams"]}.get(width)
 
-    beams = [each["beam"] for each in _found(example, test)["beams"]]
-    columns = [seed_mean(f"BLEU, beam {width}", beam(width, "bleu"), ".2f") for width in beams]
-    columns.append(seed_mean(f"length ratio, beam {beams[-1]}", beam(beams[-1], "length_ratio"), ".3f"))
-    columns.append(
-        seed_mean(
-            "calibration error %",
-            lambda result: 100 * _found(result, test)["calibration"]["expected_calibration_error"],
-            ".2f",
-        )
-    )
-    for header, key in (
-        ("searched exactly %", "completed"),
-        ("empty is best %", "empty_is_most_probable"),
-        ("at most %", "empty_may_be_most_probable"),
-        ("empty is possible %", "empty_is_possible"),
-    ):
-        columns.append(seed_mean(header, _exact(test, key), ".1f"))
-    return columns
+    beams = [each["beam"] for each in example["search"][test]["beams"]]
+    error, exact = ("search", test, "calibration", "expected_calibration_error"), ("search", test, "exact")
+    return [
+        *(seed_mean(f"BLEU, beam {width}", beam(width, "bleu"), ".2f") for width in beams),
+        seed_mean(f"length ratio, beam {beams[-1]}", beam(beams[-1], "length_ratio"), ".3f"),
+        _mean("calibration error %", ".2f", *error, times=100),
+        _mean("searched exactly %", ".1f", *exact, "completed", times=100),
+        _mean("empty is best %", ".1f", *exact, "empty_is_most_probable", times=100),
+        _mean("at most %", ".1f", *exact, "empty_may_be_most_probable", times=100),
+        _mean("empty is possible %", ".1f", *exact, "empty_is_possible", times=100),
+    ]
 
 
-def _found(result: dict, test: str) -> dict | None:
-    return result.get("search", {}).get(test)
+def _mean(header: str, form: str, *keys: str, times: float = 1) -> Column:
+    """A column of the figure that these keys lead to."""
+
+    def value(result: dict) -> float | None:
+        found = _at(result, *keys)
+        return found if found is None or times == 1 else times * found
+
+    return seed_mean(header, value, form)
 
 
-def _exact(test: str, key: str) -> Callable[[dict], float | None]:
-    def share(result: dict) -> float | None:
-        found = _found(result, test).get("exact")
-        return found and 100 * found[key]
-
-    return share
-
-
-def _evaluated(name: str, key: str) -> Callable[[dict], float | None]:
-    return lambda result: _scores_of(result, name).get(key)
-
-
-def _scores_of(result: dict, name: str) -> dict:
-    return result["evaluation"].get(name, {})
-
-
-def _head(kind: str, key: str) -> Callable[[dict], float | None]:
-    return lambda result: result["heads"].get(kind, {}).get(key)
-
-
-def _minutes(result: dict) -> float | None:
-    seconds = result["training"]["processor_seconds"]
-    return seconds and seconds / 60
+def _at(result: dict, *keys: str) -> Any:
+    """What these keys lead to; None if one is missing."""
+    for key in keys:
+        result = result.get(key)
+        if result is None:
+            return None
+    return result
 
 
 def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
@@ -268,7 +244,7 @@ def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
     if "uncorrected" in test:
         lines.append(f"TER: `{test['ter_signature']}`; less is better")
         for name in scored:
-            before = _scores_of(first, name).get("uncorrected")
+            before = _at(first, "evaluation", name, "uncorrected")
             if before:
                 lines.append(
                     f"Uncorrected MT, {name}: TER {before['ter']:.2f}, BLEU {before['bleu']:.2f}, "
