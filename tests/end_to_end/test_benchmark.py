@@ -146,7 +146,7 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
     assert {row["beam"] for row in report["translation"]} == {1, 5}
 
     done = script("benchmark", "profile", *common, "--output", output)
-    assert "| aten::mm" in done.stdout
+    assert "| aten::addmm" in done.stdout
     report = json.loads(output.read_text(encoding="utf-8"))
     stock, ours = ({each["operation"] for each in run["operations"]} for run in report["translation"])
     assert {"attend", "best"} <= ours and not {"attend", "best"} & stock

@@ -25,6 +25,9 @@ def unsupported_model(model: nn.Module) -> str | None:
         reason = reason or _unknown(module)
     if reason is not None:
         return reason
+    for kind in {type(module) for module in modules}:
+        if _functions(kind) != _functions_at_first(kind):
+            return f"a method of {kind.__name__} was replaced"
     parameters = [each for module in modules for each in module._parameters.values() if each is not None]
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return "the model is on a GPU"
@@ -76,7 +79,7 @@ def _unknown(module: nn.Module) -> str | None:
         return f"a {kind.__name__} is in training mode"
     if module._forward_hooks or module._forward_pre_hooks:
         return f"a {kind.__name__} has a hook"
-    if _functions(kind) != _functions_at_first(kind) or not _is_own(vars(module).get("forward"), kind):
+    if not _is_own(vars(module).get("forward"), kind):
         return f"a method of a {kind.__name__} was replaced"
     if kind not in NAMES:  # a normalizer, which has been compared
         return None
