@@ -85,7 +85,7 @@ def test_scores_so_large_that_adding_one_has_no_effect(dtype, attend):
     assert all(tensor.isfinite().all() for tensor in (dq, dk, da))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
 def test_a_fully_padded_sentence_contributes_nothing(dtype, attend):
     q, k, v = inputs(dtype)
     grad = torch.randn_like(q)
@@ -99,7 +99,7 @@ def test_a_fully_padded_sentence_contributes_nothing(dtype, attend):
     torch.testing.assert_close(found[4], alone[4])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
 def test_an_overflow_in_the_gradient_propagates_within_its_sentence_only(dtype, attend):
     q, k, v = inputs(dtype)
     grad = torch.randn_like(q)

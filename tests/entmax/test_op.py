@@ -335,7 +335,7 @@ def test_attention_scores_have_four_dimensions():
             attention_weights(torch.zeros(shape), 1.5, causal=True)
 
 
-@pytest.mark.parametrize("alpha", (*ALPHAS, *ABOVE_TWO))
+@pytest.mark.parametrize("alpha", (*ALPHAS, 3.0))
 def test_second_derivatives(alpha):
     scores = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert gradgradcheck(lambda z: entmax(z, alpha), scores)
