@@ -101,7 +101,7 @@ class TritonAttention(FusedKernel):
     ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
         """See the base class."""
         assert saved[0] is not None
-        query, key, value = (torch.empty_like(each) for each in inputs[:3])
+        query, key, value = [torch.empty_like(each) for each in inputs[:3]]
         parts = Call(inputs).backward(grad, (query, key, value), saved[0], need_alpha)
         return query, key, value, parts
 

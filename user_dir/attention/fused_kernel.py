@@ -225,6 +225,9 @@ def _or_nothing(tensor: Optional[Tensor], like: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _constant(alpha: float, device: torch.device) -> Tensor:
-    """A number as a tensor, also for autograd if it was first needed in inference mode."""
+    """A number as a tensor, also for autograd if it was first needed in inference mode.
+
+    Filled on the device: a copy from the host would synchronise.
+    """
     with torch.inference_mode(False):
-        return torch.tensor([alpha], dtype=torch.float64, device=device)
+        return torch.full((1,), alpha, dtype=torch.float64, device=device)
