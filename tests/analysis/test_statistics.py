@@ -10,7 +10,7 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
-from user_dir.analysis.columns import COLUMNS, PART_COLUMNS, definitions
+from user_dir.analysis.columns import COLUMNS, MASSES, PART_COLUMNS, definitions
 from user_dir.analysis.statistics import (
     Mean,
     Statistics,
@@ -54,6 +54,7 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
         head_oracle.assert_agree(row, expected, f"{row['attention']} {row['layer']}", 1e-9)
     defined = [row for row in result["heads"] if row["attention"] == "encoder_self"]
     assert all(row[name] is not None for row in defined for name in COLUMNS), "the sentences lack a case"
+    assert all(0 <= row[name] <= 1 + 1e-9 for row in defined for name in MASSES & set(COLUMNS))
 
 
 def test_what_the_heads_of_a_post_editor_attend_to():

@@ -37,8 +37,18 @@ LAYER_COLUMNS = {
     "union_density_of_pairs": "the same share over the pairs of all sentences together",
     "sorted_densities": "densities of the heads, ascending",
 }
-MASSES = frozenset(COLUMNS) - {"alpha", "density", "density_of_pairs", "density_std", "density_histogram"}
-MASSES = (MASSES - {"output_norm", "entropy"}) | frozenset(PART_COLUMNS)
+MASSES = frozenset(PART_COLUMNS) | {
+    "confidence_previous",
+    "confidence_current",
+    "confidence_next",
+    "subword_merging",
+    "subword_merging_split",
+    "subword_merging_confidence",
+    "interrogation",
+    "interrogation_declarative",
+    "eos",
+    "punctuation",
+}
 """The columns that are shares of a query's attention: from 0 to 1 where its weights sum to 1."""
 ROW_SUMS = ("one", "zero or one", "any")
 """What the weights of a query may sum to, by normalizer: ``zero or one`` for fixed patterns, which may have

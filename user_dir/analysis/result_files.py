@@ -61,7 +61,7 @@ def files_of(path: Path) -> list[Path]:
     return [path, *filter(None, (log_beside(path), _found(beside(path, "importance.json"))))]
 
 
-def read_model(path: Path) -> ModelAnalysis:
+def read_model(path: str | Path) -> ModelAnalysis:
     """Read ``NAME.heads.json`` and, if they exist next to it, ``NAME.importance.json`` and ``alpha.jsonl``.
 
     Each may be compressed, with the extension ``.bz2``.
@@ -70,6 +70,7 @@ def read_model(path: Path) -> ModelAnalysis:
         UserError: a file does not have the expected content, the α log is of another model, or importance was
             measured on another split.
     """
+    path = Path(path)
     importance = _found(beside(path, "importance.json"))
     model = read_results(str(path), path, log_beside(path), importance=importance)
     check_same_split([model])
