@@ -1,9 +1,13 @@
+import re
+from pathlib import Path
+
 import pytest
 from tiny import DESCRIPTION
 
 from user_dir.corpora.description import RESERVED, read_description
 from user_dir.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[2]
 PAPER = ("iwslt17-de-en", "iwslt14-de-en", "kftt-ja-en", "wmt16-ro-en", "wmt14-en-de")
 
 
@@ -30,9 +34,11 @@ def test_all_descriptions_of_the_repository_are_valid():
     from user_dir.corpora import known_corpora, load_corpus
 
     assert set(PAPER) | {"toy", "multi30k", "tanaka"} <= set(known_corpora())
-    for name in known_corpora():
+    listed = set(re.findall(r"\]\(([\w-]+)\)", (ROOT / "data" / "README.md").read_text(encoding="utf-8")))
+    assert {*PAPER, "toy", "multi30k-ape-4k-mt"} <= listed <= {*known_corpora()}
+    for name in known_corpora():  # also those of one's own, which need not be listed or have a licence
         corpus = load_corpus(name)
-        assert corpus.description.licence and corpus.description.citation
+        assert name not in listed or (corpus.description.licence and corpus.description.citation), name
         for download in corpus.description.downloads.values():
             # Files from unencrypted addresses need a checksum.
             assert all(url.startswith("https://") for url in download.urls) or download.checksums

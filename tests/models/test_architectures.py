@@ -1,8 +1,12 @@
 """Architectures have the sizes of fairseq's architectures of the same name."""
 
+from pathlib import Path
+
 import pytest
+from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import parse
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 OURS = "adaptively_sparse_transformer"
 
 
@@ -37,6 +41,7 @@ BASE, TINY, BERT = (512, 2048, 6, 8), (128, 256, 4, 4), (768, 3072, 12, 12)
 SIZES = {
     OURS: BASE,
     f"{OURS}_tiny": TINY,
+    f"{OURS}_small": (256, 1024, 4, 4),
     f"{OURS}_lm": BASE,
     f"{OURS}_lm_tiny": TINY,
     f"{OURS}_lm_wiki103": (1024, 4096, 16, 8),
@@ -67,3 +72,10 @@ def test_given_sizes_are_kept(size):
     )
     assert (args.encoder_embed_dim, args.decoder_embed_dim) == (48, 96)
     assert (args.encoder_attention_heads, args.decoder_layers) == (6, 1)
+
+
+def test_every_size_is_on_its_page():
+    page = PAGE.read_text(encoding="utf-8")
+    sizes = [name for name in ARCH_MODEL_REGISTRY if name.startswith(OURS) and f"{OURS}_lm" not in name]
+    assert f"{OURS}_tiny" in sizes
+    assert [name for name in sizes if f"\n| `{name}` |" not in page] == []
