@@ -25,7 +25,11 @@ from user_dir.packed_folders import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "findings/README.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "data").glob("**/README.md"))
+PAGES += (
+    sorted((ROOT / "docs").glob("*.md"))
+    + sorted((ROOT / "experiments").glob("*.md"))
+    + sorted((ROOT / "data").glob("**/README.md"))
+)
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 PACKAGE = ("user_dir", "adaptively_sparse")
@@ -129,7 +133,7 @@ def test_a_page_is_whole(page):
 def test_a_broken_link_is_found():
     page = ROOT / "README.md"
     wrong = ["#no", "docs/none.md", "docs/results.md#no", "../x.md"]
-    right = ["#two-commands", "docs/results.md", "docs/results.md#ablations", "data/toy", "https://a.b/c"]
+    right = ["#two-commands", "docs/results.md", "docs/results.md#small-models", "data/toy", "https://a.b/c"]
     assert broken_links(page, " ".join(f"[a]({link})" for link in right + wrong)) == wrong
     assert anchors("# α-entmax & `code`") == {"α-entmax--code"}
     assert anchors("# A\n## A\n```\n# no heading\n```\n## [B c](x.md)\n") == {"a", "a-1", "b-c"}
