@@ -98,6 +98,48 @@ def test_vocabulary_sizes(corpus, raw, caplog):
     assert prepared(redescribed(corpus, ("size: 60", "size: 55"))) == 55
 
 
+def test_a_size_that_nobody_gave_follows_from_the_pairs_and_stays(corpus, raw, caplog, monkeypatch):
+    """Also that of a corpus prepared when 32,000 was the default: checkpoints have its pieces."""
+    caplog.set_level(logging.INFO)
+    corpus, stamp = redescribed(corpus, ("vocabulary_size: 60\n", "")), corpus.folder / "spm.json"
+    monkeypatch.setattr(vocabulary, "suitable_size", lambda pairs: {40: 50, 41: 55}[pairs])
+
+    def prepared(*more, **options):
+        prepare(corpus, raw, *more, **options)
+        return len(lines(corpus.folder / "spm.vocab"))
+
+    assert prepared() == 50 and "50 pieces suits 40 training pairs" in caplog.text
+    prepared(58)
+    record = json.loads(stamp.read_text(encoding="utf-8"))
+    record["report"]["chosen_size"] = None
+    stamp.write_text(json.dumps(record), encoding="utf-8")
+    before = times(corpus.folder)
+    assert prepared() == 58 and times(corpus.folder) == before
+    assert "keeping the 58 pieces" in caplog.text and "(50 suit 40 training pairs" in caplog.text
+    assert prepared(force=True) == 58
+    for language, sentences in (("de", GERMAN), ("en", ENGLISH)):
+        write(raw / f"train.{language}.gz", [*sentences * 10, sentences[0]])
+    assert prepared() == 55
+
+
+def test_a_size_that_nobody_gave_is_possible(corpus, raw, caplog):
+    """Of a small text all pieces are learned, and of one with many characters some more than these."""
+    caplog.set_level(logging.INFO)
+    corpus = redescribed(corpus, ("vocabulary_size: 60\n", ""))
+    prepare(corpus, raw)
+    size = len(lines(corpus.folder / "spm.vocab"))
+    assert size < 400 and f"{size} pieces, because the training text has no more" in caplog.text
+    assert f"{size} pieces" in summary(corpus)
+    before = times(corpus.folder)
+    prepare(corpus, raw)
+    assert times(corpus.folder) == before
+    many = [chr(0x4E00 + i) + chr(0x4E01 + i) for i in range(600)]
+    for language in ("de", "en"):
+        write(raw / f"train.{language}.gz", [" ".join(many)] * 3)
+    prepare(corpus, raw)
+    assert len(lines(corpus.folder / "spm.vocab")) > 600 and "are single characters" in caplog.text
+
+
 def test_changed_raw_files_repeat_all_stages(corpus, raw):
     prepare(corpus, raw)
     write(raw / "second.de", ["Ein Vogel singt.", "Ja."])
@@ -266,7 +308,8 @@ def test_bad_raw_files(corpus, raw, spoil, complaint):
 @pytest.mark.parametrize(
     ("named", "complaint"),
     [
-        ({"vocabulary_size": 100_000}, r"use --vocab-size \d+ or less"),
+        ({"vocabulary_size": 100_000}, r"use --vocab-size \d+ or less$"),  # fewer than suit so many pairs
+        ({"vocabulary_size": 10}, r"use --vocab-size \d+ or more, such as 400 for its 40 pairs$"),
         ({"vocabulary_size": 0}, "--vocab-size 0 must be positive"),
         ({"vocabulary_size": 3_000_000_000}, "--vocab-size must be at most 2147483647"),
         ({"vocabulary_size": 1 << 20_000}, "--vocab-size must be at most"),

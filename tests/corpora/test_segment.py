@@ -1,7 +1,7 @@
 import pytest
 from tiny import ENGLISH, GERMAN
 
-from user_dir.corpora.learning import train_model
+from user_dir.corpora.learning import suitable_size, train_model
 from user_dir.corpora.segment import segment, vocabulary
 from user_dir.errors import UserError
 
@@ -52,3 +52,11 @@ def test_too_small_a_vocabulary_is_refused_with_the_smallest_size(tmp_path):
     train_model(TEXT, tmp_path / "spm.model", smallest)
     with pytest.raises(UserError):
         train_model(TEXT, tmp_path / "spm.model", smallest - 1)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "recipe"), [(29_000, 6000), (50_000, 8000), (160_239, 10_000), (4_500_000, 32_000)]
+)
+def test_a_suitable_size_is_near_the_recipes(pairs, recipe):
+    assert 0.8 < suitable_size(pairs) / recipe < 1.25
+    assert suitable_size(pairs) >= suitable_size(pairs // 2)

@@ -13,6 +13,7 @@ from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 from user_dir.corpora import load_corpus, stamps
 from user_dir.corpora import preparation as module
 from user_dir.corpora.preparation import prepare
+from user_dir.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_fairseq")
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,11 @@ def test_a_sampled_vocabulary_is_the_same_in_every_process(sampled, raw, tmp_pat
         subprocess.run(command, env=environment, cwd=ROOT, check=True)
         found.append(digests(place / "tiny"))
     assert found[0] == found[1] and len(found[0]) > 10
+
+
+def test_too_large_a_vocabulary_is_told_which_would_suit(sampled, raw):
+    with pytest.raises(UserError, match=r"use --vocab-size \d+ or less, such as 1200 for its 500 pairs$"):
+        prepare(load_corpus("tiny", sampled), raw, 32_000, workers=1)
 
 
 def test_the_sample_is_of_the_whole_text(sampled, raw):

@@ -24,7 +24,7 @@ def main(argv=None) -> None:
     described = f"one of: {names}" if names else "the name of a folder in data/ that has a corpus.yaml"
     add("corpus", plain_name, described, metavar="CORPUS")
     add("--raw", path_of, "folder with the raw files, plain or .gz (default: download them)")
-    what = "size of the joint vocabulary (default: that of the last run, or of corpus.yaml)"
+    what = "size of the joint vocabulary (default: of the last run, of corpus.yaml, or by number of pairs)"
     add("--vocab-size", int, what)
     add_data_option(parser)
     add("--workers", int, "processes and threads (default: one per core)")

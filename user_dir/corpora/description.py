@@ -102,7 +102,7 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
     wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
     pretraining: list[Any] = []  # sources of the text for masked language modelling
-    vocabulary_size: Integer = 32_000  # entries; the paper's 32k are BPE merges
+    vocabulary_size: Integer | None = None  # entries; None: learning.suitable_size
     licence: str = ""
     citation: str = ""
     character_coverage: Coverage = 1.0

@@ -7,12 +7,13 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import UserError
 from . import stamps
 from .corpus import Corpus, load_corpus
 from .description import MAX_INTEGER
-from .learning import train_model
+from .learning import SizeError, suitable_size, train_model
 from .readers import read_made_lines
 from .reserved import SYMBOLS
 from .sampling import sample
@@ -43,19 +44,20 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
 
 
 def _learn_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force: bool) -> None:
-    description = corpus.description
-    before = stamps.read_stamp(stamp).get("report", {}).get("chosen_size")
-    chosen = vocabulary_size or (before if type(before) is int and 1 <= before <= MAX_INTEGER else None)
+    description, before = corpus.description, stamps.read_stamp(stamp)
+    chosen = vocabulary_size or _valid_size(before.get("report", {}).get("chosen_size"))
     if chosen and not vocabulary_size:
         logger.info("sentencepiece: keeping the vocabulary size %s of an earlier --vocab-size", f"{chosen:,}")
+    fixed = chosen or description.vocabulary_size
+    text = text_fingerprint(corpus)
     settings = {
-        "vocabulary_size": chosen or description.vocabulary_size,
+        "vocabulary_size": fixed or _derived_size(corpus, text, before.get("inputs", {})),
         **{
             key: getattr(description, key) for key in ("character_coverage", "normalization", "byte_fallback")
         },
     }
     most = description.learn_from
-    inputs = {"text": text_fingerprint(corpus), **settings, "learn_from": most}
+    inputs = {"text": text, **settings, "learn_from": most}
     if description.triplets or description.pretraining:
         settings["symbols"] = inputs["symbols"] = list(SYMBOLS)
     if stamps.is_done("sentencepiece model", stamp, inputs, force):
@@ -69,8 +71,62 @@ def _learn_model(corpus: Corpus, stamp: Path, vocabulary_size: int | None, force
         if count > most:
             logger.info("sentencepiece: a random sample of %s of %s sentences", f"{most:,}", f"{count:,}")
         model = build.folder / "spm.model"
-        train_model(sample(_training_text(corpus), count, most), model, **settings)
+        inputs["vocabulary_size"] = _train(corpus, model, settings, count, fixed is not None)
         _begin_again_if_changed(corpus, model)
+
+
+def _valid_size(size: object) -> int | None:
+    return size if type(size) is int and 1 <= size <= MAX_INTEGER else None
+
+
+def _derived_size(corpus: Corpus, text: str, before: dict[str, Any]) -> int:
+    """The size of a corpus whose description has none: as before for the same text, or by its pairs."""
+    pairs = _pairs(corpus)
+    suitable = suitable_size(pairs)
+    reason = f"{pairs:,} training pairs; --vocab-size N or vocabulary_size in corpus.yaml overrides"
+    kept = _valid_size(before.get("vocabulary_size")) if before.get("text") == text else None
+    if kept is None:
+        logger.info("sentencepiece: a vocabulary of %s pieces suits %s", f"{suitable:,}", reason)
+    elif kept != suitable:
+        logger.info(
+            "sentencepiece: keeping the %s pieces of an earlier run, for the checkpoints trained with them "
+            "(%s suit %s)",
+            *(f"{kept:,}", f"{suitable:,}", reason),
+        )
+    return kept or suitable
+
+
+def _pairs(corpus: Corpus) -> int:
+    return stamps.read_stamp(corpus.folder / "text" / "stamp.json")["report"]["train"]["pairs"]
+
+
+def _train(corpus: Corpus, model: Path, settings: dict[str, Any], count: int, fixed: bool) -> int:
+    """Learn pieces from ``count`` sentences; returns their number.
+
+    Unless it is ``fixed``, it becomes what a small text has, and grows by the characters of a varied one.
+    """
+    size = settings["vocabulary_size"]
+    while True:
+        text = sample(_training_text(corpus), count, corpus.description.learn_from)
+        try:
+            train_model(text, model, **{**settings, "vocabulary_size": size})
+            return size
+        except SizeError as error:
+            if fixed:
+                raise UserError(f"{error}{_advice(corpus, error)}") from None
+            if error.largest is not None:
+                size, reason = error.largest, "the training text has no more"
+            else:
+                size, reason = size + error.smallest, f"{error.smallest:,} are single characters"
+        logger.info("sentencepiece: %s pieces, because %s", f"{size:,}", reason)
+
+
+def _advice(corpus: Corpus, error: SizeError) -> str:
+    """The size that suits the corpus, where it is possible."""
+    pairs = _pairs(corpus)
+    suitable = suitable_size(pairs)
+    fits = suitable < error.largest if error.largest is not None else suitable > error.smallest
+    return f", such as {suitable} for its {pairs:,} pairs" if fits else ""
 
 
 def _training_text(corpus: Corpus) -> Iterator[str]:
