@@ -1,6 +1,8 @@
 """Which backend computes attention: by name, by ``auto``, and with the reasons why not."""
 
 import logging
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -69,7 +71,8 @@ def test_auto_falls_back_to_dense_and_fused_gives_the_reason(kernel, reason, mon
         for _ in range(3):
             attention(**given)
         assert taken == ["dense"] * 3
-        assert len(caplog.records) == 1 and reason in caplog.text  # logged once
+        said = [each.getMessage() for each in caplog.records if "fused attention" in each.getMessage()]
+        assert len(said) == 1 and reason in said[0]  # logged once
     with pytest.raises(ValueError, match="fused attention does not take these arguments: ") as caught:
         attention(**given, backend="fused")
     assert reason in str(caught.value) and "fused" not in taken
@@ -101,12 +104,47 @@ def test_auto_uses_the_faster_one_on_a_cpu(monkeypatch, taken):
     attention(**inputs(alpha=1.0))
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 7)
     attention(**inputs())
-    assert taken == ["dense", "dense"]
+    assert "fused" not in taken
+    taken.clear()
     for alpha in (1.0, 1.5):  # but uses the fused kernel on request
         given = inputs(alpha=alpha)
         fused, dense = (attention(**given, backend=backend)[0] for backend in ("fused", "dense"))
         torch.testing.assert_close(fused, dense, rtol=0, atol=1e-5)
-    assert taken[2:] == ["fused", "dense"] * 2
+    assert taken == ["fused", "dense"] * 2
+
+
+@pytest.fixture
+def _sdpa(monkeypatch):
+    """The backend that CONTRIBUTING.md adds as an example."""
+    page = (Path(__file__).resolve().parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    (source,) = (each for each in examples if "class Sdpa" in each)
+    names = {"__package__": "user_dir.attention", "__name__": "user_dir.attention.sdpa"}
+    exec(source, names)
+    monkeypatch.setattr(dispatch, "TABLE", (names["Sdpa"](), *dispatch.TABLE))
+    monkeypatch.setattr(dispatch, "BACKENDS", (*dispatch.BACKENDS, "sdpa"))
+
+
+@pytest.mark.usefixtures("_sdpa")
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("causal", (False, True))
+def test_the_example_of_a_backend(dtype, causal, taken):
+    leaves = [torch.randn(2, 3, 6, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = [
+            attention(*leaves, 1.0, causal=causal, backend=each)[0] for each in ("auto", "sdpa", "dense")
+        ]
+    assert taken == ["dense"]
+    grads = [torch.autograd.grad(output.square().sum(), leaves) for output in outputs]
+    for output, grad in zip(outputs, grads):
+        torch.testing.assert_close(output, outputs[-1])
+        torch.testing.assert_close(grad, grads[-1])
+    mask = torch.zeros(2, 6, dtype=torch.bool)
+    for changes, reason in (({"key_padding_mask": mask}, "a mask"), ({"alpha": 1.5}, "the number 1")):
+        given = inputs(**{"alpha": 1.0, **changes})
+        attention(**given)
+        with pytest.raises(ValueError, match=f"sdpa attention does not take these arguments: .*{reason}"):
+            attention(**given, backend="sdpa")
 
 
 def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():

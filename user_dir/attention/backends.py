@@ -37,5 +37,5 @@ class Backend:
         return True
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-        """The results of :func:`.dispatch.attention`."""
+        """The results of :func:`.dispatch.attention`, which turns autocast off for tensors of one dtype."""
         raise NotImplementedError

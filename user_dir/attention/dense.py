@@ -21,12 +21,7 @@ class Dense(Backend):
     name = "dense"
 
     def compute(self, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
-        """In the dtype of the tensors, as fused attention: without autocast."""
-        device = inputs.query.device.type
-        autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        if autocast and inputs.query.dtype == inputs.key.dtype == inputs.value.dtype:
-            with torch.autocast(device, enabled=False):
-                return dense_attention(inputs)
+        """See the base class."""
         return dense_attention(inputs)
 
 

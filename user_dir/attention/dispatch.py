@@ -100,17 +100,27 @@ def _attend(inputs: AttentionInputs, backend: str) -> Tuple[Tensor, Optional[Ten
         reason = found if isinstance(found, str) else found.unsupported(inputs)
         if isinstance(found, str) or reason is not None:
             raise ValueError(f"{backend} attention does not take these arguments: {reason}")
-        return found.compute(inputs)
+        return _computed(found, inputs)
     device = inputs.query.device.type
     for each in TABLE:
         if each.device not in (device, None) or each.is_slow(inputs):
             continue
         reason = each.unsupported(inputs)
         if reason is None and each.is_trusted(inputs):
-            return each.compute(inputs)
+            return _computed(each, inputs)
         if reason is not None and not torch.compiler.is_compiling():
             _say_once(each.name, reason)
     raise AssertionError("dense attention takes all arguments")
+
+
+def _computed(backend: Backend, inputs: AttentionInputs) -> Tuple[Tensor, Optional[Tensor]]:
+    """By this backend, without autocast if the tensors are of one dtype."""
+    device = inputs.query.device.type
+    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if autocast and inputs.query.dtype == inputs.key.dtype == inputs.value.dtype:
+        with torch.autocast(device, enabled=False):
+            return backend.compute(inputs)
+    return backend.compute(inputs)
 
 
 def backend_for(name: str, device: str) -> Union[Backend, str]:

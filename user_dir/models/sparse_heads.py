@@ -51,9 +51,9 @@ class SparseHeads:
         self.set_alphas(configs)
         for attention_type, attentions in self.attentions().items():
             name = configs[attention_type].attention_normalizer
-            if attentions and backend == "fused" and not NORMALIZERS[name].fused:
+            if attentions and backend not in ("auto", "dense") and not NORMALIZERS[name].fused:
                 raise UserError(
-                    f"--attention-backend fused does not support --attention-normalizer {name}; use auto"
+                    f"--attention-backend {backend} does not support --attention-normalizer {name}; use auto"
                 )
             for attention in attentions:
                 attention.backend = backend

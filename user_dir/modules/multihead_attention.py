@@ -91,7 +91,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         inputs = AttentionInputs(q, k, v, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights)
         as_any = need_weights or torch.jit.is_scripting()
         output, weights = self.normalizer(
-            inputs, "auto" if as_any and self.backend == "fused" else self.backend
+            inputs, "auto" if as_any and self.backend != "dense" else self.backend
         )
         output = self._unfold_beam(output, bsz, tgt_len)
         output = output.permute(2, 0, 1, 3).reshape(tgt_len, bsz, self.embed_dim)
@@ -104,14 +104,15 @@ class EntmaxMultiheadAttention(MultiheadAttention):
         return self.out_proj(output), weights
 
     def train(self, mode: bool = True):
-        """Set training mode. Ends the run if the backend is ``fused`` but no kernel supports training."""
-        if mode and self.backend == "fused":
+        """Set training mode. Ends the run if the backend is named but does not support training."""
+        if mode and self.backend != "auto":
             x = self.out_proj.weight.new_empty(1, self.num_heads, 1, self.head_dim)
             inputs = AttentionInputs(x, x, x, self.alpha.value(), dropout=self.dropout_module.p)
             reason = unsupported(self.backend, inputs)
             if reason is not None:
                 with exit_on_user_error():
-                    raise UserError(f"--attention-backend fused: {reason}; use --attention-backend auto")
+                    flag = "--attention-backend"
+                    raise UserError(f"{flag} {self.backend}: {reason}; use {flag} auto")
         return super().train(mode)
 
     def _adaptive_prune_heads(self, reserve_head_index: List[Tuple[int, int]]):

@@ -23,7 +23,7 @@ class Normalizer(nn.Module):
         equation: its weights of scores s.
         source: paper and equation.
         alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
-        fused: whether the fused kernels of attention compute it.
+        fused: whether the backends of attention compute it, fused kernels among them.
         searched: the attention types for which our beam search (:mod:`user_dir.decoding`) computes it;
             models with others are translated by fairseq's.
         row_sums: what the weights of a query sum to: ``one``, ``zero or one``, or ``any`` number, as analyses
