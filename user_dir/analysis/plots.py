@@ -14,6 +14,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache, wraps
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 
@@ -47,10 +48,6 @@ _MIN_PANEL = 1.75  # inches needed by its title
 _FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
 
 
-class _SizedFigure(Figure):
-    """A figure of fixed size, which is not cropped when saved."""
-
-
 @lru_cache
 def _settings() -> dict:
     """matplotlib's settings for all figures: text as text, in a font with Japanese if one is installed."""
@@ -71,6 +68,22 @@ def styled(draw):
     return drawing
 
 
+class NotebookFigure(Figure):
+    """A figure that Jupyter shows as the last value of a cell.
+
+    Attributes:
+        exact: keep its size when it is saved, rather than crop it to its content.
+    """
+
+    exact = False
+
+    @styled
+    def _repr_png_(self) -> bytes:
+        image = BytesIO()
+        self.savefig(image, format="png", dpi=90, bbox_inches=None if self.exact else "tight")
+        return image.getvalue()
+
+
 def checked_format(path: Path) -> Path:
     """The path; raises UserError unless its name ends in a format of figures."""
     if path.suffix.lstrip(".") not in FORMATS:
@@ -79,7 +92,7 @@ def checked_format(path: Path) -> Path:
 
 
 @styled
-def save(figure: Figure, path: str | Path) -> None:
+def save(figure: NotebookFigure, path: str | Path) -> None:
     """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files.
 
     A figure drawn with a given width keeps it; others are cropped to their content.
@@ -88,7 +101,7 @@ def save(figure: Figure, path: str | Path) -> None:
     kind = path.suffix.lstrip(".")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with atomic_write(path) as beside, warnings.catch_warnings(record=True) as caught:
-        cropped = None if isinstance(figure, _SizedFigure) else "tight"
+        cropped = None if figure.exact else "tight"
         figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
     missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
     if missing and kind != "svg":  # an SVG is shown with the viewer's fonts
@@ -244,9 +257,11 @@ def _each(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterat
             yield axes, kind, name, model, style
 
 
-def sized_figure(width: float, height: float, exact: bool) -> Figure:
+def sized_figure(width: float, height: float, exact: bool) -> NotebookFigure:
     """A figure of this size in inches; ``exact`` prevents :func:`save` from cropping it."""
-    return (_SizedFigure if exact else Figure)(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
+    figure.exact = exact
+    return figure
 
 
 def _panels(

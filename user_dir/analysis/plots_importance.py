@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ..attention_types import TITLES
 from .head_tables import by_attention
-from .plots import STYLES, styled
+from .plots import STYLES, sized_figure, styled
 
 _ORDERS = {
     "importance": "least important first",
@@ -25,7 +25,7 @@ def importance_figure(report: dict) -> Figure:
 
     ``report`` is of :func:`~.importance.head_importance`; random orders are drawn as their mean and range.
     """
-    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    figure = sized_figure(7.2, 3.6, exact=False)
     curves, scatter = figure.subplots(1, 2)
     for (colour, line, marker), (name, curve) in zip(STYLES, report["curves"].items()):
         losses = np.array(curve["losses"])  # (orders, points)
