@@ -20,7 +20,7 @@ from user_dir.corpora import preparation as module
 from user_dir.corpora import text_stages as text_module
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.raw_files import RawFiles
-from user_dir.corpora.summary import _next_command, summary
+from user_dir.corpora.summary import _next_commands, summary
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -408,4 +408,5 @@ def test_the_published_files(name, number, tmp_path, caplog):
     (("multi30k", "train.py configs/multi30k-de-en/"), ("multi30k-mt", "prepare.py multi30k-mt")),
 )
 def test_the_next_command_is_for_this_corpus_not_for_one_whose_name_begins_alike(name, command):
-    assert f"scripts/{command}" in _next_command(load_corpus(name))
+    (told,) = _next_commands(load_corpus(name))
+    assert f"scripts/{command}" in told

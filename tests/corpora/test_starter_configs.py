@@ -53,7 +53,9 @@ def test_triplets_are_for_a_post_editor(tmp_path):
     config = write_configs(load_corpus("talks", corpus.folder.parent), tmp_path)
     model = check_config(config, [], tmp_path)["model"]
     assert model["_name"] == "adaptively_sparse_post_editor_tiny" and model["bert"] is None
-    assert model["share_self_attention"] is True
+    settings = check_config(config, [], tmp_path)
+    assert settings["ema"]["store_ema"] is True and model["ema_warmup"] is True
+    assert not config.with_name("pretraining.yaml").exists()
 
 
 def test_data_elsewhere_are_named_by_their_whole_path(tmp_path):

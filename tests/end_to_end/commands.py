@@ -80,11 +80,12 @@ def script(name: str, *flags, check=True, **options) -> subprocess.CompletedProc
     return checked(forks().run(ROOT / "scripts" / f"{name}.py", *flags, **options), check)
 
 
-def train_with(config, *changes, **options) -> subprocess.CompletedProcess:
+def train_with(config, *changes, root: Path = ROOT, **options) -> subprocess.CompletedProcess:
     """Train with a config like ``scripts/train.py``, which would become another process and start anew."""
-    command, _ = training_command(Path(config), [str(change) for change in changes], ROOT)
+    command, _ = training_command(Path(config), [str(change) for change in changes], root)
     name = command[command.index("-m") + 1]
-    return fairseq(name.removeprefix("fairseq_cli."), *command[command.index(name) + 1 :], **options)
+    flags = command[command.index(name) + 1 :]
+    return fairseq(name.removeprefix("fairseq_cli."), *flags, cwd=root, **options)
 
 
 def checked(done: subprocess.CompletedProcess, check: bool) -> subprocess.CompletedProcess:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -18,12 +20,14 @@ from commands import (
     randomised,
     refused,
     script,
+    train_with,
     translated,
 )
 from triplets import DESCRIPTION, MT, PE, SRC, write_triplets
 
 from user_dir.checkpoints import load_checkpoint
-from user_dir.corpora import load_corpus
+from user_dir.corpora import load_corpus, summary
+from user_dir.corpora.starter_configs import write_configs
 from user_dir.errors import UserError
 from user_dir.models.bert_files import read_bert
 from user_dir.models.from_settings import checkpoint_alphas
@@ -75,6 +79,28 @@ def trained(triplets, once) -> Path:
 def editor(trained, tmp_path_factory) -> Path:
     """The trained model with random weights, so that every sentence has a translation of its own."""
     return randomised(trained / "checkpoint_last.pt", tmp_path_factory.mktemp("random") / "random.pt", 2, 0.5)
+
+
+def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path, monkeypatch):
+    """From ``prepare.py --config`` by the commands that it prints to TER, with fewer updates."""
+    mine = load_corpus("mine", triplets.parent)
+    write_configs(mine, tmp_path)
+    monkeypatch.setattr(summary, "ROOT", tmp_path)
+    commands = re.findall(r"^(?:next|then): (.*)$", summary.summary(mine), re.M)
+    configs = [Path(words[-1]) for words in map(shlex.split, commands)]
+    assert [path.stem for path in configs] == ["pretraining", "alpha_entmax"]
+    for path in configs:
+        train_with(path, "optimization.max_update=3", "dataset.num_workers=0", root=tmp_path)
+    average = Path("checkpoints") / "mine" / "alpha_entmax" / "average.pt"
+    last = average.with_name("checkpoint_last.pt")
+    model = load_checkpoint(tmp_path / last)["cfg"]["model"]
+    assert model["bert"] == "checkpoints/mine/pretraining/checkpoint_best.pt"
+    assert model["alpha_schedule"] == "linear"
+    script("average_checkpoints", "--ema", "--path", last, "--output", average, cwd=tmp_path)
+    done = script("evaluate", *of(average, triplets), "--beam", "2", cwd=tmp_path)
+    assert "uncorrected: BLEU" in done.stdout
+    done = script("translate", *of(average, triplets), f"{SRC[0]}\t{MT[0]}", cwd=tmp_path)
+    assert done.stdout.count("\n") == 1
 
 
 def test_training_starts_from_the_bert(trained):

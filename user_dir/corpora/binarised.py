@@ -70,7 +70,15 @@ def read_dictionary(folder: Path, language: str) -> Dictionary:
 
 def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side: str) -> np.ndarray:
     """The length of each sentence of a side, in tokens with ``</s>``, of data that were checked."""
-    index = folder / f"{subset}.{'-'.join(languages)}.{side}.idx"
+    return _lengths(folder / f"{subset}.{'-'.join(languages)}.{side}.idx")
+
+
+def text_lengths(folder: Path, subset: str) -> np.ndarray:
+    """The same of text in one language, such as that of a language model."""
+    return _lengths(folder / f"{subset}.idx")
+
+
+def _lengths(index: Path) -> np.ndarray:
     _, count = _header(index)
     return np.fromfile(index, np.int32, count, offset=START).astype(np.int64)
 

@@ -15,6 +15,8 @@ from ..io import write_text
 from ..languages import language
 from .binarised import sentence_lengths
 from .corpus import Corpus
+from .pretraining_config import checkpoint_of, has_pretraining, pretraining_settings
+from .starter_templates import ALPHA_LOG, ALPHA_SCHEDULE, BASE, EMA, PRE_NORM, PRETRAINING, VARIANT
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
@@ -51,10 +53,13 @@ class Size(NamedTuple):
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml`` below ``root``; returns the last.
 
+    A post-editor with text to pretrain on also gets ``pretraining.yaml``, and starts from its model.
+
     Raises UserError if one of them exists: settings are not overwritten.
     """
     folder = root / "configs" / corpus.name
-    for name in ("base", *VARIANTS):
+    pretrained = has_pretraining(corpus)
+    for name in ("base", *VARIANTS, *(["pretraining"] if pretrained else [])):
         if (folder / f"{name}.yaml").exists():
             raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
@@ -62,7 +67,10 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     size = Size.of(len(longer), corpus.description.triplets)
     common = {"train": " ".join(command_words("train", "train")), "name": corpus.name}
     per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
-    write_text(folder / "base.yaml", BASE.format(**common, **_settings(corpus, root, size, per_epoch)))
+    settings = _settings(corpus, root, size, per_epoch)
+    write_text(folder / "base.yaml", BASE.format(**common, **settings))
+    if pretrained:
+        write_text(folder / "pretraining.yaml", PRETRAINING.format(**common, **_pretraining(corpus, root)))
     source, target = corpus.languages
     for variant, (normalizer, described) in VARIANTS.items():
         text = VARIANT.format(
@@ -70,7 +78,7 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
             variant=variant,
             about=f"{size.title} on {corpus.name}, {source} to {target}, with {described}.",
             normalizer=normalizer,
-            alpha=_ALPHA_LOG if normalizer == "entmax" else "",
+            alpha=_alpha(pretrained, settings["updates"]) if normalizer == "entmax" else "",
             save_dir=_scalar(f"checkpoints/{corpus.name}/{variant}"),
         )
         write_text(folder / f"{variant}.yaml", text)
@@ -79,7 +87,6 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
 
 def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[str, Any]:
     """What stands in ``BASE``; ``per_epoch`` is the number of updates."""
-    data = corpus.bin.relative_to(root) if corpus.bin.is_relative_to(root) else corpus.bin
     updates = min(max(size.epochs * per_epoch, 1000), 100_000)
     every = max(1, math.ceil(PER_VALIDATION / per_epoch))
     interval = ""
@@ -88,11 +95,12 @@ def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[st
     source, target = map(_scalar, corpus.languages)
     return {
         **size._asdict(),
-        "data": _scalar(str(data)),
+        "data": _below(root, corpus.bin),
         "source": source,
         "target": target,
         "bleu": validation_bleu(corpus),
-        "layers": _BERT if corpus.description.triplets else _PRE_NORM,
+        "layers": _post_editor(corpus) if corpus.description.triplets else PRE_NORM,
+        "average": EMA if corpus.description.triplets else "",
         "warmup": min(4000, updates // 4),
         "validate_interval": interval and f"  validate{interval}",
         "save_interval": interval and f"  save{interval}",
@@ -100,6 +108,31 @@ def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[st
         "epochs": round(updates / per_epoch),
         "per_epoch": per_epoch,
     }
+
+
+def _pretraining(corpus: Corpus, root: Path) -> dict[str, Any]:
+    """What stands in ``PRETRAINING``."""
+    save_dir = _scalar(str(checkpoint_of(corpus).parent))
+    return {"data": _below(root, corpus.pretraining), "save_dir": save_dir, **pretraining_settings(corpus)}
+
+
+def _below(root: Path, folder: Path) -> str:
+    return _scalar(str(folder.relative_to(root) if folder.is_relative_to(root) else folder))
+
+
+def _post_editor(corpus: Corpus) -> str:
+    """The settings of a post-editor's model."""
+    bert, remark = "null", "a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm"
+    if has_pretraining(corpus):
+        bert, remark = _scalar(str(checkpoint_of(corpus))), "from pretraining.yaml; null: none"
+    return f"  bert: {bert}  # {remark}\n  share_self_attention: true\n  ema_warmup: true\n"
+
+
+def _alpha(pretrained: bool, updates: int) -> str:
+    """The settings of a learned α: it would stay near 1, where a pretrained model is."""
+    if not pretrained:
+        return ALPHA_LOG
+    return ALPHA_SCHEDULE.format(updates=updates // 3) + ALPHA_LOG
 
 
 def validation_bleu(corpus: Corpus) -> str:
@@ -123,90 +156,3 @@ def validation_bleu(corpus: Corpus) -> str:
 def _scalar(text: str) -> str:
     """A string as YAML, quoted if needed: the language ``no`` would be read as false."""
     return yaml.safe_dump(text, allow_unicode=True, width=math.inf).removesuffix("...\n").strip()
-
-
-_ALPHA_LOG = """\
-  alpha_log: ${checkpoint.save_dir}/alpha.jsonl
-  alpha_log_interval: 100
-"""
-_PRE_NORM = """\
-  share_all_embeddings: true
-  encoder_normalize_before: true  # pre-norm, as in the paper
-  decoder_normalize_before: true
-"""
-_BERT = """\
-  bert: null  # a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm
-  share_self_attention: true
-"""
-
-BASE = """\
-# {train} configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
-#
-# What these three share; each names this file in its defaults. Written by prepare.py --config for the size of
-# the training text: a place to start. Dropout and learning rate are worth a search on validation.
-
-common:
-  seed: 1
-  log_interval: 100
-
-task:
-  _name: translation
-  data: {data}
-  source_lang: {source}
-  target_lang: {target}
-  # BLEU of greedy translations. Off: task.eval_bleu=false, and checkpoint_best.pt by the loss (below)
-{bleu}
-model:
-  _name: {model}
-  dropout: {dropout}
-{layers}
-criterion:
-  _name: label_smoothed_cross_entropy
-  label_smoothing: 0.1
-
-optimizer:
-  _name: adam
-  adam_betas: (0.9, 0.98)
-  adam_eps: 1e-9
-
-lr_scheduler:
-  _name: inverse_sqrt
-  warmup_updates: {warmup}
-  warmup_init_lr: 1e-7
-
-dataset:
-  max_tokens: {max_tokens}
-{validate_interval}
-optimization:
-  max_update: {updates}  # at most: about {epochs} epochs of {per_epoch} updates
-  lr: [{lr}]
-
-checkpoint:
-  keep_last_epochs: 5  # to average
-  # checkpoint_best.pt is the best by BLEU. By the loss: checkpoint.best_checkpoint_metric=loss
-  # checkpoint.maximize_best_checkpoint_metric=false
-  best_checkpoint_metric: bleu
-  maximize_best_checkpoint_metric: true
-  patience: 5  # early stopping after so many validations without a better BLEU. Off: checkpoint.patience=-1
-{save_interval}
-hydra:
-  run:
-    dir: ${{checkpoint.save_dir}}  # hydra's log file goes there
-  job:
-    chdir: false
-  output_subdir: null
-"""
-
-VARIANT = """\
-# {train} configs/{name}/{variant}.yaml
-#
-# {about}
-
-defaults: [_self_, base]
-
-model:
-  attention_normalizer: {normalizer}
-{alpha}
-checkpoint:
-  save_dir: {save_dir}
-"""

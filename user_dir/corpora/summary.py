@@ -13,6 +13,7 @@ import yaml
 
 from ..checkout import DATA, ROOT, command_words
 from .corpus import Corpus
+from .pretraining_config import has_pretraining
 from .split_sources import held_out
 from .stamps import read_stamp
 
@@ -21,7 +22,7 @@ MAX_UNKNOWN = 0.01
 
 
 def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
-    """Describe the sizes and paths of a prepared corpus, and the next command; ``notes`` stand before it."""
+    """Describe the sizes and paths of a prepared corpus, and the next commands; ``notes`` stand before it."""
     text = read_stamp(corpus.folder / "text" / "stamp.json")["report"]
     pieces = read_stamp(corpus.segmented / "stamp.json")["report"]
     binarised = read_stamp(corpus.bin / "stamp.json")["report"]
@@ -51,7 +52,7 @@ def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
         rows.append(f"  pretraining {_short(corpus.pretraining)}: {told}")
         dropped = counts.get("dropped", {})  # not in older stamps
         rows += [_row(number, f"dropped: {reason}") for reason, number in dropped.items()]
-    return "\n".join([*rows, *(f"  {note}" for note in notes), f"next: {_next_command(corpus)}"])
+    return "\n".join([*rows, *(f"  {note}" for note in notes), *_next_commands(corpus)])
 
 
 def _row(number: int, what: str, of: str = "") -> str:
@@ -74,8 +75,8 @@ def _read_back(sides: dict[str, dict[str, int]]) -> list[str]:
     return [*rows, f"{'':<30}warning: lines without a piece: {empty}"] if empty else rows
 
 
-def _next_command(corpus: Corpus) -> str:
-    """The command that trains on the corpus or, if it has no configs, the one that writes them."""
+def _next_commands(corpus: Corpus) -> list[str]:
+    """The commands that train on the corpus or, if it has no configs, the one that writes them, as told."""
     folders = [ROOT / "configs" / corpus.name, *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*"))]
     named = {folder: _data(folder) for folder in folders if (folder / "alpha_entmax.yaml").is_file()}
     fitting = [folder for folder, data in named.items() if data.parts[-2:] == (corpus.name, "bin")]
@@ -83,11 +84,18 @@ def _next_command(corpus: Corpus) -> str:
         words = [*command_words("prepare", "prepare"), corpus.name, "--config"]
         if corpus.folder.parent != DATA.resolve():
             words += ["--data", _short(corpus.folder.parent)]
-    else:
-        words = [*command_words("train", "train"), _short(fitting[0] / "alpha_entmax.yaml")]
-        if ROOT / named[fitting[0]] != corpus.bin:
-            words.append(f"task.data='{corpus.bin}'")
-    return shlex.join(words)
+        return [f"next: {shlex.join(words)}"]
+    folder, elsewhere = fitting[0], ROOT / named[fitting[0]] != corpus.bin
+    trainings = [("alpha_entmax", corpus.bin)]
+    if has_pretraining(corpus) and (folder / "pretraining.yaml").is_file():
+        trainings.insert(0, ("pretraining", corpus.pretraining))
+    told = []
+    for config, data in trainings:
+        words = [*command_words("train", "train"), _short(folder / f"{config}.yaml")]
+        if elsewhere:
+            words.append(f"task.data='{data}'")
+        told.append(f"{'then' if told else 'next'}: {shlex.join(words)}")
+    return told
 
 
 def _data(folder: Path) -> Path:
