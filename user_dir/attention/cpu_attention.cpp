@@ -683,20 +683,21 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
 
 }  // namespace
 
-// -------------------------------------------------------------------------------- what cpu.py calls, by ctypes
+// -------------------------------------------------------------------------------- what cpu_kernel.py calls, by ctypes
 
-// forward puts into found: the number of weights saved with their keys, and where they are until collect is called.
+// Numbers are those of _numbers() in cpu_kernel.py. forward puts into found: the number of weights saved with their
+// keys, and where they are until collect is called.
 
 #define ATTENTION_FOR(T, SUFFIX)                                                                                       \
   extern "C" int64_t attention_forward_##SUFFIX(                                                                       \
-      const int64_t* sizes, const int64_t* strides, const void* q, const void* k, const void* v, void* out, const double* alpha,\
-      int64_t alphas, const uint8_t* padding, const T* added, int64_t causal, double dropout, int64_t seed,            \
-      int64_t may_be_sparse, T* weights, void* columns, void* solutions, int32_t* counts, int64_t* found) {            \
-    const Alphas range = check(alpha, alphas);                                                                         \
+      const int64_t* n, const void* q, const void* k, const void* v, void* out, const double* alpha,                   \
+      const uint8_t* padding, const T* added, T* weights, void* columns, void* solutions, int32_t* counts,             \
+      double dropout, int64_t may_be_sparse, int64_t* found) {                                                         \
+    const Alphas range = check(alpha, n[6]);                                                                           \
     if (range == out_of_range) return range;                                                                           \
     Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                        \
-    forward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, {static_cast<Storage>(sizes[5]), strides}, q, k, v, out, alpha, alphas,\
-               {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, may_be_sparse != 0, weights,     \
+    forward<T>({n[0], n[1], n[2], n[3], n[4]}, {static_cast<Storage>(n[5]), n + 9}, q, k, v, out, alpha, n[6],         \
+               {padding, added, n[7] != 0}, {dropout, static_cast<uint64_t>(n[8])}, may_be_sparse != 0, weights,       \
                saved);                                                                                                 \
     if (counts == nullptr) return range;                                                                               \
     found[0] = 0;                                                                                                      \
@@ -710,14 +711,14 @@ void collect(std::vector<Support<T>>& support, T* weights, int32_t* keys) {
     collect<T>(*support, weights, keys);                                                                               \
   }                                                                                                                    \
   extern "C" void attention_backward_##SUFFIX(                                                                         \
-      const int64_t* sizes, const int64_t* strides, const void* q, const void* k, const void* v, const void* grad,     \
-      void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas, const uint8_t* padding, const T* added,\
-      int64_t causal, double dropout, int64_t seed, const T* grad_weights, void* columns, void* solutions, int32_t* counts, const T* support,\
-      const int32_t* support_keys, double* grad_alpha) {                                                               \
+      const int64_t* n, const void* q, const void* k, const void* v, const void* grad, void* grad_q, void* grad_k,     \
+      void* grad_v, const double* alpha, const uint8_t* padding, const T* added, const T* grad_weights,                \
+      void* solutions, void* columns, int32_t* counts, const T* support, const int32_t* support_keys,                  \
+      double* grad_alpha, double dropout) {                                                                            \
     const Saved<T> saved{static_cast<Vec<T>*>(columns), static_cast<Vec<T>*>(solutions), counts, {}};                  \
-    backward<T>({sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]}, {static_cast<Storage>(sizes[5]), strides}, q, k, v, grad, grad_q, grad_k, grad_v,\
-                alpha, alphas, {padding, added, causal != 0}, {dropout, static_cast<uint64_t>(seed)}, grad_weights, saved, support, support_keys,\
-                grad_alpha);                                                                                           \
+    backward<T>({n[0], n[1], n[2], n[3], n[4]}, {static_cast<Storage>(n[5]), n + 9}, q, k, v, grad, grad_q, grad_k,    \
+                grad_v, alpha, n[6], {padding, added, n[7] != 0}, {dropout, static_cast<uint64_t>(n[8])},              \
+                grad_weights, saved, support, support_keys, grad_alpha);                                               \
   }
 
 ATTENTION_FOR(float, float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Optional
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..entmax.alpha_checks import check_range
-from ..entmax.build import INTEGER, POINTER, NativeKernels
+from ..entmax.build import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax.reference import working_dtype
 from .fused_kernel import FusedKernel
 from .head_layouts import empty_output, in_heads
@@ -22,9 +21,8 @@ MAX_DENSE_KEYS = 160
 # Storage format of tensors; half precision is computed in float32.
 STORAGE = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _OUT_OF_RANGE = -1
-_SETTINGS = [POINTER, INTEGER] + [POINTER] * 2 + [INTEGER, ctypes.c_double, INTEGER]
-_FORWARD = [POINTER] * 6 + _SETTINGS + [INTEGER] + [POINTER] * 5
-_BACKWARD = [POINTER] * 9 + _SETTINGS + [POINTER] * 7
+_FORWARD = [POINTER] * 12 + [ctypes.c_double, INTEGER, POINTER]
+_BACKWARD = [POINTER] * 18 + [ctypes.c_double]
 
 kernels = NativeKernels(
     Path(__file__).with_name("cpu_attention.cpp"),
@@ -45,27 +43,27 @@ class CpuAttention(FusedKernel):
     ) -> tuple[Tensor, Optional[Tensor], tuple[Optional[Tensor], ...]]:
         """Saves solutions, columns, counts, support and its keys; see the base class."""
         query, key, value = inputs[:3]
-        dtype, many = working_dtype(query.dtype), key.size(2) > MAX_DENSE_KEYS
+        dtype, keys = working_dtype(query.dtype), key.size(2)
+        many = keys > MAX_DENSE_KEYS
         *tiles, lanes = _tiles(query)
         output = empty_output(query)
-        weights = query.new_empty(*query.shape[:3], key.size(2), dtype=dtype) if need_weights else None
+        weights = query.new_empty(*query.shape[:3], keys, dtype=dtype) if need_weights else None
         solutions = columns = counts = support = places = None
         if save and (many or fixed_sizes):
             solutions = query.new_empty(*tiles, 3, lanes, dtype=dtype).flatten(1)
         elif save:
-            columns = query.new_empty(*tiles, key.size(2), lanes, dtype=dtype)
+            columns = query.new_empty(*tiles, keys, lanes, dtype=dtype)
         if save and many and not fixed_sizes:
             counts = query.new_empty(*tiles, lanes, dtype=torch.int32)
-        sizes, strides = _sizes(query, key), _strides(query, key, value, in_heads(output))
-        found = _integers((0, 0))
-        given = (query, key, value, output, *_settings(inputs), int(many))
-        results = (weights, columns, solutions, counts, found)
-        if kernels.run("forward", dtype, sizes, strides, *given, *results) == _OUT_OF_RANGE:
+        settings, found = _settings(inputs), _integers(0, 0)
+        numbers = _numbers(inputs, query, key, value, in_heads(output))
+        given = addresses(query, key, value, output, *settings, weights, columns, solutions, counts)
+        if kernels["forward", dtype](numbers, *given, inputs.dropout, many, found) == _OUT_OF_RANGE:
             check_range(inputs.alpha)
         if counts is not None:
             support = query.new_empty(found[0], dtype=dtype)
             places = query.new_empty(found[0], dtype=torch.int32)
-            kernels.run("collect", dtype, found[1], support, places)
+            kernels["collect", dtype](found[1], *addresses(support, places))
         weights = None if weights is None else weights.to(query.dtype)
         return output, weights, (solutions, columns, counts, support, places)
 
@@ -80,16 +78,15 @@ class CpuAttention(FusedKernel):
         """See the base class."""
         query, key, value = inputs[:3]
         dtype = working_dtype(query.dtype)
-        solutions, columns, counts, support, places = (*saved, None, None, None, None)[:5]
+        kept = saved if len(saved) == 5 else (*saved, None, None, None, None)
         # the kernel does not write padding
         empty = torch.empty_like if inputs.key_padding_mask is None else torch.zeros_like
         grads = (torch.empty_like(query), empty(key), empty(value))
         per_head = query.new_empty(query.shape[:2], dtype=torch.float64) if need_alpha else None
         grad_weights = None if grad_weights is None else grad_weights.to(dtype).contiguous()
-        sizes, strides = _sizes(query, key), _strides(query, key, value, grad, *grads)
-        given = (query, key, value, grad, *grads, *_settings(inputs), grad_weights)
-        kept = (columns, solutions, counts, support, places)
-        kernels.run("backward", dtype, sizes, strides, *given, *kept, per_head)
+        settings, numbers = _settings(inputs), _numbers(inputs, query, key, value, grad, *grads)
+        given = addresses(query, key, value, grad, *grads, *settings, grad_weights, *kept, per_head)
+        kernels["backward", dtype](numbers, *given, inputs.dropout)
         return *grads, per_head
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:
@@ -102,26 +99,27 @@ class CpuAttention(FusedKernel):
 def _tiles(query: Tensor) -> tuple[int, int, int, int]:
     """Sentences, heads, tiles of queries, and their size, which depends on the instruction set."""
     batch, heads, queries, _ = query.shape
-    lanes = int(kernels.run("lanes", working_dtype(query.dtype)))
+    lanes = kernels["lanes", working_dtype(query.dtype)]()
     return batch, heads, (queries + lanes - 1) // lanes, lanes
 
 
-def _settings(inputs: KernelInputs) -> tuple:
-    """α, masks and dropout."""
-    alpha = inputs.alpha.reshape(-1).to(torch.float64).contiguous()
-    masks = (None if each is None else each.contiguous() for each in inputs[4:6])
-    seed = 0 if inputs.seed is None else int(inputs.seed)
-    return alpha, alpha.numel(), *masks, int(inputs.causal), inputs.dropout, seed
+def _settings(inputs: KernelInputs) -> tuple[Tensor, Optional[Tensor], Optional[Tensor]]:
+    """α and masks as the kernel reads them."""
+    padding, added = inputs.key_padding_mask, inputs.attn_mask
+    return (
+        inputs.alpha.to(torch.float64).contiguous(),
+        None if padding is None else padding.contiguous(),
+        None if added is None else added.contiguous(),
+    )
 
 
-def _integers(*groups: Iterable[int]) -> ctypes.Array:
-    values = [value for group in groups for value in group]
+def _numbers(inputs: KernelInputs, *tensors: Tensor) -> ctypes.Array:
+    """Sizes and settings, and the strides of all tensors but for the last, which is 1."""
+    query, key, _, alpha, _, _, causal, _, seed = inputs
+    settings = (STORAGE[query.dtype], alpha.numel(), causal, 0 if seed is None else int(seed))
+    strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
+    return _integers(*query.shape[:3], *key.shape[2:], *settings, *strides)
+
+
+def _integers(*values: int) -> ctypes.Array:
     return (INTEGER * len(values))(*values)
-
-
-def _sizes(query: Tensor, key: Tensor) -> ctypes.Array:
-    return _integers(query.shape[:3], key.shape[2:], (STORAGE[query.dtype],))
-
-
-def _strides(*tensors: Tensor) -> ctypes.Array:
-    return _integers(*(tensor.stride()[:3] for tensor in tensors))

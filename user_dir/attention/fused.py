@@ -23,7 +23,7 @@ from . import fused_backward, fused_forward, launching
 from .fused_kernel import FusedKernel, is_learning, unsupported
 from .head_layouts import empty_output, in_heads
 from .inputs import AttentionInputs, KernelInputs
-from .launching import bucket_of, head_dim_constants, mask_of, schedule, strides_of, tiles_of
+from .launching import bucket_of, head_dim_constants, mask_of, precision, schedule, strides_of, tiles_of
 
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
 # Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
@@ -88,7 +88,7 @@ class TritonAttention(FusedKernel):
         if not save and is_step(inputs.query, inputs.key, inputs.dropout):
             return output, _step(inputs, in_heads(output), need_weights), ()
         lam = self.saved_like(inputs)
-        Call(inputs).forward(in_heads(output), lam)
+        _call(inputs).forward(inputs, in_heads(output), lam)
         return output, None, (lam,)
 
     def backward(
@@ -102,7 +102,7 @@ class TritonAttention(FusedKernel):
         """See the base class."""
         assert saved[0] is not None
         query, key, value = [torch.empty_like(each) for each in inputs[:3]]
-        parts = Call(inputs).backward(grad, (query, key, value), saved[0], need_alpha)
+        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved[0], need_alpha)
         return query, key, value, parts
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:
@@ -115,26 +115,25 @@ fused_attention = KERNEL.attention
 
 
 class Call:
-    """The settings shared by the kernels of one call, forward and backward."""
+    """What the kernels for tensors of these sizes share, forward and backward."""
 
-    def __init__(self, inputs: KernelInputs) -> None:
-        query, key, _, alpha, padding, _, causal, dropout, seed = inputs
-        self.given = inputs[:3]
-        self.batch, self.heads, self.queries, head_dim = query.shape
-        self.keys = key.size(2)
-        self.size = query.element_size()
+    def __init__(
+        self, shape: torch.Size, keys: int, dtype: torch.dtype, causal: bool, dropout: float
+    ) -> None:
+        self.batch, self.heads, self.queries, head_dim = shape
+        self.keys = keys
+        self.size = torch.finfo(dtype).bits // 8
         self.tile = TILE[self.size]
-        sizes = (self.heads, alpha.numel(), self.queries, self.keys, head_dim, head_dim**-0.5)
-        drawn = (0 if seed is None else int(seed), round(dropout * 2**24), 1 / (1 - dropout))
-        self.last = (alpha, *mask_of(padding), *sizes, *drawn)
-        self.key_bucket, self.query_bucket = bucket_of(self.keys), bucket_of(self.queries)
-        self.constants = {**head_dim_constants(query), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.sizes = (self.queries, keys, head_dim, head_dim**-0.5)
+        self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
+        self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
+        self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
         self.stages = STAGES if self.constants["COARSE"] else 1
 
-    def forward(self, output: Tensor, lam: Tensor) -> None:
+    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> None:
         """Write both."""
-        unit, strides = strides_of(*self.given, output)
-        arguments = [*strides, lam, *self.last]
+        unit, strides = strides_of(*inputs[:3], output)
+        arguments = [*strides, lam, *self._last(inputs)]
         if self.keys <= RESIDENT:
             columns = self.key_bucket
             rows = min(QUERIES[columns], self.tile, self.query_bucket)
@@ -152,10 +151,11 @@ class Call:
         self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, columns, unit, self.stages)
 
     def backward(
-        self, grad: Tensor, grads: tuple[Tensor, ...], lam: Tensor, need_alpha: bool
+        self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], lam: Tensor, need_alpha: bool
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
-        unit, strides = strides_of(*self.given, grad, *grads)
+        unit, strides = strides_of(*inputs[:3], grad, *grads)
+        last = self._last(inputs)
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
@@ -164,20 +164,26 @@ class Call:
         shape = (self.batch, self.heads, query_tiles)
         partial = torch.empty(shape, dtype=torch.float32, device=lam.device) if need_alpha else None
         if together:
-            arguments = [*strides, lam, partial, *self.last]
+            arguments = [*strides, lam, partial, *last]
             self._launch(fused_backward.backward_short, (heads, 1), arguments, rows, columns, unit, stages=1)
             return partial
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
         key_tiles = tiles_of(self.keys, columns)
         alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=lam.device)
         mean = torch.empty_like(lam)
-        arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *self.last]
+        arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *last]
         grid = (heads, query_tiles)
         self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, self.stages)
-        arguments = [*given, *keyed, lam, mean, alive, query_tiles, *self.last]
+        arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
         grid = (heads, key_tiles)
         self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
         return partial
+
+    def _last(self, inputs: KernelInputs) -> tuple:
+        """The arguments that all kernels take last."""
+        alpha, seed = inputs.alpha, 0 if inputs.seed is None else int(inputs.seed)
+        sizes = (self.heads, alpha.numel(), *self.sizes)
+        return alpha, *mask_of(inputs.key_padding_mask), *sizes, seed, *self.drawn
 
     def _launch(
         self,
@@ -190,13 +196,27 @@ class Call:
         stages: int,
     ) -> None:
         """Run a kernel with tiles of ``rows`` queries and ``columns`` keys."""
-        constants = {"M": rows, "N": columns, **self.constants, "UNIT": unit}
+        constants = {
+            "M": rows,
+            "N": columns,
+            **self.constants,
+            "UNIT": unit,
+            "PRECISION": precision(self.size),
+        }
         head_dim = constants["D"]
         largest = max(rows * max(columns, head_dim), columns * head_dim // 2)
         options = schedule(largest, self.size, stages)
         if constants["COARSE"] and head_dim <= 64:
             options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
         launching.run(kernel, (*grid, 1), arguments, constants, options)
+
+
+_kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, and each in many layers
+
+
+def _call(inputs: KernelInputs) -> Call:
+    query, key = inputs[:2]
+    return _kept_call(query.shape, key.size(2), query.dtype, inputs.causal, inputs.dropout)
 
 
 def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[Tensor]:
@@ -207,8 +227,7 @@ def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[
     weights = query.new_empty(batch, heads, 1, keys) if need_weights else None
     unit, strides = strides_of(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
-    constants = head_dim_constants(query)
-    del constants["PRECISION"]
+    constants = head_dim_constants(head_dim, query.dtype)
     columns = bucket_of(keys)
     launching.run(
         fused_forward.forward_step,

@@ -90,7 +90,9 @@ class FusedKernel:
     def attention(self, given: AttentionInputs) -> tuple[Tensor, Optional[Tensor]]:
         """The results of :func:`.dispatch.attention`; by the operators where tensors are not plain."""
         query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, need_weights = given
-        eager = is_eager(*given[:3], alpha if isinstance(alpha, Tensor) else None, *given[4:6])
+        eager = is_eager(
+            query, key, value, alpha if isinstance(alpha, Tensor) else None, key_padding_mask, attn_mask
+        )
         if isinstance(alpha, Tensor):
             alpha = alpha.to(query.device).contiguous()
         else:

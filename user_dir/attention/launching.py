@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any, Optional
@@ -56,15 +57,18 @@ def schedule(elements: int, size: int, stages: int) -> dict:
     return {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
 
 
-def head_dim_constants(query: Tensor) -> dict:
-    """The constants of a kernel determined by the dtype and head dimension of the queries."""
-    head_dim = query.size(3)
+@functools.cache
+def head_dim_constants(head_dim: int, dtype: torch.dtype) -> dict:
+    """The constants of a kernel determined by the head dimension and the dtype of the queries."""
     bucket = bucket_of(head_dim)
-    coarse = query.dtype != torch.float32
-    precision = "ieee"
-    if not coarse:
-        precision = EXACT if torch.get_float32_matmul_precision() == "highest" else "tf32"
-    return {"D": bucket, "WHOLE": bucket == head_dim, "PRECISION": precision, "COARSE": coarse}
+    return {"D": bucket, "WHOLE": bucket == head_dim, "COARSE": dtype != torch.float32}
+
+
+def precision(size: int) -> str:
+    """Of products of matrices of numbers of so many bytes; torch's setting may change between calls."""
+    if size < 4:
+        return "ieee"
+    return EXACT if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def bucket_of(count: int) -> int:

@@ -73,7 +73,7 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
         (R, H·D). A query without keys gets zeros; one with a score that is NaN gets NaN.
     """
     rows, channels = query.shape
-    heads, dtype = alpha.numel(), query.dtype
+    heads = alpha.numel()
     out = torch.empty_like(query)
     if not rows:
         return out
@@ -82,19 +82,17 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
     pointers = POINTER * len(keys)
     sizes = (rows, heads, channels // heads, cache.most, 0 if cache.single else 1, 2 * channels)
     sizes += (cache.places.stride(0), query.stride(0))
-    kernels.run(
-        "attend",
-        dtype,
+    kernels["attend", query.dtype](
         (INTEGER * len(sizes))(*sizes),
-        query,
+        query.data_ptr(),
         pointers(*keys),
         pointers(*values),
-        cache.places,
-        cache.counts,
-        cache.sources,
-        alpha,
+        cache.places.data_ptr(),
+        None if cache.counts is None else cache.counts.data_ptr(),
+        None if cache.sources is None else cache.sources.data_ptr(),
+        alpha.data_ptr(),
         heads,
-        out,
+        out.data_ptr(),
     )
     return out
 
@@ -102,8 +100,16 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
 def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm) -> Tensor:
     """LayerNorm(x + update), both (…, C); x becomes the sum, in place."""
     out, width = torch.empty_like(x), x.size(-1)
-    given = (x, update, norm.weight, norm.bias, norm.eps, out)
-    kernels.run("add_norm", x.dtype, x.numel() // width, width, *given)
+    kernels["add_norm", x.dtype](
+        x.numel() // width,
+        width,
+        x.data_ptr(),
+        None if update is None else update.data_ptr(),
+        norm.weight.data_ptr(),
+        norm.bias.data_ptr(),
+        norm.eps,
+        out.data_ptr(),
+    )
     return out
 
 
@@ -146,24 +152,22 @@ def best(
     batch, beams, symbols = logits.shape
     found = scores.new_full((batch, wanted), -torch.inf)
     which, of = (torch.zeros(batch, wanted, dtype=torch.int64) for _ in range(2))
-    kernels.run(
-        "best",
-        logits.dtype,
+    kernels["best", logits.dtype](
         batch,
         beams,
         symbols,
         wanted,
-        logits,
-        scores,
-        rules.banned,
+        logits.data_ptr(),
+        scores.data_ptr(),
+        rules.banned.data_ptr(),
         rules.banned.numel(),
         -1 if only is None else only,
         rules.unknown,
         rules.penalty,
         rules.temperature,
         int(rules.sparse),
-        found,
-        which,
-        of,
+        found.data_ptr(),
+        which.data_ptr(),
+        of.data_ptr(),
     )
     return found, which, of

@@ -31,12 +31,13 @@ FLAGS += ["-fwrapv"]  # exponents in lanes whose value is discarded may overflow
 logger = logging.getLogger(__name__)
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
-_TENSORS = {Tensor, torch.nn.Parameter}
 DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-class NativeKernels:
-    """The functions of a C++ file, which is compiled at its first use on a machine.
+class NativeKernels(dict):
+    """The functions of a C++ file by (name, dtype); the file is compiled at its first use on a machine.
+
+    They take numbers, and addresses of tensors (:func:`addresses`).
 
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
@@ -44,45 +45,42 @@ class NativeKernels:
     """
 
     def __init__(self, source: Path, **signatures: tuple):
+        super().__init__()
         self.source, self.signatures = source, signatures
 
     def available(self) -> bool:
         """Whether the functions can be called; if not, the first call warns."""
-        return self._functions is not None
+        return self._library is not None
 
-    def run(self, name: str, dtype: torch.dtype, *arguments: Any) -> Any:
-        """Call a function with numbers, and with tensors for their addresses; None is a null pointer."""
-        functions = self._functions
-        assert functions is not None, "this implementation was selected without a kernel"
-        given = [each.data_ptr() if type(each) in _TENSORS else each for each in arguments]
-        return functions[name, dtype](*given)
+    def __missing__(self, wanted: tuple[str, torch.dtype]) -> Any:
+        assert self._library is not None, "this implementation was selected without a kernel"
+        name, dtype = wanted
+        function = getattr(self._library, f"{self.source.parent.name}_{name}_{DTYPES[dtype]}")
+        function.restype, function.argtypes = self.signatures[name]
+        self[wanted] = function
+        return function
 
     @functools.cached_property
-    def _functions(self) -> Optional[dict]:
-        """By name and dtype; None, after a warning, if the file cannot be compiled."""
-        flags, folder = (
-            FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), []),
-            self.source.parent,
-        )
+    def _library(self) -> Optional[ctypes.CDLL]:
+        """None, after a warning, if the file cannot be compiled."""
+        flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
         try:
-            library = _load(_cache() / _name(self.source, flags), self.source, flags)
+            return _load(_cache() / _name(self.source, flags), self.source, flags)
         except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
             lines = str(error).strip().split("\n")
             reason = next((line for line in lines if "error:" in line), lines[0])
             logger.warning(
                 "cannot build the native kernel of %s (%s); using a slower implementation. Install a C++ "
                 "compiler, or set ENTMAX_BACKEND=reference to turn native kernels off",
-                folder.name,
+                self.source.parent.name,
                 reason,
             )
             return None
-        functions = {}
-        for name, (returns, takes) in self.signatures.items():
-            for dtype, suffix in DTYPES.items():
-                function = getattr(library, f"{folder.name}_{name}_{suffix}")
-                function.restype, function.argtypes = returns, takes
-                functions[name, dtype] = function
-        return functions
+
+
+def addresses(*tensors: Optional[Tensor]) -> list[Optional[int]]:
+    """Of the data of tensors; None, a null pointer, for None."""
+    return [None if each is None else each.data_ptr() for each in tensors]
 
 
 def _cache() -> Path:

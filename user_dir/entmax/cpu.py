@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .alpha_checks import check_range
-from .build import INTEGER, POINTER, NativeKernels
+from .build import INTEGER, POINTER, NativeKernels, addresses
 from .masks import as_numbers, hide
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha
@@ -55,9 +55,18 @@ def entmax_forward(
         heads, queries = scores.shape[1:3]
         padding = None if key_padding_mask is None else key_padding_mask.to(torch.bool).contiguous()
         added = None if attn_mask is None else as_numbers(attn_mask, dtype)
-    sizes = (*rows.shape, vector, vector.numel(), repeat)
-    given = (rows, weights, *sizes, padding, added, int(causal), heads, queries)
-    found = kernels.run("forward", dtype, *given)
+    found = kernels["forward", dtype](
+        rows.data_ptr(),
+        weights.data_ptr(),
+        *rows.shape,
+        vector.data_ptr(),
+        vector.numel(),
+        repeat,
+        *addresses(padding, added),
+        int(causal),
+        heads,
+        queries,
+    )
     if found == _OUT_OF_RANGE:
         check_range(alpha)
     weights = from_rows(weights, scores, dim)
@@ -79,8 +88,8 @@ def entmax_backward(
     grad_scores = torch.empty_like(rows)
     per_row = torch.empty(rows.size(0), dtype=torch.float64) if need_alpha else None
     vector, repeat = _vector(alpha, weights, dim)
-    sizes = (*rows.shape, vector, vector.numel(), repeat)
-    kernels.run("backward", dtype, rows, grad_rows, grad_scores, per_row, *sizes)
+    given = (*addresses(rows, grad_rows, grad_scores, per_row), *rows.shape)
+    kernels["backward", dtype](*given, vector.data_ptr(), vector.numel(), repeat)
     grad_alpha = None if per_row is None else gradient_of_alpha(per_row, alpha, weights, dim)
     return from_rows(grad_scores, weights, dim).to(weights.dtype), grad_alpha
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .build import INTEGER, POINTER, NativeKernels
+from .build import INTEGER, POINTER, NativeKernels, addresses
 from .loss_reference import new_results
 
 _TAKES = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
@@ -45,5 +45,7 @@ def loss_backward(
     return grad_scores
 
 
-def _run(name: str, scores: Tensor, target: Tensor, alpha: float, label_smoothing: float, *rest: Any) -> None:
-    kernels.run(name, scores.dtype, scores, target, *scores.shape, alpha - 1, label_smoothing, *rest)
+def _run(name: str, scores: Tensor, target: Tensor, *given: Any) -> None:
+    alpha, label_smoothing, ignore_index, *tensors = given
+    problem = (*addresses(scores, target), *scores.shape, alpha - 1, label_smoothing, ignore_index)
+    kernels[name, scores.dtype](*problem, *addresses(*tensors))

@@ -37,10 +37,10 @@ def once_differentiable(error: str) -> Callable:
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)
         def once(ctx: Any, *incoming: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return backward(ctx, *incoming)
             with torch.no_grad():
                 grads = backward(ctx, *incoming)
-            if not torch.is_grad_enabled():
-                return grads
             grads = grads if isinstance(grads, tuple) else (grads,)
             return _Once.apply(
                 error, *(None if grad is None else grad.detach().requires_grad_() for grad in grads)

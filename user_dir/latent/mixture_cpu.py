@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..entmax.build import INTEGER, POINTER, NativeKernels
+from ..entmax.build import INTEGER, POINTER, NativeKernels, addresses
 from .mixture_pairs import first_pairs
 
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2
@@ -84,4 +84,5 @@ def _run(name: str, logits: Tensor, weights: Tensor, first: Tensor, *tensors: Te
     assert all(each.is_contiguous() for each in (logits, weights, first, *tensors)), (
         "the kernel ignores strides"
     )
-    kernels.run(name, logits.dtype, logits, weights, first, len(first) - 1, logits.size(1), *tensors)
+    problem = (*addresses(logits, weights, first), len(first) - 1, logits.size(1))
+    kernels[name, logits.dtype](*problem, *addresses(*tensors))
