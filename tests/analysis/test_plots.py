@@ -93,7 +93,7 @@ def test_diversity_of_each_model():
             row["diversity"] for row in model["layers"] if row["attention"] == "decoder_context"
         ]
     assert axes.get_xlabel() == "layer"
-    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon\ndivergence / log H"
+    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon\ndivergence, share\nof its maximum"
 
 
 def test_models_differ_without_colour():

@@ -11,7 +11,8 @@ from examples import lightness, panels, sentence
 from matplotlib.colors import to_hex
 
 from user_dir.analysis import plots
-from user_dir.analysis.plots_maps import head_maps, weight_colours
+from user_dir.analysis.plots_maps import head_maps, panel, weight_colours
+from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 
@@ -36,6 +37,23 @@ def test_exact_zeros_are_empty():
     shades = [lightness(colours(weight)[:3]) for weight in np.linspace(0, 1, 50)]
     assert shades[0] < 0.8, "the least weight above 0 hardly differs from empty paper"
     assert shades == sorted(shades, reverse=True)
+
+
+def test_rows_of_the_decoder_are_the_tokens_that_it_writes():
+    maps = sentence()
+    figure = head_maps([panel(maps, {}, (kind, 1, 2)) for kind in ATTENTION_TYPES])
+    expected = (
+        (maps.source, "query", "key"),
+        (maps.target, "query: the token written", "key: the token read"),
+        (maps.target, "query: the token written", "key: the source token"),
+    )
+    for axes, (tokens, rows, columns) in zip(panels(figure), expected):
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == [
+            each.replace("▁", "_") for each in tokens
+        ]
+        assert (axes.get_ylabel(), axes.get_xlabel()) == (rows, columns)
+    ticks = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
+    assert (ticks[0], ticks[-1]) == ("above 0", "1")
 
 
 def test_lines_enclose_the_separator():

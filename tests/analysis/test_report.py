@@ -305,10 +305,41 @@ def test_both_sentences_are_shown_and_equal_tokens_are_distinguished(browser, tm
         rows = page.locator(".matrix .token").all_text_contents()
         assert rows == ["</s>→ the1", "the1→ cat", "cat→ and", "and→ the4", "the4→ dog", "dog→ </s>"]
         page.locator(".matrix td").nth(3).hover()
-        assert page.locator("#tip").inner_text().startswith("</s> attends to the (3)")
+        assert page.locator("#tip").inner_text().startswith("to write the (1), </s> attends to the (3)")
         page.locator("input[value=encoder_self]").check()
         drawn(page)
         assert page.locator("#explorer p.note:visible", has_text="teacher forcing").count() == 0
+
+
+def test_pieces_read_like_words_and_the_readout_names_the_written_token(browser, report):
+    with opened(browser, report[1], "#explorer?attention=decoder_context&token=2") as page:
+        said = page.locator(".readout p").nth(0).inner_text()
+        assert re.match(r"To write nd, Hu attends to \d of 6 tokens", said)
+        marks = (
+            page.locator(".matrix")
+            .nth(0)
+            .locator("thead .piece")
+            .evaluate_all("pieces => pieces.map(piece => getComputedStyle(piece, '::before').content)")
+        )
+        assert marks == ["none", "none", '"‑"', "none", "none", "none"]
+
+
+def test_linked_heads_are_the_same_heads(browser, tmp_path):
+    """The sparsest head of the bigger model, which the smaller does not have, is not shown for both."""
+    models = [model(tmp_path, "big", layers=3), model(tmp_path, "small", layers=1)]
+    for row in models[0].statistics["heads"]:
+        row["density"] = 1 - row["layer"] / 10 - row["head"] / 100
+    write_report(models, tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html", "#explorer?attention=encoder_self") as page:
+        linked = page.get_by_label("same head in all models")
+        assert linked.is_checked()
+        assert len(set(titles(page))) == 1
+        page.locator(".explorer-panel").nth(0).get_by_role("radio", name="layer 2, head 1,").click()
+        assert len(set(titles(page))) == 2
+        assert not linked.is_checked()
+    with opened(browser, tmp_path / "page.html", "#explorer?attention=encoder_self&head=2.1") as page:
+        assert len(set(titles(page))) == 2
+        assert not page.get_by_label("same head in all models").is_checked()
 
 
 def test_japanese_keys_are_upright(browser, tmp_path):
@@ -370,9 +401,9 @@ def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(b
         assert len(scales) == 6 and len(set(scales)) == 1
         assert page.locator(".beyond").count() == 3, "only the early checkpoint has α's after it"
         middle = float(page.locator(".beyond line").nth(0).get_attribute("x1"))
-        assert middle == pytest.approx((46 + 400 - 12) / 2)
+        assert middle == pytest.approx((54 + 400 - 12) / 2)
         (note,) = page.locator("#trajectories .note").all_text_contents()
-        assert "saved at update 200" in note
+        assert "trained up to update 200" in note
         charts.nth(0).focus()
         page.keyboard.press("ArrowUp")
         said = page.locator("#trajectories [role=status]").nth(0).inner_text()

@@ -225,7 +225,7 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
             _layer_ticks(axes, len(values))
     for axes in rows[0]:
         axes.set_ylim(bottom=0)
-    _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence / log H")
+    _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
     _legend(figure, rows)
     return figure
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
@@ -20,14 +22,24 @@ _BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
 MAX_CELLS = 100_000  # of a figure; four times as many take gigabytes to draw, and nobody reads them
 
-Panel = tuple[str, np.ndarray, list[str], list[str]]
-"""A map to draw: title, weights (T, S), T queries and S keys."""
+
+class Panel(NamedTuple):
+    """A map to draw."""
+
+    title: str
+    weights: np.ndarray  # (T, S)
+    queries: list[str]  # the names of the T rows
+    keys: list[str]  # the names of the S columns
+    rows: str = "query"
+    columns: str = "key"
 
 
 def panel(
     sentence: SentenceMaps, alphas: dict[str, np.ndarray], head: tuple[str, int, int], model: str = ""
 ) -> Panel:
     """The map of a head: attention type, layer and head. Its title names ``model``, and α if it is known.
+
+    A row of the decoder is named by the token that it writes, not by the one before, which is its query.
 
     Raises:
         UserError: there is no such head.
@@ -39,7 +51,11 @@ def panel(
         title += f", α = {alphas[kind][layer, number]:.2f}"
     if model:
         title = f"{model}\n{title}"
-    return title, weights, sentence.queries(kind), sentence.keys(kind)
+    found = Panel(title, weights, sentence.queries(kind), sentence.keys(kind))
+    if kind == "encoder_self":
+        return found
+    columns = "key: the token read" if kind == "decoder_self" else "key: the source token"
+    return found._replace(queries=sentence.target, rows="query: the token written", columns=columns)
 
 
 @styled
@@ -54,15 +70,16 @@ def head_maps(maps: list[Panel], columns: int | None = None, width: float | None
     Raises:
         UserError: the maps have too many cells for one figure.
     """
-    cells = sum(each[1].size for each in maps)
+    maps = [Panel(*each) for each in maps]
+    cells = sum(each.weights.size for each in maps)
     if cells > MAX_CELLS:
-        longest = max(max(each[1].shape) for each in maps)
+        longest = max(max(each.weights.shape) for each in maps)
         raise UserError(
             f"the maps to draw have {cells:,} cells, of sentences of up to {longest:,} tokens; "
             f"a figure takes {MAX_CELLS:,}: draw fewer heads or shorter sentences"
         )
     columns = min(columns or len(maps), len(maps))
-    keys = [len(each[3]) for each in maps]
+    keys = [len(each.keys) for each in maps]
     cell = _CELL
     if width is not None:
         while (cell := _cell_of(width, keys, columns)) < _MIN_CELL and columns > 1:
@@ -72,7 +89,7 @@ def head_maps(maps: list[Panel], columns: int | None = None, width: float | None
     least = 1.0 if width is None else 0.0
     widths = [max(least, cell * max(keys[column::columns])) for column in range(columns)]
     heights = [
-        max(least, *(cell * len(each[2]) for each in maps[row * columns : (row + 1) * columns]))
+        max(least, *(cell * len(each.queries) for each in maps[row * columns : (row + 1) * columns]))
         for row in range(rows)
     ]
     figure = sized_figure(
@@ -82,9 +99,10 @@ def head_maps(maps: list[Panel], columns: int | None = None, width: float | None
     for axes in grid.flat[len(maps) :]:
         axes.remove()
     size = min(7.0, 72 * cell * 0.85)
-    meshes = [_draw(axes, *each, size) for axes, each in zip(grid.flat, maps)]
+    meshes = [_draw(axes, each, size) for axes, each in zip(grid.flat, maps)]
     bar = figure.colorbar(meshes[-1], ax=list(grid.flat[: len(maps)]), shrink=0.6, aspect=25, pad=0.02)
     bar.set_label("attention weight (exactly 0: empty)")
+    bar.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1], labels=["above 0", "0.2", "0.4", "0.6", "0.8", "1"])
     bar.solids.set(rasterized=False, edgecolor="face")
     return figure
 
@@ -95,13 +113,12 @@ def _cell_of(width: float, keys: list[int], columns: int) -> float:
     return min(2 * _CELL, (width - _BESIDE * columns - _BAR) / widest)
 
 
-def _draw(
-    axes: Axes, title: str, weights: np.ndarray, queries: list[str], keys: list[str], size: float
-) -> QuadMesh:
+def _draw(axes: Axes, panel: Panel, size: float) -> QuadMesh:
+    title, weights, queries, keys, rows, columns = panel
     mesh = axes.pcolormesh(
         np.ma.masked_equal(weights, 0), cmap=weight_colours(), vmin=0, vmax=1, edgecolors="0.9", linewidth=0.4
     )
-    axes.set(aspect="equal", xlabel="key", ylabel="query")
+    axes.set(aspect="equal", xlabel=columns, ylabel=rows)
     axes.set_title(title, fontsize=8)
     axes.invert_yaxis()
     axes.set_xticks(np.arange(len(keys)) + 0.5, [_across(key) for key in keys], fontsize=size)

@@ -1,6 +1,6 @@
 // Axes and marks in SVG. Colours are set by classes, so the style sheet handles light and dark mode.
 
-const SIZE = { width: 400, height: 260, left: 46, right: 12, top: 12, bottom: 42 };
+const SIZE = { width: 400, height: 260, left: 54, right: 12, top: 12, bottom: 42 };
 
 function ticks(low, high, count = 5) {
   const rough = (high - low) / count;

@@ -10,8 +10,11 @@ const spoken = (token) => token.replace(/^▁(?=.)/, "");
 const repeated = (tokens, index) => tokens[index] !== "</s>" && tokens.indexOf(tokens[index]) !== tokens.lastIndexOf(tokens[index]);
 // Chinese, Japanese and Korean text is upright in vertical column labels.
 const WIDE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u3000-\u303f\uff00-\uffef]/u;
+// Whether a piece continues a word of letters, where ▁ marks the starts of words.
+const continues = (tokens, index) => /^[\p{L}\p{N}]/u.test(tokens[index]) && !WIDE.test(tokens[index])
+  && tokens.some((token) => /^▁./.test(token));
 const tokenNode = (tokens, index) => html("span", {
-  class: ["piece", /^▁./.test(tokens[index]) ? "first" : "", WIDE.test(tokens[index]) ? "wide" : ""].join(" ").trim(),
+  class: ["piece", continues(tokens, index) ? "inner" : "", WIDE.test(tokens[index]) ? "wide" : ""].join(" ").trim(),
 }, spoken(tokens[index]), repeated(tokens, index) ? html("sub", {}, index) : null);
 const tokenText = (tokens, index) => spoken(tokens[index]) + (repeated(tokens, index) ? ` (${index})` : "");
 
@@ -19,6 +22,9 @@ const sidesOf = (sentence, type) => ({
   queries: type === "encoder_self" ? sentence.source : sentence.target_input,
   keys: type === "decoder_self" ? sentence.target_input : sentence.source,
 });
+
+// The decoder's tokens as it reads them, and one more: the token that a row writes is read by the next.
+const readOf = (sentence) => [...sentence.target_input, ...sentence.target.slice(-1)];
 
 // What the rows and columns of a map represent.
 const AXES = {
@@ -170,7 +176,7 @@ function matrix(sentence, type, map, chosen, choose) {
   const { queries, keys } = sidesOf(sentence, type);
   const decoding = type !== "encoder_self";
   const weight = (row, key) => map[row * keys.length + key];
-  const read = [...sentence.target_input, ...sentence.target.slice(-1)]; // the token after a query is read next
+  const read = readOf(sentence);
   const buttons = queries.map((token, row) => html("button", {
     type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
     onclick: () => choose(row),
@@ -189,7 +195,8 @@ function matrix(sentence, type, map, chosen, choose) {
     if (!cell) return hideTip();
     const [row, key] = [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
     const share = weight(row, key);
-    showTip(event, `${tokenText(queries, row)} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
+    const said = decoding ? `to write ${tokenText(read, row + 1)}, ${tokenText(read, row)}` : tokenText(queries, row);
+    showTip(event, `${said} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
   };
   const root = html("table", {
     class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
@@ -225,8 +232,11 @@ function readout(sentence, type, map, row) {
   const zeros = possible - attended.length;
   const rest = zeros === 0 ? "; no weight is exactly 0"
     : zeros === 1 ? "; the other weight is exactly 0" : `; the other ${zeros} weights are exactly 0`;
+  const read = readOf(sentence);
+  const reading = type === "encoder_self" ? null
+    : ["To write ", html("strong", {}, tokenNode(read, row + 1)), ", "];
   return [
-    html("p", {}, html("strong", {}, tokenNode(queries, row)), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
+    html("p", {}, reading, html("strong", {}, tokenNode(reading ? read : queries, row)), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
     html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
       html("span", { class: "key" }, tokenNode(keys, key)),
       html("span", { class: "bar", style: `--share: ${share}` }),
@@ -287,7 +297,7 @@ function explorerPanel(model, index, state) {
     };
 
     picker.paint(weights, state.ramp);
-    chosen[type] ??= state.start(type, model);
+    chosen[type] ??= state.start(type);
     show();
     root.setAttribute("aria-busy", "false");
     body.replaceChildren(html("div", { class: "choosing" }, picker.root, said), html("div", { class: "shown" }, title, place));
@@ -325,18 +335,25 @@ function explorer(data) {
       for (const each of state.linked ? sides : [side]) {
         if (each.choose(state.type, head)) each.show();
       }
+      setLinked(state.linked && same());
       remember();
     },
-    // Start with the sparsest head of all models, which is the most telling.
-    start(type, model) {
-      const rows = models.flatMap((each) => each.heads).filter((row) => row.attention === type);
+    // Start with the sparsest of the heads that all models have, which is the most telling.
+    start(type) {
+      const shapes = models.filter((each) => type in each.maps.shape).map((each) => each.maps.shape[type]);
+      const rows = models.flatMap((each) => each.heads)
+        .filter((row) => row.attention === type && shapes.every((shape) => exists(shape, row)));
       const sparsest = rows.reduce((best, row) => (row.density < best.density ? row : best));
-      const head = { layer: sparsest.layer, head: sparsest.head };
-      return exists(model.maps.shape[type], head) ? head : { layer: 0, head: 0 };
+      return { layer: sparsest.layer, head: sparsest.head };
     },
   };
   const sides = models.map((model, index) => explorerPanel(model, index, state));
-  const draw = () => Promise.all(sides.map((side) => side.draw()));
+  // Whether all models show the same head.
+  const same = () => {
+    const [first, ...others] = sides.map((side) => side.chosen(state.type)).filter(Boolean);
+    return others.every((head) => samePlace(head, first));
+  };
+  const draw = () => Promise.all(sides.map((side) => side.draw())).then(() => setLinked(state.linked && same()));
   const textOf = (sentence) => sentence.text ?? joined(sentence.source);
   const source = html("dd", { class: "source" });
   const reference = html("dd", { class: "reference" });
@@ -396,7 +413,7 @@ function explorer(data) {
     type: "checkbox", id: "linked", checked: true,
     onchange() {
       state.linked = link.checked;
-      const head = sides[0].chosen(state.type);
+      const head = sides.map((side) => side.chosen(state.type)).find(Boolean);
       if (state.linked && head) state.chooseHead(sides[0], head);
       else remember();
     },
@@ -427,7 +444,7 @@ function explorer(data) {
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
       range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; cells of exactly 0 are empty"),
-    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence."));
+    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();

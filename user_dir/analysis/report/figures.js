@@ -116,7 +116,7 @@ function trajectories(data, choose) {
     const layers = 1 + Math.max(...heads.map((row) => row.layer));
     const after = updatesAfter(model);
     const notes = [
-      after === null ? null : `The checkpoint was saved at update ${whole(after)}. Later values of α are faded: ` +
+      after === null ? null : `The checkpoint was trained up to update ${whole(after)}. Later values of α are faded: ` +
         "the rest of this page describes the checkpoint.",
       recorded > updates.length ? `The lines show ${updates.length} of ${whole(recorded)} recorded updates.` : null,
     ];
@@ -242,7 +242,7 @@ function diversity(data) {
       const layers = Math.max(...values.map((row) => row.length));
       const chart = frame({
         label: `Jensen–Shannon divergence of the heads of each layer, ${type.title}`,
-        x: layerAxis(layers), y: { low: 0, high, label: "JS / log H" },
+        x: layerAxis(layers), y: { low: 0, high, label: "Jensen–Shannon divergence" },
       });
       values.forEach((row, index) => {
         const points = row.map((value, layer) => [chart.sx(layer), chart.sy(value)]);

@@ -16,7 +16,7 @@ const parts = [
   ["layers", "Density by layer", () => sortedDensities(data),
     "The heads of each layer, sorted by mean density. The union of their supports is the set of pairs that any head of the layer attends to."],
   ["diversity", "Diversity of the heads", () => diversity(data),
-    "Jensen–Shannon divergence between the heads of a layer, divided by log H: 0 if all heads are identical, at most 1."],
+    "Jensen–Shannon divergence between the heads of a layer, as a share of its maximum: 0 if all heads are identical, at most 1."],
   ["roles", "Roles", () => roles(data, choose), "Heads with a recognisable function: one of their measures reaches a threshold."],
   ["explorer", "Sentence explorer", () => {
     if (!withMaps) return null;
