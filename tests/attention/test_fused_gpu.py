@@ -12,6 +12,7 @@ from no_gpu import take_triton_kernels
 from user_dir.attention import AttentionInputs, cpu_attention, launching
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
+from user_dir.attention.inputs import KernelInputs
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -320,6 +321,28 @@ def test_dropout_drops_the_expected_share():
         same = (kept.narrow(dim, 1, kept.size(dim) - 1) == kept.narrow(dim, 0, kept.size(dim) - 1)).float()
         assert abs(same.mean().item() - 0.58) < 6 * (0.58 * 0.42 / same.numel()) ** 0.5
     assert not torch.equal(kept, kept_weights(60, 64, 0.3, seed=2, count=3))
+    assert torch.equal(kept, kept_weights(60, 64, 0.3, seed=1, count=3))
+
+
+def test_each_call_drops_other_weights():
+    views = projections(18, 20, 16, heads=1, count=1)[1]
+    first, second = (computed(kernels.fused_attention, *views, 1.4, dropout=0.3)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_a_replay_of_the_kernels_drops_by_the_seed_that_is_then_on_the_device(small_tiles):
+    views = projections(18, 20, 16, torch.float32, heads=1, count=1)[1]
+    seed = torch.tensor(1, device=DEVICE)
+    alpha = torch.full((1,), 1.4, dtype=torch.float64, device=DEVICE)
+    inputs = KernelInputs(*views, alpha, None, None, False, 0.3, seed)
+    results = []
+    for drawn in (1, 2, 1):
+        seed.fill_(drawn)
+        output, _, saved = kernels.KERNEL.forward(inputs, need_weights=False, save=True)
+        grad = torch.ones_like(views[0])
+        results.append((output, *kernels.KERNEL.backward(inputs, saved, grad, None, need_alpha=False)[:3]))
+    first, second, again = results
+    assert all(torch.equal(a, b) and not torch.equal(a, c) for a, b, c in zip(first, again, second))
 
 
 # ------------------------------------------------------------------------------------------ launching

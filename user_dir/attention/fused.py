@@ -181,9 +181,9 @@ class Call:
 
     def _last(self, inputs: KernelInputs) -> tuple:
         """The arguments that all kernels take last."""
-        alpha, seed = inputs.alpha, 0 if inputs.seed is None else int(inputs.seed)
+        alpha = inputs.alpha
         sizes = (self.heads, alpha.numel(), *self.sizes)
-        return alpha, *mask_of(inputs.key_padding_mask), *sizes, seed, *self.drawn
+        return alpha, *mask_of(inputs.key_padding_mask), *sizes, inputs.seed, *self.drawn
 
     def _launch(
         self,

@@ -102,8 +102,8 @@ class FusedKernel:
         if key_padding_mask is not None:
             key_padding_mask = key_padding_mask.to(torch.bool)
         # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
-        # is drawn by the host's, to avoid a synchronisation with the device.
-        seed = torch.randint(self.seeds, ()) if dropout > 0.0 else None
+        # is drawn on the device: no synchronisation, and each replay of a CUDA graph draws another.
+        seed = torch.randint(self.seeds, (), device=query.device) if dropout > 0.0 else None
         inputs = (query, key, value, alpha, key_padding_mask, attn_mask, causal, dropout, seed)
         learning = is_learning(query, key, value, alpha)
         if not eager:

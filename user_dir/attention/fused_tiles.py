@@ -196,12 +196,13 @@ def dropped(
 def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
     """Mask of the weights that dropout keeps: a function of seed, row and key, independent of the tiling.
 
-    ``row`` is the index of the first query among the queries of all heads. Four adjacent keys share a draw.
+    ``seed`` is a pointer, ``row`` the index of the first query among the queries of all heads. Four adjacent
+    keys share a draw.
     """
     rows = row + tl.arange(0, M)
     group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
     low = (rows & 0x7FFFFFFF).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
     high = (rows >> 31).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
-    a, b, c, d = tl.philox(seed, group, low, high, high * 0, PHILOX_ROUNDS)
+    a, b, c, d = tl.philox(tl.load(seed), group, low, high, high * 0, PHILOX_ROUNDS)
     bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
     return (bits >> 8).to(tl.int32) >= threshold

@@ -32,4 +32,4 @@ class KernelInputs(NamedTuple):
     attn_mask: Optional[Tensor]  # (T, S), added to the scores
     causal: bool
     dropout: float
-    seed: Optional[Tensor]  # of dropout: a number on the CPU; None without dropout
+    seed: Optional[Tensor]  # of dropout, a single number; None without dropout

@@ -36,7 +36,7 @@ _DECODER = (
     _SIDE + "onnx_trace adaptive_softmax _incremental_state_id _beam_size _future_mask decoder_layerdrop "
 )
 _DECODER += "share_input_output_embed embed_dim output_embed_dim max_target_positions project_in_dim "
-_DECODER += "cross_self_attention project_out_dim output_projection output_normalizer "
+_DECODER += "cross_self_attention prepends_source project_out_dim output_projection output_normalizer "
 _LAYER = (
     "embed_dim quant_noise quant_noise_block_size activation_fn normalize_before self_attn fc1 fc2 forward "
 )
@@ -78,7 +78,7 @@ NAMES: dict[type, str] = {
 
 OFF: dict[type, str] = {
     AdaptivelySparseEncoder: "return_fc",
-    AdaptivelySparseDecoder: "adaptive_softmax cross_self_attention quant_noise",
+    AdaptivelySparseDecoder: "adaptive_softmax prepends_source quant_noise",
     BertDecoder: "new_piece_penalty",
     AdaptivelySparseEncoderLayer: "return_fc",
     AdaptivelySparseDecoderLayer: "cross_self_attention attn_ln c_attn ffn_layernorm w_resid",

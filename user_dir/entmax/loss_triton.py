@@ -48,8 +48,9 @@ def loss_backward(
 
 def _launch(kernel, tensors: tuple[Tensor, ...], alpha: float, label_smoothing: float, ignored: int) -> None:
     scores = tensors[0]
-    # float64 on the device: a Python float would be passed as float32
-    settings = torch.tensor([alpha - 1, label_smoothing], dtype=torch.float64, device=scores.device)
+    # float64 on the device: a Python float would be passed as float32, and a copy would synchronise
+    settings = torch.full((2,), label_smoothing, dtype=torch.float64, device=scores.device)
+    settings[:1].fill_(alpha - 1)
     dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
     with torch.cuda.device_of(scores):
         kernel[(scores.size(0),)](

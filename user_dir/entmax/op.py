@@ -119,9 +119,14 @@ def _softmax(scores: Tensor, dim: int) -> Tensor:
     if scores.numel() == 0:
         return torch.softmax(scores, dim)
     dtype = working_dtype(scores.dtype)
-    weights = torch.softmax(scores, dim, dtype=dtype)
-    # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN propagate.
-    if not is_eager(scores) or (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
+    weights = None
+    if scores.device.type == "cpu" and is_eager(scores):  # another device would have to be waited for
+        weights = torch.softmax(scores, dim, dtype=dtype)
+        # A row that is all −inf gives all NaN, so its first entry is enough to detect it. Other NaN
+        # propagate.
+        if (weights.select(dim, 0) if weights.dim() > 0 else weights).isnan().any():
+            weights = None
+    if weights is None:
         empty = (scores == float("-inf")).all(dim, keepdim=True)
         weights = torch.softmax(scores.masked_fill(empty, 0.0), dim, dtype=dtype).masked_fill(empty, 0.0)
     return weights if dtype == scores.dtype else weights.to(scores.dtype)

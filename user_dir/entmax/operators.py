@@ -46,7 +46,8 @@ def transformed() -> bool:
 def number_beside(number: float, tensor: Tensor) -> Tensor:
     """A number in float64, on the device of a tensor; fake if that is."""
     if type(tensor) in _PLAIN or transformed():  # new_full would give a number to each entry of a batch
-        return torch.tensor(number, dtype=torch.float64, device=tensor.device)
+        # filled on the device: a copy from the host would synchronise
+        return torch.full((), number, dtype=torch.float64, device=tensor.device)
     return tensor.new_full((), number, dtype=torch.float64)
 
 

@@ -44,6 +44,40 @@ class AdaptivelySparseEncoder(TransformerEncoderBase):
         """See fairseq."""
         return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
 
+    def forward_scriptable(
+        self,
+        src_tokens,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ):
+        """See fairseq; this one does not wait for the device to say whether there is padding."""
+        padding = src_tokens.eq(self.padding_idx)
+        mask: Optional[Tensor] = padding
+        if src_tokens.device.type == "cpu" and not bool(padding.any()):
+            mask = None
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        x = (x * (1 - padding.unsqueeze(-1).type_as(x))).transpose(0, 1)
+        states = []
+        for layer in self.layers:
+            if return_all_hiddens:
+                states.append(x)
+            x = layer(x, encoder_padding_mask=mask)
+        if return_all_hiddens:
+            states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).reshape(-1, 1).contiguous()
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
+
     def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Optional[Tensor]]:
         """What the layers see (B, S), and its embeddings (B, S, C) if they are not those of words alone."""
         return src_tokens, None
@@ -55,6 +89,9 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.output_normalizer = OutputNormalizer()
+        # fairseq then passes the mask of padding without asking the device whether there is any, for which it
+        # would wait. The layers have their own copy of the setting.
+        self.prepends_source, self.cross_self_attention = self.cross_self_attention, True
 
     def build_decoder_layer(self, cfg, no_encoder_attn=False):
         """See fairseq."""
@@ -103,7 +140,7 @@ class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
-        if self.cross_self_attention:  # fairseq prepends the source's keys to the mask
+        if self.prepends_source:  # fairseq prepends the source's keys to the mask
             length = tensor.size(0)
-            return torch.full((length, length), float("-inf")).triu(1).to(tensor)
+            return tensor.new_full([length, length], float("-inf")).triu(1)
         return causal_mask(tensor)

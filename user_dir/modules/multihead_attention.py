@@ -131,7 +131,7 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 if self.bias_k is None and not self.add_zero_attn:
                     return True, None
                 # keys that every query sees
-                return False, torch.full((query.size(0), query.size(0)), float("-inf")).triu(1).to(query)
+                return False, query.new_full([query.size(0), query.size(0)], float("-inf")).triu(1)
         return False, attn_mask
 
     def _queries(

@@ -1,0 +1,155 @@
+"""Forward, criterion and backward read no value from the device and draw no random number on the host.
+
+Models are on torch's device ``meta``, which has no values, with dropout; the host is the CPU.
+"""
+
+import pytest
+import torch
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.models import ARCH_MODEL_REGISTRY
+from helpers import batch, parse, translation_task
+from no_gpu import take_triton_kernels
+from post_editing import batch as triplets
+from post_editing import task as editing_task
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from user_dir.criterions import EntmaxLossCriterion
+from user_dir.models.replay import why_no_replay
+
+OURS = "adaptively_sparse_"
+TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"
+LM, MASKED_LM = OURS + "transformer_lm", OURS + "masked_lm"
+ARCHITECTURES = sorted(name for name in ARCH_MODEL_REGISTRY if name.startswith(OURS))
+SIZES = " ".join(
+    f"--{side}-embed-dim 16 --{side}-ffn-embed-dim 24 --{side}-layers 2 --{side}-attention-heads 2"
+    for side in ("encoder", "decoder")
+)
+DROPOUT = "--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1"
+BANDS = "--adaptive-softmax-cutoff 6,12"
+READS = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal", "bincount")
+BY_MASK = ("index", "index_put", "index_put_")
+
+
+class HostInTheLoop(Exception):
+    """An operator that a CUDA graph cannot capture, or would repeat."""
+
+
+class NoHost(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        given = tensors((args, kwargs))
+        on_device = any(each.is_meta for each in given)
+        if on_device and (name in READS or "unique" in name):
+            raise HostInTheLoop(f"{name} reads a value from the device")
+        if name in BY_MASK and any(each.dtype in (torch.bool, torch.uint8) for each in tensors(args[1])):
+            raise HostInTheLoop(f"{name} by a mask counts its entries")
+        result = func(*args, **(kwargs or {}))
+        results = tensors(result)
+        devices = {each.device.type for each in (*given, *results)}
+        if "copy" in name and len(devices) > 1:
+            raise HostInTheLoop(f"{name} copies between the devices")
+        if torch.Tag.nondeterministic_seeded in func.tags and "cpu" in devices:
+            raise HostInTheLoop(f"{name} draws on the host")
+        return result
+
+
+def tensors(tree) -> list[Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu(monkeypatch):
+    take_triton_kernels(monkeypatch)
+    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
+
+
+def model_and_update(arch, flags="", criterion=None):
+    """A small model in training; and a function: loss and gradients of a batch with padding."""
+    editing = arch.startswith((EDITOR, MASKED_LM))
+    task = editing_task() if editing else translation_task()
+    sizes = SIZES
+    if arch.startswith(LM):
+        sizes = f"--task language_modeling --tokens-per-sample 32 {SIZES.partition('--decoder')[2]}"
+        sizes = sizes.replace(" 32 -", " 32 --decoder-", 1)
+    if arch.endswith("wiki103"):
+        flags += f" {BANDS} --adaptive-input-cutoff 6,12 --decoder-input-dim 16 --decoder-output-dim 16"
+    model = ARCH_MODEL_REGISTRY[arch].build_model(parse(f"{sizes} {DROPOUT} {flags}", arch), task)
+    model = model.train().to("meta")
+    sample = {name: each.to("meta") for name, each in (triplets() if editing else batch()).items()}
+    if arch.startswith(MASKED_LM):
+        sample["target"] = sample["src_tokens"]
+    sample["target"] = sample["target"].contiguous()
+    given = {
+        LM: {"src_tokens": sample["prev_output_tokens"]},
+        MASKED_LM: {"src_tokens": sample["src_tokens"]},
+    }
+    family = next((each for each in given if arch.startswith(each)), None)
+    update = {
+        "net_input": given.get(family) or {name: sample[name] for name in sample if name != "target"},
+        "target": sample["target"],
+        "ntokens": 14,
+        "nsentences": 3,
+    }
+    return model, lambda: criterion_for(arch, flags, task)(model, update)[0].backward()
+
+
+def criterion_for(arch, flags, task):
+    if arch.startswith(MASKED_LM):
+        return MaskedLmLoss(MaskedLmConfig(tpu=False), task)
+    if "cutoff" in flags:
+        return AdaptiveLoss(task, False)
+    if "--output-alpha" in flags:
+        return EntmaxLossCriterion(task, False, 0.1)
+    if "--latent" in flags:
+        return CrossEntropyCriterion(task, False)
+    return LabelSmoothedCrossEntropyCriterion(task, False, 0.1, report_accuracy=False)
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        *((arch, "") for arch in ARCHITECTURES),
+        (TRANSLATOR, "--output-alpha 1.5"),
+        (TRANSLATOR, "--fixed-alpha 1.5 --attention-backend dense"),
+        (TRANSLATOR, "--attention-normalizer softmax --length-scaling"),
+        (TRANSLATOR, "--attention-normalizer rela"),
+        (TRANSLATOR, "--cross-self-attention --no-cross-attention"),
+        (TRANSLATOR, "--encoder-learned-pos --decoder-learned-pos --layernorm-embedding"),
+        (TRANSLATOR, "--checkpoint-activations"),
+        (TRANSLATOR, "--latent-alignment --latent-alignment-soft"),
+        (TRANSLATOR, "--latent-alignment"),
+        (TRANSLATOR, "--encoder-layerdrop 0.5"),
+        (TRANSLATOR, "--decoder-layerdrop 0.5"),
+        (TRANSLATOR, BANDS),
+    ],
+)
+def test_the_host_is_in_the_loop_only_for_the_reason_given(arch, flags):
+    model, update = model_and_update(arch, flags)
+    with NoHost():
+        if why_no_replay(model) is None:
+            update()
+            assert all(each.grad is not None for each in model.parameters())
+        else:
+            with pytest.raises(HostInTheLoop):
+                update()
+
+
+@pytest.mark.parametrize(
+    ("flags", "until"),
+    (
+        ("--alpha-schedule linear --alpha-schedule-updates 5", 5),
+        ("--alpha-freeze-updates 4", 4),
+        ("--output-alpha 1.5 --output-alpha-start 1 --output-alpha-updates 3", 3),
+    ),
+)
+def test_a_graph_would_repeat_an_alpha_of_the_host(flags, until):
+    model, _ = model_and_update(TRANSLATOR, flags)
+    model.set_num_updates(until - 1)
+    assert f"until update {until}" in why_no_replay(model)
+    model.set_num_updates(until)
+    assert why_no_replay(model) is None
