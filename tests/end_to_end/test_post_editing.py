@@ -97,7 +97,7 @@ def test_the_steps_of_the_page_work_with_own_triplets(triplets, tmp_path, monkey
     assert model["bert"] == "checkpoints/mine/pretraining/checkpoint_best.pt"
     assert model["alpha_schedule"] == "linear"
     script("average_checkpoints", "--ema", "--path", last, "--output", average, cwd=tmp_path)
-    done = script("evaluate", *of(average, triplets), "--beam", "2", cwd=tmp_path)
+    done = script("evaluate", "--path", average, "--beam", "2", cwd=tmp_path)  # the corpus of training
     assert "uncorrected: BLEU" in done.stdout
     done = script("translate", *of(average, triplets), f"{SRC[0]}\t{MT[0]}", cwd=tmp_path)
     assert done.stdout.count("\n") == 1

@@ -64,5 +64,5 @@ def statistics_summary(
     if maps:
         lines.append(f"attention maps of {min(map_sentences, report['sentences'])} sentences: {maps}")
     table = output.with_suffix(".csv").name
-    lines.append(f"head report over {report['sentences']} sentences: {output} and {table}")
+    lines.append(f"statistics over {report['sentences']} sentences: {output} and {table}")
     return "\n".join(lines)

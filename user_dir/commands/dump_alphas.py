@@ -42,4 +42,5 @@ def main(argv=None) -> None:
     write_text(table, to_csv(trajectories))
     plots.save(figure, drawing)
     print(alpha_table(trajectories))
-    print(f"{len(trajectories.updates)} updates: {output}, {table.name} and {drawing.name}")
+    read, last = len(trajectories.updates), trajectories.updates[-1]
+    print(f"α at {read:,} of {last:,} updates: {output}, {table.name} and {drawing.name}")

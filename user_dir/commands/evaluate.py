@@ -14,7 +14,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
     add = option_adder(parser)
-    add_model_options(parser)
+    add_model_options(parser, named=False)
     what = "valid or the name of a test set; may be repeated (default: all test sets, or valid)"
     add("--subset", plain_name, what, action="append")
     add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
@@ -36,13 +36,18 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from .. import models  # noqa: F401  registers the model
+    from ..checkpoints import load_checkpoint
     from ..corpora import load_corpus
     from ..io import check_output
     from ..translation.evaluation import Options, evaluate
+    from ..translation.loading import corpus_of
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
-    corpus = load_corpus(args.corpus, args.data).require_prepared()
+    if args.corpus:
+        corpus = load_corpus(args.corpus, args.data).require_prepared()
+    else:
+        corpus = corpus_of(load_checkpoint(args.path), args.path, data=args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
     # Translations are named like the corpus's own files, which would be lost.
     check_output(output / "scores.json", [corpus.raw, *corpus.written])

@@ -43,12 +43,16 @@ def split_parser(description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_model_options(parser) -> None:
-    """Add ``--path``, ``--corpus``, ``--data``, ``--max-tokens`` and ``--cpu``."""
+def add_model_options(parser, named: bool = True) -> None:
+    """Add ``--path``, ``--corpus``, ``--data``, ``--max-tokens`` and ``--cpu``.
+
+    Unless the corpus must be ``named``, it is by default that of the checkpoint.
+    """
     add = option_adder(parser)
     what = "checkpoint of this plugin's model or of fairseq's transformer"
     add("--path", file_path, what, required=True, metavar="CHECKPOINT")
-    add("--corpus", plain_name, "prepared corpus, such as multi30k", required=True)
+    default = "" if named else " (default: the one that the checkpoint names)"
+    add("--corpus", plain_name, f"prepared corpus, such as multi30k{default}", required=named)
     add_data_option(parser)
     add("--max-tokens", positive, "tokens per batch (default: 4096)", default=4096)
     add_cpu_option(parser)

@@ -57,7 +57,12 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_subset_option(parser)
     add_data_option(parser)
     add_cpu_option(parser)
-    add("--sentences", positive, "show the first N sentences (default: 50)", default=50)
+    add(
+        "--sentences",
+        positive,
+        "show the first N sentences, with statistics of all (default: 50)",
+        default=50,
+    )
     what = "report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)"
     add("--output", file_path, what, metavar="FILE.html")
     parser.set_defaults(models=None)
