@@ -1,12 +1,13 @@
 """Loading a BERT: against a random ``transformers.BertModel``, saved as Hugging Face lays it out."""
 
-import importlib.util
 import json
 import pickle
 import shutil
+import sys
 import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from unittest import mock
+from types import ModuleType
 
 import pytest
 import torch
@@ -28,13 +29,11 @@ def our_dictionary():
 
 @pytest.fixture(scope="module")
 def bert():
-    find = importlib.util.find_spec
-
-    def without_audio(name, package=None):
-        # transformers imports torchaudio if it is there, and it fails with torch's builds for CPUs.
-        return None if name == "torchaudio" else find(name, package)
-
-    with mock.patch.object(importlib.util, "find_spec", without_audio):
+    # transformers imports torchaudio if it is there, which fails beside torch's builds for CPUs.
+    silent = ModuleType("torchaudio")
+    silent.__spec__ = ModuleSpec("torchaudio", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "torchaudio", silent)
         from transformers import BertConfig, BertModel
 
     torch.manual_seed(5)
