@@ -4,8 +4,7 @@ from sacrebleu.dataset import DATASETS
 
 from user_dir.corpora import load_corpus
 from user_dir.metrics import make_bleu, make_ter
-from user_dir.translation import restoring as restoring
-from user_dir.translation import scoring
+from user_dir.translation import scoring, text
 
 
 def test_tokenized_bleu_uses_tokens_and_the_given_case():
@@ -13,7 +12,7 @@ def test_tokenized_bleu_uses_tokens_and_the_given_case():
     assert scoring.tokenized_bleu(hypotheses, references, True, "x")["tokenized_bleu"] == 100.0
     found = scoring.tokenized_bleu(hypotheses, references, False, "x")
     assert found["tokenized_bleu"] < 100 and "tok:none" in found["tokenized_bleu_signature"]
-    assert restoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
+    assert text.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from ..corpora.readers import read_made_lines
 from ..io import make_folder
 from .limits import translation_limit
 from .loading import load_model, translation_direction
-from .restoring import corpus_lines
 from .split_search import Search, translate_split
+from .text import corpus_lines
 
 logger = logging.getLogger(__name__)
 NOTHING = "-"

@@ -12,8 +12,8 @@ from ..corpora import Corpus
 from ..corpora.binarised import binarised_lines
 from ..errors import UserError
 from ..io import shown, write_json
-from .restoring import join_pieces
 from .scored_split import ScoredSplit
+from .text import join_pieces
 
 LOW = 99.0
 """BLEU; a ceiling below it should be told wherever scores are."""

@@ -10,7 +10,7 @@ from ..corpora import Corpus, normalising
 from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
-from . import restoring, scoring
+from . import scoring, text
 from .limits import translation_limit
 
 
@@ -52,7 +52,7 @@ class ScoredSplit:
 
     def lines(self, hypotheses: list[str]) -> list[str]:
         """Convert hypotheses with joined pieces to lines of the corpus."""
-        return restoring.corpus_lines(hypotheses, self._corpus.description)
+        return text.corpus_lines(hypotheses, self._corpus.description)
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
@@ -60,7 +60,7 @@ class ScoredSplit:
 
     @cached_property
     def _to_natural(self) -> Callable[[str], str]:
-        return restoring.natural_text(self._corpus.description, self.target)
+        return text.natural_text(self._corpus.description, self.target)
 
     def bleu_of(self, hypotheses: list[str]) -> float:
         """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""
@@ -101,7 +101,7 @@ class ScoredSplit:
             release = kept(list(read_made_lines(self._corpus.text(self.subset, self.target))))
             found |= scoring.tokenized_bleu(lines, release, self._lower_case, "the release")
         elif written(self.target, self._own).spaced:  # others are not supported by Moses
-            both = (restoring.moses_tokens(each, self.target) for each in (lines, kept(self._own)))
+            both = (text.moses_tokens(each, self.target) for each in (lines, kept(self._own)))
             moses = f"Moses (sacremoses {version('sacremoses')})"
             found |= scoring.tokenized_bleu(*both, self._lower_case, moses)
         return found

@@ -18,9 +18,9 @@ from .calibration import calibration
 from .exact_search import Mode, most_probable
 from .limits import translation_limit
 from .loading import check_lengths, load_model, load_split, translation_direction
-from .restoring import join_pieces
 from .scored_split import ScoredSplit
 from .split_search import BeamSearch, Search, batches, check_beam, translate_split
+from .text import join_pieces
 
 _KNOWN_BEAM = 5  # for exact search
 

@@ -19,7 +19,7 @@ from ..guards.unfinished_translations import unfinished
 from ..io import shown
 from .limits import Limit
 from .loading import check_lengths, load_split
-from .restoring import join_pieces
+from .text import join_pieces
 
 # fairseq's seed for shuffling sentences of equal length: its --seed plus the epoch.
 _SEED = 1 + 1

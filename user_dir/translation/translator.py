@@ -15,8 +15,8 @@ from ..corpora.new_text import NewText
 from ..errors import UserError
 from .limits import translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
-from .restoring import corpus_lines, natural_text
 from .split_search import BeamSearch, Search, check_beam, log2_p
+from .text import corpus_lines, natural_text
 
 
 @dataclass(frozen=True)

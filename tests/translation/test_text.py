@@ -2,7 +2,7 @@
 
 import pytest
 
-from user_dir.translation.restoring import detokenizer, join_bytes, join_pieces
+from user_dir.translation.text import detokenizer, join_bytes, join_pieces
 
 
 @pytest.mark.parametrize(
