@@ -52,7 +52,7 @@ class Source:
 def held_out(description: Description) -> int | None:
     """N if every N-th pair of the cleaned training text is held out for valid; None if valid has files."""
     value = description.splits["valid"]
-    return value["held_out"] if isinstance(value, dict) and value.keys() == {"held_out"} else None
+    return value["held_out"] if _is_held_out(value) else None
 
 
 def sources_of(description: Description, split: str) -> list[Source]:
@@ -62,7 +62,7 @@ def sources_of(description: Description, split: str) -> list[Source]:
         UserError: its settings are invalid.
     """
     value = description.splits[split]
-    if isinstance(value, dict) and value.keys() == {"held_out"}:
+    if _is_held_out(value):
         every = value["held_out"]
         if split != "valid" or type(every) is not int or every < 2:
             raise description.error(
@@ -86,8 +86,6 @@ def pretraining_sources(description: Description) -> list[Source]:
             raise description.error(
                 "pretraining", f"pretraining: {entry!r} must be a file name, or files named src and mt"
             )
-        if find_fault(lines, Lines):
-            lines = "0-0"  # which is refused
         first, last = _first_and_last(description, "pretraining", entry, lines)
         found.append(Source(names, "lines", None, first, last))
     return found
@@ -100,6 +98,10 @@ def file_names(description: Description) -> list[str]:
     for source in (source for sources in (pretraining_sources(description), *by_split) for source in sources):
         names += [*source.names.values(), *(source.references or {}).values()]
     return list(dict.fromkeys(names))
+
+
+def _is_held_out(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"held_out"}
 
 
 def _source(description: Description, split: str, entry: Any) -> Source:
@@ -151,13 +153,11 @@ def _sides(description: Description, names: str | dict[str, str]) -> dict[str, s
     return names if set(names) == set(description.sides) else None
 
 
-def _first_and_last(
-    description: Description, key: str, entry: Any, lines: str | None
-) -> tuple[int, int | None]:
+def _first_and_last(description: Description, key: str, entry: Any, lines: Any) -> tuple[int, int | None]:
     """First and last line of ``FIRST-LAST``; all lines if None."""
     if lines is None:
         return 1, None
-    first, last = map(int, lines.split("-"))
+    first, last = (0, 0) if find_fault(lines, Lines) else map(int, lines.split("-"))
     if not 1 <= first <= last:
         raise description.error(key, f"{key}: the lines of {entry!r} must be FIRST-LAST, counted from 1")
     return first, last
