@@ -16,7 +16,7 @@ from ..languages import language
 from .binarised import sentence_lengths
 from .corpus import Corpus
 from .pretraining_config import checkpoint_of, has_pretraining, pretraining_settings
-from .starter_templates import ALPHA_LOG, ALPHA_SCHEDULE, BASE, EMA, PRE_NORM, PRETRAINING, VARIANT
+from .starter_templates import ALPHA_LOG, ALPHA_SCHEDULE, BASE, EMA, HYDRA, PRE_NORM, PRETRAINING, VARIANT
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
@@ -65,7 +65,7 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
     longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
     size = Size.of(len(longer), corpus.description.triplets)
-    common = {"train": " ".join(command_words("train", "train")), "name": corpus.name}
+    common = {"train": " ".join(command_words("train", "train")), "name": corpus.name, "hydra": HYDRA}
     per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
     settings = _settings(corpus, root, size, per_epoch)
     write_text(folder / "base.yaml", BASE.format(**common, **settings))

@@ -21,6 +21,14 @@ ema:  # average_checkpoints.py --ema --path DIR/checkpoint_last.pt
   ema_fp32: true
 
 """
+HYDRA = """\
+hydra:
+  run:
+    dir: ${checkpoint.save_dir}  # hydra's log file goes there
+  job:
+    chdir: false
+  output_subdir: null
+"""
 
 BASE = """\
 # {train} configs/{name}/alpha_entmax.yaml   (or softmax.yaml, entmax15.yaml)
@@ -72,13 +80,7 @@ optimization:
   maximize_best_checkpoint_metric: true
   patience: 5  # early stopping after so many validations without a better BLEU. Off: checkpoint.patience=-1
 {save_interval}
-hydra:
-  run:
-    dir: ${{checkpoint.save_dir}}  # hydra's log file goes there
-  job:
-    chdir: false
-  output_subdir: null
-"""
+{hydra}"""
 
 VARIANT = """\
 # {train} configs/{name}/{variant}.yaml
@@ -140,10 +142,4 @@ checkpoint:
   save_dir: {save_dir}
   no_epoch_checkpoints: true
 
-hydra:
-  run:
-    dir: ${{checkpoint.save_dir}}  # hydra's log file goes there
-  job:
-    chdir: false
-  output_subdir: null
-"""
+{hydra}"""
