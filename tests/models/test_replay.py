@@ -3,6 +3,8 @@
 Models are on torch's device ``meta``, which has no values, with dropout; the host is the CPU.
 """
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
@@ -10,16 +12,19 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, LayerDropModuleList
 from helpers import batch, parse, translation_task
 from no_gpu import take_triton_kernels
 from post_editing import batch as triplets
 from post_editing import task as editing_task
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from user_dir.attention import Alpha
 from user_dir.criterions import EntmaxLossCriterion
-from user_dir.models.replay import why_no_replay
+from user_dir.models.masked_lm import AdaptivelySparseMaskedLM
+from user_dir.modules import LatentAlignment, OutputNormalizer
 
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"
@@ -33,6 +38,26 @@ DROPOUT = "--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1"
 BANDS = "--adaptive-softmax-cutoff 6,12"
 READS = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal", "bincount")
 BY_MASK = ("index", "index_put", "index_put_")
+
+
+def why_no_replay(model: nn.Module) -> str | None:
+    """Why a graph of an update cannot be captured, or would be wrong in a later one; None if it can."""
+    return next((reason for module in model.modules() for reason in _reasons(module)), None)
+
+
+def _reasons(module: nn.Module) -> Iterator[str]:
+    if isinstance(module, LayerDropModuleList) and module.p > 0:
+        yield "layer drop draws on the host which layers run"
+    if isinstance(module, (AdaptiveSoftmax, AdaptiveInput)):
+        yield "adaptive input and softmax count the words of each band on the host"
+    if isinstance(module, LatentAlignment) and not module.soft:
+        yield "a latent alignment counts the positions of nonzero probability on the host"
+    if isinstance(module, AdaptivelySparseMaskedLM):
+        yield "a masked language model counts the masked words on the host"
+    if isinstance(module, (Alpha, OutputNormalizer)):
+        until = max(module.schedule_updates, getattr(module, "freeze_updates", 0))
+        if module.updates < until:
+            yield f"alpha is set on the host until update {until}"
 
 
 class HostInTheLoop(Exception):
