@@ -5,6 +5,7 @@ from .alpha import Alpha
 from .alpha_config import AlphaConfig
 from .dispatch import BACKENDS, attention, unavailable, unsupported
 from .inputs import AttentionInputs
+from .layer import EntmaxAttention
 
 __all__ = [
     "ATTENTION_TYPES",
@@ -12,6 +13,7 @@ __all__ = [
     "Alpha",
     "AlphaConfig",
     "AttentionInputs",
+    "EntmaxAttention",
     "attention",
     "unavailable",
     "unsupported",

@@ -1,0 +1,219 @@
+"""Attention with α-entmax as a layer of PyTorch, in place of ``nn.MultiheadAttention``."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple, Union
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..entmax.masks import check_mask
+from ..entmax.operators import is_eager
+from .alpha import Alpha
+from .alpha_config import AlphaConfig
+from .dispatch import attention
+from .normalizers import NORMALIZERS
+from .normalizers.alpha_entmax import AlphaEntmax
+
+
+class EntmaxAttention(nn.MultiheadAttention):
+    """``nn.MultiheadAttention`` with α-entmax instead of softmax, and an α for each head.
+
+    Constructor, arguments, results and parameters are those of ``nn.MultiheadAttention``, plus ``alpha``, an
+    :class:`Alpha`. At α = 1 it computes the same. It differs in this:
+
+    - A query whose keys are all masked attends to nothing, instead of giving NaN.
+    - Weights are returned as they are before dropout.
+    - ``is_causal`` needs no ``attn_mask``. If there is one, it alone determines what is masked.
+    - Masks may be of different types.
+
+    Args:
+        args, options: as for ``nn.MultiheadAttention``.
+        alpha: α of every head, constant, from 1; or an :class:`AlphaConfig`, whose default learns one α per
+            head. A schedule advances with ``layer.alpha.set_num_updates(update)``.
+
+    Raises:
+        ValueError: ``alpha`` is out of range, or its normalizer is not α-entmax.
+
+    Sources: Vaswani et al. 2017 (https://arxiv.org/abs/1706.03762), section 3.2.2; Correia et al. 2019
+    (https://arxiv.org/abs/1909.00015), section 3.2.
+    """
+
+    def __init__(self, *args: Any, alpha: Union[float, AlphaConfig, None] = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # TransformerEncoderLayer asks for it before it computes softmax itself, past this layer.
+        self._qkv_same_embed_dim = False
+        if alpha is None or isinstance(alpha, AlphaConfig):
+            config = alpha or AlphaConfig()
+        else:
+            config = AlphaConfig(fixed_alpha=alpha)
+        if not issubclass(NORMALIZERS[config.attention_normalizer], AlphaEntmax):
+            raise ValueError(f"EntmaxAttention computes α-entmax, not {config.attention_normalizer}")
+        like = self.out_proj.weight
+        self.alpha = Alpha(self.num_heads, config).to(device=like.device, dtype=like.dtype)
+
+    @classmethod
+    def from_multihead_attention(
+        cls, layer: nn.MultiheadAttention, alpha: Union[float, AlphaConfig, None] = None
+    ) -> EntmaxAttention:
+        """A layer with the very parameters of another, which optimizers may already have, and with an α."""
+        made = cls(
+            layer.embed_dim,
+            layer.num_heads,
+            layer.dropout,
+            layer.in_proj_bias is not None,
+            layer.bias_k is not None,
+            layer.add_zero_attn,
+            layer.kdim,
+            layer.vdim,
+            layer.batch_first,
+            layer.out_proj.weight.device,
+            layer.out_proj.weight.dtype,
+            alpha=alpha,
+        )
+        for name, parameter in layer.named_parameters(recurse=False):
+            setattr(made, name, parameter)
+        made.out_proj = layer.out_proj
+        return made.train(layer.training)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Optional[Tensor] = None,
+        need_weights: bool = True,
+        attn_mask: Optional[Tensor] = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Attend from ``query`` to ``key`` and ``value``.
+
+        Args:
+            query: (T, B, C); (B, T, C) if ``batch_first``; or (T, C).
+            key: (S, B, kdim), (B, S, kdim) or (S, kdim).
+            value: (S, B, vdim), (B, S, vdim) or (S, vdim).
+            key_padding_mask: (B, S) or (S,), true where a key is padding; or numbers, added to the scores.
+            need_weights: also return the weights.
+            attn_mask: (T, S) or (B·H, T, S), true where a query must not attend to a key; or numbers, added
+                to the scores.
+            average_attn_weights: return the mean of the weights over heads.
+            is_causal: query t attends to keys 0 … t only (T = S).
+
+        Returns:
+            The output, of the shape of ``query``; and None, or the weights: (B, T, S), (B, H, T, S) if not
+            averaged, both without B if the query has none.
+
+        Raises:
+            ValueError: shapes or types do not fit.
+        """
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask, is_causal)
+        batched, (q, k, v) = query.dim() == 3, self._projected(query, key, value)
+        if not batched and key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.unsqueeze(0)
+        padding, mask = self._masks(key_padding_mask, attn_mask, q, k)
+        causal = is_causal and attn_mask is None
+        for added in self._added_keys(k):
+            if causal:  # which no query may be kept from
+                causal, mask = False, torch.ones(q.size(2), k.size(2), device=q.device).triu(1).bool()
+            k, v = (torch.cat((x, y.to(x.dtype)), 2) for x, y in zip((k, v), added))
+            padding, mask = (None if each is None else F.pad(each, (0, 1)) for each in (padding, mask))
+        dropout = self.dropout if self.training else 0.0
+        output, weights = attention(q, k, v, self.alpha.value(), padding, mask, causal, dropout, need_weights)
+        output = output.permute(*((0, 2) if self.batch_first else (2, 0)), 1, 3).flatten(2)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        output = self.out_proj(output)
+        if not batched:
+            output = output.squeeze(0 if self.batch_first else 1)
+            weights = None if weights is None else weights.squeeze(0)
+        return output, weights
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> List[Tensor]:
+        """Queries, keys and values in heads, (B, H, T or S, D)."""
+        dims = {query.dim(), key.dim(), value.dim()}
+        if dims not in ({2}, {3}):
+            raise ValueError(
+                "query, key and value must all have 3 dimensions, or 2 without a batch, not "
+                f"{query.dim()}, {key.dim()} and {value.dim()}"
+            )
+        if self.in_proj_weight is None:
+            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        else:
+            weights = self.in_proj_weight.chunk(3)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        projected = []
+        for x, weight, bias in zip((query, key, value), weights, biases):
+            if x.size(-1) != weight.size(1):
+                raise ValueError(f"an input has {x.size(-1)} features instead of {weight.size(1)}")
+            x = F.linear(x if x.dim() == 3 else x.unsqueeze(0 if self.batch_first else 1), weight, bias)
+            x = x.unflatten(2, (self.num_heads, self.head_dim))
+            projected.append(x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3))
+        return projected
+
+    def _masks(
+        self, padding: Optional[Tensor], mask: Optional[Tensor], q: Tensor, k: Tensor
+    ) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+        """A boolean key padding mask and an attn_mask, either of them None where nothing is masked by it."""
+        shape = (q.size(0), self.num_heads, q.size(2), k.size(2))
+        if mask is not None:
+            check_mask(mask)
+            if mask.shape not in (shape[2:], (shape[0] * shape[1], *shape[2:])):
+                raise ValueError(
+                    f"the attn_mask must have the shape {shape[2:]} or {(shape[0] * shape[1], *shape[2:])}, "
+                    f"not {tuple(mask.shape)}"
+                )
+            mask = mask if mask.dim() == 2 else mask.unflatten(0, shape[:2])
+        if padding is None or padding.dtype == torch.bool:
+            return padding, mask
+        if not padding.is_floating_point():
+            raise ValueError(f"the key_padding_mask must be boolean or floating, not {padding.dtype}")
+        if padding.device.type == "cpu" and is_eager(padding):
+            # TransformerEncoderLayer makes numbers of booleans, which the fused kernel takes.
+            hidden = padding == float("-inf")
+            if not (padding.requires_grad or bool((padding[~hidden] != 0).any())):
+                return hidden, mask
+        if mask is None:
+            return None, padding[:, None, None, :]
+        if mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=padding.dtype).masked_fill(mask, float("-inf"))
+        return None, mask + padding[:, None, None, :]
+
+    def _added_keys(self, k: Tensor) -> List[Tuple[Tensor, Tensor]]:
+        """Keys and values (B, H, 1, D) that all queries see, of ``add_bias_kv`` and ``add_zero_attn``."""
+        added = []
+        if self.bias_k is not None and self.bias_v is not None:
+            heads = (1, self.num_heads, 1, self.head_dim)
+            key, value = (x.view(heads).expand(k.size(0), -1, -1, -1) for x in (self.bias_k, self.bias_v))
+            added.append((key, value))
+        if self.add_zero_attn:
+            zero = k.new_zeros(*k.shape[:2], 1, k.size(3))
+            added.append((zero, zero))
+        return added
+
+    def _nested(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Optional[Tensor],
+        need_weights: bool,
+        attn_mask: Optional[Tensor],
+        is_causal: bool,
+    ) -> Tuple[Tensor, None]:
+        """Self-attention in a nested tensor, which TransformerEncoder makes of padded input in evaluation."""
+        others = key_padding_mask is not None or attn_mask is not None or need_weights
+        if query is not key or key is not value or others or not self.batch_first:
+            raise ValueError(
+                "nested tensors need batch_first, self-attention, no masks and need_weights=False; "
+                "use nested.to_padded_tensor(0.0) and a key_padding_mask"
+            )
+        lengths = [each.size(0) for each in query.unbind()]
+        x = query.to_padded_tensor(0.0)
+        places = torch.arange(x.size(1), device=x.device)
+        padding = torch.stack([places >= length for length in lengths])
+        output, _ = self(x, x, x, padding, need_weights=False, is_causal=is_causal)
+        rows = [row[:length] for row, length in zip(output, lengths)]
+        return torch.nested.as_nested_tensor(rows), None
