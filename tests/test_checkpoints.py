@@ -13,8 +13,11 @@ from helpers import checkpoint_state, parse
 
 from user_dir.checkpoints import (
     average_checkpoints,
+    averaged_updates,
+    for_inference,
     last_epoch_checkpoints,
     load_checkpoint,
+    num_updates,
     whole_checkpoints,
 )
 from user_dir.checkpoints import save_checkpoint as save
@@ -77,6 +80,17 @@ def test_average(tmp_path):
     assert average["model"]["w"].dtype == torch.float32
     assert average["model"]["n"] == 3
     assert average["last_optimizer_state"] is None
+
+
+def test_an_average_names_its_updates(tmp_path):
+    paths = [tmp_path / f"{updates}.pt" for updates in (7, 9)]
+    for path in paths:
+        save(state(optimizer_history=[{"num_updates": int(path.stem)}]), path)
+    average = average_checkpoints(paths)
+    assert averaged_updates(average) == averaged_updates(for_inference(average)) == [7, 9]
+    assert num_updates(average) == 9
+    for alone in (average_checkpoints(paths[:1]), state(averaged="x"), state(averaged=["x"])):
+        assert averaged_updates(alone) is None
 
 
 def test_moving_averages_are_used_on_request(tmp_path):

@@ -22,6 +22,9 @@ from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint, 
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
 
+AVERAGED = "averaged"
+"""Where an average of several checkpoints keeps their numbers of updates, in a list."""
+
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
     """Load a translation model's checkpoint to the CPU, with ``cfg`` filled in for older ones.
@@ -93,7 +96,7 @@ def for_inference(state: dict) -> dict:
         ],
         "extra_state": {"train_iterator": {"epoch": epoch}},
         OPTIMIZER: None,
-        **{name: state[name] for name in (fingerprints.KEY,) if name in state},
+        **{name: state[name] for name in (fingerprints.KEY, AVERAGED) if name in state},
     }
 
 
@@ -121,6 +124,13 @@ def num_updates(state: dict) -> int:
     """The number of updates in a checkpoint's training."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
+
+
+def averaged_updates(state: dict) -> list[int] | None:
+    """The numbers of updates of the checkpoints that a checkpoint is the average of; None if it is none."""
+    found = state.get(AVERAGED)
+    valid = isinstance(found, list) and all(type(each) is int and each >= 0 for each in found)
+    return found if found and valid else None
 
 
 def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
@@ -170,7 +180,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     """Average the parameters of checkpoints, in float64; all else is that of the last of ``paths``.
 
     There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
-    Counters (integers) are those of the last one. α's are averaged as parameters a.
+    Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
+    names their updates: see :func:`averaged_updates`.
 
     Args:
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
@@ -178,12 +189,13 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     Raises:
         UserError: a checkpoint has no moving average, or they are of different models or vocabularies.
     """
-    state, total, previous = None, {}, None
+    state, total, previous, updates = None, {}, None, []
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)
         if previous is not None:
             fingerprints.require_equal(state, path, *previous)
         previous = {fingerprints.KEY: state.get(fingerprints.KEY)}, path
+        updates.append(num_updates(state))
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
         extra.pop("ema_fp32_params", None)
@@ -201,4 +213,4 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
                 total[name] = total.get(name, 0) + value.double()
     for name, value in total.items():
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
-    return state
+    return {**state, AVERAGED: updates} if len(paths) > 1 else state

@@ -7,6 +7,7 @@ python -m experiments.latent.latent_results --figure docs/figures/latent-curves.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 from pathlib import Path
 
@@ -24,6 +25,20 @@ EXPERIMENTS = {
     "game": ("Signalling game", "success", "success %", 100),
     "bit_vectors": ("Bit vectors", "negative_elbo", "−ELBO, bits per pixel", 1),
     "semi_supervised": ("Semi-supervised digits", "accuracy", "accuracy %", 100),
+}
+# system → its name in the figure; the order gives each the same colour in all panels
+NAMES = {
+    "sparsemax": "sparsemax",
+    "topk": "top-k sparsemax",
+    "dense": "dense sum",
+    "sfe": "SFE",
+    "sfe_plus": "SFE+",
+    "nvil": "NVIL",
+    "gumbel": "Gumbel-softmax",
+    "straight_through": "straight-through Gumbel",
+    "sparsemap": "SparseMAP",
+    "sparsemap_budget": "SparseMAP with a budget",
+    "sparsemap_active_set": "SparseMAP, active set",
 }
 
 
@@ -119,6 +134,9 @@ def draw(records: Path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    # Okabe and Ito's colours, again with dashes
+    colours = ("#0072B2", "#E69F00", "#000000", "#CC79A7", "#56B4E9", "#009E73")
+    styles = dict(zip(NAMES, itertools.product(("-", "--"), colours)))
     figure, axes = pyplot.subplots(2, len(EXPERIMENTS), figsize=(13, 7), layout="constrained")
     for column, (name, (title, *_)) in enumerate(EXPERIMENTS.items()):
         plan = read_plan(HERE / f"{name}.yaml")
@@ -126,13 +144,16 @@ def draw(records: Path):
             steps = [next(iter(point.values())) for point in runs[0]["curve"]]
             for row, key in enumerate(("loss", "calls")):
                 points = zip(*([point[key] for point in run["curve"]] for run in runs))
-                axes[row, column].plot(steps, [statistics.mean(each) for each in points], label=system)
+                means, (line, colour) = [statistics.mean(each) for each in points], styles[system]
+                axes[row, column].plot(steps, means, line, color=colour, label=NAMES[system])
         axes[0, column].set_title(title)
         axes[0, column].set_ylabel("training loss")
         axes[1, column].set_ylabel("calls per example")
         axes[1, column].set_yscale("log")
         axes[1, column].set_xlabel(next(iter(runs[0]["curve"][0])))
-        axes[0, column].legend(fontsize="x-small")
+    handles = {label: line for panel in axes.flat for line, label in zip(*panel.get_legend_handles_labels())}
+    names = [name for name in NAMES.values() if name in handles]
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=6)
     return figure
 
 

@@ -16,6 +16,21 @@ from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.errors import UserError
 
 
+def read(piece: str) -> str:
+    """A piece of words of letters as a label."""
+    return piece[1:] if piece[0] == "▁" else piece if piece in ("</s>", ".") else f"‑{piece}"
+
+
+def test_pieces_are_labelled_as_people_read_them():
+    pieces = ["▁Der", "▁Hu", "nd", "▁彼", "は", "▁", "$x", ".", "<unk>", "</s>"]
+    weights = np.eye(len(pieces))
+    figure = head_maps([("title", weights, pieces, pieces)])
+    labels = [tick.get_text() for tick in panels(figure)[0].get_yticklabels()]
+    assert labels == ["Der", "Hu", "‑nd", "彼", "は", "␣", r"\$x", ".", "<unk>", "</s>"]
+    figure = head_maps([("title", np.eye(2), ["Hu@@", "nd"], ["Hu@@", "nd"])])  # no mark of a start
+    assert [tick.get_text() for tick in panels(figure)[0].get_xticklabels()] == ["Hu@@", "nd"]
+
+
 def test_exact_zeros_are_empty():
     maps = sentence()
     shown = [
@@ -30,7 +45,7 @@ def test_exact_zeros_are_empty():
         assert np.allclose(drawn.filled(0), weights)
         assert axes.yaxis_inverted()
         assert axes.get_title() == title
-        assert [tick.get_text() for tick in axes.get_xticklabels()] == [key.replace("▁", "_") for key in keys]
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == list(map(read, keys))
         assert len(axes.get_yticklabels()) == len(queries)
     colours = weight_colours()
     assert tuple(colours.get_bad())[:3] == (1, 1, 1)
@@ -48,9 +63,7 @@ def test_rows_of_the_decoder_are_the_tokens_that_it_writes():
         (maps.target, "query: the token written", "key: the source token"),
     )
     for axes, (tokens, rows, columns) in zip(panels(figure), expected):
-        assert [tick.get_text() for tick in axes.get_yticklabels()] == [
-            each.replace("▁", "_") for each in tokens
-        ]
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == list(map(read, tokens))
         assert (axes.get_ylabel(), axes.get_xlabel()) == (rows, columns)
     ticks = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
     assert (ticks[0], ticks[-1]) == ("above 0", "1")
@@ -76,7 +89,7 @@ def test_an_svg_has_a_shape_for_each_weight_and_no_pixels(tmp_path):
 
 
 def test_japanese_is_upright():
-    figure = head_maps([("title", np.eye(3), ["a", "b", "c"], ["▁彼は", "who", "？"])])
+    figure = head_maps([("title", np.eye(3), ["a", "b", "c"], ["▁彼は", "▁who", "？"])])
     labels = panels(figure)[0].get_xticklabels()
     assert [label.get_text() for label in labels] == ["彼\nは", "who", "？"]
     assert [label.get_rotation() for label in labels] == [0, 90, 0]

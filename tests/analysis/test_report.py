@@ -81,6 +81,14 @@ def test_text_cannot_leave_the_data_element(tmp_path):
     assert json.loads(script_safe(json.dumps(HOSTILE))) == HOSTILE
 
 
+def test_the_card_names_the_updates_of_an_average(browser, tmp_path):
+    ours = ModelAnalysis("ours", {**statistics(), "update": 2500, "averaged": [1200, 2500]})
+    write_report([ours], tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        facts = page.locator(".card dd").all_text_contents()
+        assert facts[:2] == ["model.pt", "2 checkpoints, at the updates 1,200; 2,500"]
+
+
 def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     log = write_alpha_log(tmp_path / "alpha.jsonl", updates=range(0, 100_000, 100))
     ours = ModelAnalysis("ours", statistics(), read_trajectories(log))
@@ -105,7 +113,7 @@ def report(tmp_path_factory):
     """Models and the page about them: two with all results, one with statistics only."""
     folder = tmp_path_factory.mktemp("report")
     models = [model(folder, "ours"), model(folder, "theirs", seed=5)]
-    models.append(ModelAnalysis("bare", statistics(seed=9)))
+    models.append(ModelAnalysis("bare_" * 20, statistics(seed=9)))
     write_report(models, folder / "report.html")
     return models, folder / "report.html"
 
@@ -384,6 +392,23 @@ def test_everything_is_visible_on_a_phone(browser, page_of, request):
         for control in page.locator("#explorer").locator("select, .step, .joined label, .thumb").all():
             box = control.bounding_box()
             assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+
+
+def test_fingers_tap_lines_and_rows(browser, report):
+    """Without a mouse the first tap names a head and the second shows it; rows are 24 pixels high."""
+    with opened(browser, report[1], width=390, has_touch=True, is_mobile=True) as page:
+        assert "Tap a line" in page.locator("#trajectories .about").inner_text()
+        chart = page.locator("#trajectories .chart").nth(0)
+        chart.scroll_into_view_if_needed()
+        chart.tap()
+        name = re.match(r"layer \d, head \d", page.locator("#tip").inner_text()).group()
+        assert page.evaluate("location.hash") == ""
+        chart.tap()
+        page.locator(".head-title strong", has_text=name).nth(0).wait_for()
+        heights = page.locator(".token").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+        assert min(heights) >= 24
+        page.locator(".matrix td").nth(1).tap()
+        assert "attends to" in page.locator("#tip").inner_text()
 
 
 def test_scales_of_alpha_are_equal_and_updates_after_the_checkpoint_are_marked(browser, tmp_path):

@@ -41,6 +41,7 @@ class Provenance(Struct, kw_only=True):
     source_lang: str | None = None
     target_lang: str | None = None
     update: whole() | None = None
+    averaged: list[whole()] | None = None
     sentences: whole(1) | UnsetType = UNSET
 
 

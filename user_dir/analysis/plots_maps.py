@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ _CELL = 0.17  # inches; keeps tokens legible
 _MIN_CELL = 0.1
 _BESIDE = 0.9  # inches next to a map, for its tokens
 _BAR = 0.6  # inches for the colour bar
+_BEGIN = re.compile("^▁(?=.)")
 MAX_CELLS = 100_000  # of a figure; four times as many take gigabytes to draw, and nobody reads them
 
 
@@ -121,10 +124,10 @@ def _draw(axes: Axes, panel: Panel, size: float) -> QuadMesh:
     axes.set(aspect="equal", xlabel=columns, ylabel=rows)
     axes.set_title(title, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xticks(np.arange(len(keys)) + 0.5, [_across(key) for key in keys], fontsize=size)
+    axes.set_xticks(np.arange(len(keys)) + 0.5, map(_across, spoken(keys)), fontsize=size)
     for label, key in zip(axes.get_xticklabels(), keys):
         label.set_rotation(0 if is_wide(key) else 90)
-    axes.set_yticks(np.arange(len(queries)) + 0.5, [_printable(query) for query in queries], fontsize=size)
+    axes.set_yticks(np.arange(len(queries)) + 0.5, map(_printable, spoken(queries)), fontsize=size)
     for tokens, draw in ((keys, axes.axvline), (queries, axes.axhline)):
         place = separator_place(tokens)
         for edge in () if place is None else (place, place + 1):
@@ -140,11 +143,21 @@ def weight_colours() -> Colormap:
     return colours.with_extremes(bad="white")
 
 
+def spoken(tokens: Sequence[str]) -> list[str]:
+    """Pieces as people read them, the same as in the report.
+
+    ▁, which marks the start of a word, is left out; a hyphen marks a piece that continues a word of letters.
+    """
+    marked = any(_BEGIN.match(token) for token in tokens)
+    inner = [marked and token[:1].isalnum() and not is_wide(token) for token in tokens]
+    return [("‑" if goes_on else "") + _BEGIN.sub("", token) for token, goes_on in zip(tokens, inner)]
+
+
 def _printable(token: str) -> str:
-    """Replace sentencepiece's ▁, which few fonts have, by an underscore, and escape $."""
-    return token.replace("▁", "_").replace("$", r"\$")
+    """Escape $, and replace a lone ▁, which few fonts have."""
+    return token.replace("▁", "␣").replace("$", r"\$")
 
 
 def _across(token: str) -> str:
     """A token as a column label: Chinese, Japanese and Korean characters upright, one below the other."""
-    return "\n".join(token.replace("▁", "").replace("$", "＄")) if is_wide(token) else _printable(token)
+    return "\n".join(token.replace("$", "＄")) if is_wide(token) else _printable(token)

@@ -11,6 +11,7 @@ from fairseq import utils
 from tqdm import tqdm
 
 from ..attention import Alpha
+from ..checkpoints import averaged_updates, load_checkpoint
 from ..corpora import Corpus, load_corpus
 from ..translation.loading import check_lengths, load_split
 from .capture import load_model
@@ -42,11 +43,15 @@ class Split:
 
     @property
     def facts(self) -> dict:
-        """The provenance that result files record; ``update`` is None if the checkpoint does not say it."""
+        """The provenance that result files record.
+
+        ``update`` is None if the checkpoint does not say it, ``averaged`` (updates) if it is no average.
+        """
         alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
         return {
             "checkpoint": str(self.checkpoint),
             "update": next(alphas).updates or None,
+            "averaged": averaged_updates(load_checkpoint(self.checkpoint)),
             "corpus": self.corpus.name,
             "subset": self.name,
             "source_lang": self.direction[0],

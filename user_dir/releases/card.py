@@ -9,7 +9,7 @@ from string import Template
 
 import yaml
 
-from ..checkpoints import model_name, model_settings, num_updates
+from ..checkpoints import averaged_updates, model_name, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.segment import vocabulary
 from .archive import CHECKPOINT
@@ -79,6 +79,7 @@ def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: 
         "vocabulary": f"{len(vocabulary(corpus.pieces)):,} pieces of {kind}",
         "trained on": f"{corpus.name}: {corpus.description.title}",
         "updates": f"{num_updates(state):,}",
+        "average of the updates": ", ".join(f"{each:,}" for each in averaged_updates(state) or ()),
         "processes in training": None if processes == 1 else str(processes),
     }
     return _table([("", ""), *((key, value) for key, value in rows.items() if value)])

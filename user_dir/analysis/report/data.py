@@ -31,7 +31,8 @@ def report_data(models: list[ModelAnalysis], sentences: int) -> dict:
 
 def _model(model: ModelAnalysis, sentences: int) -> dict:
     statistics, heads = model.statistics, by_attention(model.statistics["heads"])
-    about = ("checkpoint", "update", "corpus", "subset", "sentences", "source_lang", "target_lang", "target")
+    about = ("checkpoint", "update", "averaged", "corpus", "subset", "sentences")
+    about += ("source_lang", "target_lang", "target")
     return {
         "name": model.name,
         "about": {name: statistics.get(name) for name in about},

@@ -31,6 +31,9 @@ function percent(share) {
   return `${value.toFixed(value >= 9.95 ? 0 : value >= 0.995 ? 1 : 2)} %`;
 }
 
+// Whether the pointer is a finger, which cannot point at something without touching it.
+const TOUCH = matchMedia("(hover: none)").matches;
+
 // The page's tooltip, next to the pointer but inside the window.
 function showTip(event, text) {
   const tip = document.getElementById("tip");

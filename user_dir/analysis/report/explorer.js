@@ -202,7 +202,9 @@ function matrix(sentence, type, map, chosen, choose) {
     class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
     onclick(event) {
       const cell = event.target.closest("td");
-      if (cell) choose(cell.parentNode.rowIndex - 1);
+      if (!cell) return;
+      choose(cell.parentNode.rowIndex - 1);
+      tell(event);
     },
   }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
   cutKey < 0 ? null : html("colgroup", {}, html("col", { span: cutKey + 1 }), html("col", { class: "parting" })),

@@ -39,6 +39,7 @@ function trajectoryChart(model, type, scale, choose) {
     `${headName(row)}: α ${row.alpha[at].toFixed(3)} at update ${whole(updates[at])}` +
     (after !== null && updates[at] > after ? ", after the checkpoint" : "");
   let shown = null;
+  let tapped = null;
 
   function show(index, at) {
     shown = { index, at };
@@ -76,8 +77,12 @@ function trajectoryChart(model, type, scale, choose) {
       showTip(event, show(index, at));
     },
     onpointerleave: clear,
-    onclick(event) { choose(rows[nearest(event).index]); },
-    onblur() { clear(); said.textContent = ""; },
+    onclick(event) {
+      const { index, at } = nearest(event);
+      if (TOUCH && tapped !== index) showTip(event, show(tapped = index, at));
+      else choose(rows[index]);
+    },
+    onblur() { clear(); tapped = null; said.textContent = ""; },
     onkeydown(event) {
       const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       if (event.key === "Enter" && shown) choose(rows[shown.index]);

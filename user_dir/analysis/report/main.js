@@ -8,7 +8,8 @@ const parts = [
   ["models", "Models", () => summary(data), null],
   ["trajectories", "α over training", () => trajectories(data, choose),
     data.models.some((model) => model.trajectories)
-      ? "Each line is a head; its colour shows the layer. Hover over a line to see its name, click it to explore the head."
+      ? "Each line is a head; its colour shows the layer. " + (TOUCH ? "Tap a line to see its name, and again"
+        : "Point at a line to see its name, and click it") + " to explore the head."
       : "No α log was given. Train with --alpha-log FILE to record one."],
   ["alphas", "Learned α", () => alphaHistograms(data), "The number of heads with each value of α."],
   ["densities", "Density",  () => densityHistograms(data),
@@ -26,7 +27,7 @@ const parts = [
     ? "The tokens that a head attends to. Choose a head by its thumbnail and a query by its row; the page's URL keeps " +
       "your choice."
     : "No attention maps were given. Write them with head_stats.py --dump-attention."],
-  ["heads", "Every head", () => heads(data, choose), "All measures of all heads; L is the layer, H the head. Click a column header to sort."],
+  ["heads", "Every head", () => heads(data, choose), "All measures of all heads; L is the layer, H the head. The headers of the columns sort them."],
 ];
 
 let exploring = null;
@@ -59,4 +60,5 @@ for (const [id, title, draw, about] of parts) {
   document.getElementById("sections").append(html("li", {}, html("a", { href: `#${id}` }, title)));
 }
 addEventListener("hashchange", follow);
+addEventListener("scroll", hideTip, { capture: true, passive: true });
 Promise.resolve(follow()).then(() => { document.documentElement.dataset.ready = "true"; });

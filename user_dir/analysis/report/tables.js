@@ -16,9 +16,10 @@ const headButton = (model, row, text, choose) => !model.maps ? text : html("butt
 function summary(data) {
   const types = typesOf(data);
   return html("div", { class: "cards" }, data.models.map((model, index) => {
-    const { checkpoint, update, corpus, subset, sentences, source_lang: source, target_lang: target } = model.about;
+    const { checkpoint, update, averaged, corpus, subset, sentences, source_lang: source, target_lang: target } = model.about;
     const facts = [
-      ["checkpoint", update ? `${checkpoint}, update ${whole(update)}` : checkpoint],
+      ["checkpoint", update && !averaged ? `${checkpoint}, update ${whole(update)}` : checkpoint],
+      ["average of", averaged && `${averaged.length} checkpoints, at the updates ${averaged.map(whole).join("; ")}`],
       ["measured on", `${corpus}, ${subset}: ${whole(sentences)} sentences`],
       ["languages", source && target ? `${source} → ${target}` : null],
     ];
