@@ -83,7 +83,7 @@ def pieces_file(folder: Path) -> Path | None:
     parent = folder.parent
     places = [folder / name for name in INSIDE]
     if (parent / "corpus.yaml").is_file() or (parent / "bin" / "stamp.json").is_file():
-        beside = [parent / "spm.model", parent / "text" / "vocab.txt"]
+        beside = [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
         stamp = read_stamp(parent / "spm.json")
         if stamp and "spm.model" not in stamp["outputs"]:  # left by an earlier preparation
             beside.reverse()

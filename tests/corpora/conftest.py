@@ -40,6 +40,7 @@ def no_fairseq(monkeypatch):
             shutil.copy(dictionary, target / f"dict.{language}.txt")
             for subset in subsets:
                 shutil.copy(folder / f"{subset}.{language}", target / f"{subset}.{language}.bin")
+        return {}
 
     monkeypatch.setattr(preparation, "preprocess", copy)
     monkeypatch.setattr(preparation, "preprocess_text", lambda *_: None)

@@ -9,12 +9,13 @@ from user_dir.corpora.reading_back import read_back
 from user_dir.errors import UserError
 
 LINES = ["▁a b", "▁a ☃ ▁b", "", "b"]
+PARTS = ("de",)
 
 
 def binarised(folder, lines, change=lambda rows: rows):
     """Data as of fairseq-preprocess; returns the arguments of ``read_back``."""
     words = Dictionary()
-    for symbol in ("▁a", "▁b", "b"):
+    for symbol in ("▁a", "▁b", "b", "▁[SEP]"):
         words.add_symbol(symbol)
     rows = [words.encode_line(line, append_eos=True, add_if_not_exist=False) for line in lines]
     builder = MMapIndexedDatasetBuilder(str(folder / "train.de.bin"), np.uint16)
@@ -26,7 +27,15 @@ def binarised(folder, lines, change=lambda rows: rows):
 
 
 def test_equal_data_are_counted(tmp_path):
-    assert read_back(*binarised(tmp_path, LINES)) == {"pieces": 6, "unknown": 1, "empty": 1}
+    found = read_back(*binarised(tmp_path, LINES), PARTS)
+    assert found == {"de": {"words": 3, "pieces": 6, "unknown": 1, "empty": 1}}
+
+
+def test_source_and_translation_of_triplets_are_counted_apart(tmp_path):
+    lines = ["▁a b ▁[SEP] ▁b", "<unk> ▁[SEP] ▁a ☃ b"]
+    found = read_back(*binarised(tmp_path, lines), ("src", "mt"))
+    assert found["src"] == {"words": 2, "pieces": 3, "unknown": 1, "empty": 0}
+    assert found["mt"] == {"words": 2, "pieces": 4, "unknown": 1, "empty": 0}
 
 
 @pytest.mark.parametrize(
@@ -43,4 +52,4 @@ def test_equal_data_are_counted(tmp_path):
 )
 def test_other_data_are_refused_with_the_line(tmp_path, lines, change, word):
     with pytest.raises(UserError, match=word):
-        read_back(*binarised(tmp_path, lines, change))
+        read_back(*binarised(tmp_path, lines, change), PARTS)

@@ -10,7 +10,6 @@ from user_dir.corpora.preparation import prepare
 from user_dir.corpora.readers.left_out import BLANK, OUTSIDE
 from user_dir.corpora.readers.triplets import source_line
 from user_dir.corpora.summary import summary
-from user_dir.corpora.wordpiece import read_vocabulary
 from user_dir.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("no_fairseq")
@@ -165,22 +164,6 @@ def test_pieces_of_a_berts_vocabulary(tmp_path):
     assert found == "▁The ▁dog <unk> ▁[SEP] ▁H u n d"
     with pytest.raises(UserError, match="--vocab-size 50: mine has the vocabulary of a BERT"):
         prepare(corpus, tmp_path / "raw", 50, workers=1)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tokens: tokens[1:], r"vocab.txt lacks \[PAD\]; it is not the vocabulary of a BERT"),
-        (lambda tokens: [*tokens[:5], "", *tokens[5:]], r"vocab.txt, line 6 is blank"),
-        (lambda tokens: [*tokens, ""], r"vocab.txt, line \d+ is blank"),
-        (lambda tokens: [*tokens, "The"], r"vocab.txt, line \d+: 'The' means the same piece as line 9;"),
-    ],
-)
-def test_other_vocabularies_are_refused(tmp_path, change, message):
-    path = tmp_path / "vocab.txt"
-    path.write_text("".join(f"{token}\n" for token in change(bert_vocabulary())))
-    with pytest.raises(UserError, match=message):
-        read_vocabulary(path)
 
 
 def test_pieces_and_dictionary_of_another_corpus(tmp_path):

@@ -7,13 +7,14 @@ import sys
 import zipfile
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from helpers import parse
 from post_editing import ARCH, SMALL, SYMBOLS, build, dictionary, task
 
+from user_dir.corpora.bert_tokenizer import files_of, read_tokenizer
 from user_dir.errors import UserError
 from user_dir.models.bert_files import read_bert
 
@@ -28,13 +29,20 @@ def our_dictionary():
 
 
 @pytest.fixture(scope="module")
-def bert():
+def silent_transformers():
     # transformers imports torchaudio if it is there, which fails beside torch's builds for CPUs.
     silent = ModuleType("torchaudio")
     silent.__spec__ = ModuleSpec("torchaudio", None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "torchaudio", silent)
-        from transformers import BertConfig, BertModel
+        from transformers import BertModel, BertTokenizer  # noqa: F401
+
+        yield
+
+
+@pytest.fixture(scope="module")
+def bert(silent_transformers):
+    from transformers import BertConfig, BertModel
 
     torch.manual_seed(5)
     config = BertConfig(
@@ -271,7 +279,11 @@ def lacking(folder: Path, key: str) -> None:
     [
         (lambda f: (f / "config.json").unlink(), "config.json"),
         (lambda f: (f / "config.json").write_text("{"), "config.json .* JSON"),
-        (lambda f: (f / "vocab.txt").unlink(), "vocab.txt cannot be read"),
+        (lambda f: (f / "vocab.txt").unlink(), "has neither vocab.txt nor tokenizer.json"),
+        (lambda f: (f / "vocab.txt").write_text("\n".join(TOKENS[:-1])), "18 tokens, but .* 19 word"),
+        (lambda f: (f / "vocab.txt").write_text("\n".join([*TOKENS, "late"])), "20 tokens, but .* 19 word"),
+        (lambda f: tokenizer_config(f, tokenizer_class="RobertaTokenizer"), "tokenizer_class is 'Rob"),
+        (lambda f: change(f, model_type="modernbert"), "model_type is 'modernbert'"),
         (lambda f: (f / "model.safetensors").unlink(), "has neither model.safetensors nor pytorch_model.bin"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors cannot be read"),
         (hostile, "pytorch_model.bin cannot be read as weights"),
@@ -330,11 +342,57 @@ def test_another_vocabulary_is_refused(folder):
         ours(folder, given=task(words))
 
 
-def test_more_tokens_than_embeddings_are_refused(folder):
-    with (folder / "vocab.txt").open("a") as file:
-        file.write("late\n")
-    with pytest.raises(UserError, match="has 19 word embeddings, but more tokens"):
-        ours(folder, given=task(dictionary([*SYMBOLS, "▁late"])))
+def tokenizer_config(folder: Path, **values) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(values))
+
+
+def test_a_corpus_whose_text_is_treated_otherwise_is_refused(folder, tmp_path):
+    """Each BERT says that it lower-cases or not; the corpus was prepared with and without these files."""
+    for place in (data := tmp_path / "data" / "bin", tmp_path / "data" / "text"):
+        place.mkdir(parents=True)
+    (tmp_path / "data" / "corpus.yaml").touch()
+    given = task(our_dictionary())
+    given.cfg = SimpleNamespace(data=str(data))
+    shutil.copy(folder / "vocab.txt", tmp_path / "data" / "text")
+    ours(folder, given=given)  # nothing is known of this BERT
+    tokenizer_config(folder, do_lower_case=True)
+    with pytest.raises(UserError, match="do_lower_case"):
+        ours(folder, given=given)
+    found = read_tokenizer(files_of(folder))
+    (tmp_path / "data" / "text" / "vocab.txt").unlink()
+    (tmp_path / "data" / "text" / "tokenizer.json").write_text(found.written())
+    ours(folder, given=given)
+    tokenizer_config(folder, do_lower_case=True, strip_accents=False)
+    with pytest.raises(UserError, match="strip_accents"):
+        ours(folder, given=given)
+
+
+def test_folders_of_transformers_5_are_read(bert, saved, tmp_path, silent_transformers):
+    """Without ``vocab.txt``, in shards of half precision."""
+    from transformers import BertModel, BertTokenizer
+
+    folder = tmp_path / "new"
+    half = BertModel(bert.config)
+    half.load_state_dict(bert.state_dict())
+    half.half().save_pretrained(folder, max_shard_size="4KB")
+    BertTokenizer(vocab={token: row for row, token in enumerate(TOKENS)}).save_pretrained(folder)
+    names = {path.name for path in folder.iterdir()}
+    assert "vocab.txt" not in names and "model.safetensors" not in names
+    assert json.loads((folder / "config.json").read_text())["dtype"] == "float16"
+    found, whole = ours(folder).state_dict(), ours(saved).state_dict()
+    for name, value in whole.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-3)
+    next(folder.glob("model-*.safetensors")).unlink()
+    with pytest.raises(UserError, match=r"index.json names .*model-.*but there is no"):
+        ours(folder)
+
+
+def test_punctuation_within_words_starts_as_the_mark_that_the_bert_knows(folder):
+    tokens = [*TOKENS[:-2], ".", "##."]
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    found = ours(folder, given=task(dictionary([*SYMBOLS, "▁.", "."])))
+    rows = found.encoder.embed_tokens.weight
+    assert torch.equal(rows[-1], rows[-2]) and not torch.equal(rows[-1], rows[-3])
 
 
 def test_the_number_of_positions_is_at_most_that_of_the_bert(folder):

@@ -40,26 +40,36 @@ def copy_dictionary(source: Path, path: Path) -> int:
 
 
 def preprocess(
-    languages: tuple[str, str], subsets: list[str], folder: Path, dictionary: Path, target: Path, workers: int
+    parts: dict[str, tuple[str, ...]],
+    subsets: list[str],
+    folder: Path,
+    dictionary: Path,
+    target: Path,
+    workers: int,
 ) -> dict[str, dict[str, dict[str, int]]]:
     """Run ``fairseq-preprocess`` on ``folder/SUBSET.LANGUAGE`` into ``target``, and read the result back.
 
-    ``subsets`` are train, valid, test, test1, … in this order. The output is logged to
-    ``target/preprocess.out``.
+    ``parts`` are what a line of each language consists of, and ``subsets`` train, valid, test, test1, … in
+    this order. The output is logged to ``target/preprocess.out``.
 
     Returns:
-        Subset → language → the numbers of :func:`.reading_back.read_back`.
+        Subset → part → the numbers of :func:`.reading_back.read_back`.
     """
+    languages = tuple(parts)
     train, valid, *tests = subsets
     flags = ["--source-lang", languages[0], "--target-lang", languages[1], "--joined-dictionary"]
     flags += ["--trainpref", train, "--validpref", valid, *(["--testpref", ",".join(tests)] if tests else [])]
     _run(flags, folder, dictionary, target, workers)
     symbols, pair = read_dictionary(target, languages[0]), "-".join(languages)
 
-    def read(subset: str, language: str) -> dict[str, int]:
-        return read_back(target / f"{subset}.{pair}.{language}", symbols, folder / f"{subset}.{language}")
+    def read(subset: str, language: str) -> dict[str, dict[str, int]]:
+        data, pieces = target / f"{subset}.{pair}.{language}", folder / f"{subset}.{language}"
+        return read_back(data, symbols, pieces, parts[language])
 
-    return {subset: {language: read(subset, language) for language in languages} for subset in subsets}
+    return {
+        subset: {part: count for each in languages for part, count in read(subset, each).items()}
+        for subset in subsets
+    }
 
 
 def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) -> dict[str, dict[str, int]]:
@@ -68,7 +78,7 @@ def preprocess_text(folder: Path, dictionary: Path, target: Path, workers: int) 
     _run(flags, folder, dictionary, target, workers)
     symbols = load_dictionary(target / "dict.txt")
     return {
-        subset: read_back(target / subset, symbols, folder / f"{subset}.pretraining")
+        subset: read_back(target / subset, symbols, folder / f"{subset}.pretraining", ("text",))["text"]
         for subset in ("train", "valid")
     }
 

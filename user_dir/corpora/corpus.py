@@ -9,6 +9,7 @@ from ..checkout import DATA, command_words
 from ..errors import UserError
 from ..io import name_fault, shown
 from . import normalising
+from .bert_tokenizer import TOKENIZER, VOCABULARY
 from .description import Description, read_description
 
 
@@ -61,8 +62,14 @@ class Corpus:
 
     @property
     def pieces(self) -> Path:
-        """What segments text into pieces: the sentencepiece model, or the WordPiece vocabulary of a BERT."""
-        return self.folder / "text" / "vocab.txt" if self.description.wordpiece else self.spm_model
+        """What segments text into pieces: the sentencepiece model, or the tokenizer of a BERT.
+
+        Of that, only ``vocab.txt`` is there if no other file of the BERT said how it treats text.
+        """
+        if not self.description.wordpiece:
+            return self.spm_model
+        tokenizer = self.folder / "text" / TOKENIZER
+        return tokenizer if tokenizer.is_file() else tokenizer.with_name(VOCABULARY)
 
     def subset(self, name: str) -> str:
         """The fairseq subset of a split, by its public or fairseq name; raises UserError if unknown."""

@@ -14,6 +14,8 @@ from msgspec import Meta, Struct, structs
 from ..errors import UserError
 from ..faults import Fault
 from ..io import name_fault, shown
+from ..languages import Language
+from ..languages import language as language_of
 from ..schema import pattern, whole
 from ..yaml_files import line_of, read_yaml_as
 from .archives import split_name
@@ -100,7 +102,9 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     splits: dict[str, Any]
     origin: str = "parallel_text"  # a key of raw_text.ORIGINS
     pieces_of: str | None = None  # another corpus whose pieces are used instead of learning them
-    wordpiece: str | None = None  # file name of a BERT's vocab.txt; None: sentencepiece learns the pieces
+    wordpiece: str | None = (
+        None  # a BERT's vocab.txt or tokenizer.json; None: sentencepiece learns the pieces
+    )
     pretraining: list[Any] = []  # sources of the text for masked language modelling
     vocabulary_size: Integer | None = None  # entries; None: learning.suitable_size
     licence: str = ""
@@ -136,6 +140,18 @@ class Description(Keys, frozen=True, kw_only=True):
     def sides(self) -> tuple[str, ...]:
         """What the files of a split are named by: the languages, or :data:`TRIPLET_SIDES`."""
         return TRIPLET_SIDES if self.triplets else self.languages
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Of which of the sides a line of each language consists."""
+        if self.triplets:
+            return dict(zip(self.languages, (TRIPLET_SIDES[:2], TRIPLET_SIDES[2:])))
+        return {language: (language,) for language in self.languages}
+
+    def language_of(self, side: str) -> Language:
+        """The language of one of the sides."""
+        code = next(code for code, parts in self.parts.items() if side in parts)
+        return language_of(self.languages[1] if side == "mt" and self.triplets else code)
 
     @property
     def placeholder(self) -> str:

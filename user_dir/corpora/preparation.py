@@ -18,6 +18,7 @@ from .raw_files import RawFiles
 from .readers import read_made_lines
 from .segment import segment, vocabulary
 from .text_stages import make_normalised, make_text
+from .unknown_pieces import require_known
 from .vocabulary import make_model, other_corpus, pretraining_text
 from .worker_pool import WORKERS, available_cores
 from .writing import progress, write_rows
@@ -127,7 +128,9 @@ def make_bin(corpus: Corpus, workers: int, force: bool) -> None:
         else:
             size = copy_dictionary(other.bin / f"dict.{other.languages[0]}.txt", dictionary)
         subsets = list(corpus.subsets.values())
-        sides = preprocess(corpus.languages, subsets, corpus.segmented, dictionary, build.folder, workers)
+        parts = corpus.description.parts
+        sides = preprocess(parts, subsets, corpus.segmented, dictionary, build.folder, workers)
+        require_known(corpus, sides)
         dictionary.unlink()  # fairseq has copied it for each language
         build.report = {"dictionary": size, "sides": sides}
 

@@ -12,8 +12,10 @@ from ..errors import UserError
 from ..io import leads_out, within
 from . import stamps
 from .archives import extract, is_archive, split_name
+from .bert_tokenizer import FILES, TOKENIZER, VOCABULARY, BertTokenizer, read_tokenizer
 from .checksums import checksums, difference
 from .corpus import Corpus
+from .description import Description
 from .download import download
 from .split_sources import file_names
 
@@ -33,6 +35,27 @@ class RawFiles:
         self._members: dict[str, list[str]] = {}  # of each raw file; none of plain text
         for raw, member in map(split_name, file_names(corpus.description)):
             self._members.setdefault(raw, []).extend([member] if member is not None else [])
+        self._add_tokenizer(corpus.description)
+
+    def _add_tokenizer(self, description: Description) -> None:
+        """Add what says how a BERT treats text, where it is beside the vocabulary or can be downloaded."""
+        self.tokenizer: dict[str, str] = {}
+        named = description.wordpiece
+        if named is None:
+            return
+        self.tokenizer[TOKENIZER if named.endswith(".json") else VOCABULARY] = named
+        folder = named[: named.rfind("/") + 1]
+        others = {name: f"{folder}{name}" for name in FILES if name not in self.tokenizer}
+        self._members |= {name: [] for name in others.values()}
+        for kind, name in others.items():
+            if self.find(name) is None and name not in description.downloads:
+                del self._members[name]
+            else:
+                self.tokenizer[kind] = name
+
+    def read_tokenizer(self) -> BertTokenizer:
+        """The tokenizer of the BERT whose vocabulary the corpus has; see :func:`.read_tokenizer`."""
+        return read_tokenizer({kind: self.path_of(name) for kind, name in self.tokenizer.items()})
 
     def find(self, name: str) -> Path | None:
         """Find a file by its name, or its base name if that is unique; each possibly with ``.gz``.

@@ -17,8 +17,8 @@ from .worker_pool import batches
 
 
 def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor | WordPieces:
-    """Load a sentencepiece model or a WordPiece vocabulary; raises UserError if it is missing or corrupt."""
-    if model.suffix == ".txt":
+    """Load a sentencepiece model or the tokenizer of a BERT; raises UserError if it is missing or corrupt."""
+    if model.suffix in (".txt", ".json"):
         return WordPieces(model)
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(model))
@@ -37,7 +37,7 @@ def segment(
         UserError: a sentence that is looked at has other words in its pieces; with its line and ``where``.
     """
     processor = load_pieces(model)
-    check = WordCheck(processor, where)
+    check = WordCheck(processor, where, separated)
     for batch in batches(sentences):
         for sentence, pieces in zip(batch, pieces_of(batch, processor, workers, separated)):
             check(sentence, pieces)

@@ -16,9 +16,7 @@ from .corpus import Corpus
 from .pretraining_config import has_pretraining
 from .split_sources import held_out
 from .stamps import read_stamp
-
-MAX_UNKNOWN = 0.01
-"""Share of <unk> among the pieces of a side above which the summary warns."""
+from .unknown_pieces import MANY_UNKNOWN, remedy, unknown_share
 
 
 def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
@@ -39,7 +37,7 @@ def summary(corpus: Corpus, notes: Iterable[str] = ()) -> str:
         rows += [_row(number, reason) for reason, number in left_out.items()]
         if left_out:
             rows.append(_row(used + sum(left_out.values()), "read"))
-        rows += _read_back((binarised.get("sides") or {}).get(subset, {}))
+        rows += _read_back(corpus, (binarised.get("sides") or {}).get(subset, {}))
     rows += [
         _row(size, f"pieces, {binarised['dictionary']:,} symbols in fairseq's dictionary", "vocabulary"),
         f"  raw text    {_short(corpus.folder / 'text')}",
@@ -59,19 +57,21 @@ def _row(number: int, what: str, of: str = "") -> str:
     return f"  {of:<28}{number:>10,} {what}"
 
 
-def _read_back(sides: dict[str, dict[str, int]]) -> list[str]:
+def _read_back(corpus: Corpus, sides: dict[str, dict[str, int]]) -> list[str]:
     """Rows on what a subset's data read back as; none for corpora prepared before that was counted."""
     if not sides:
         return []
-    shares = {language: side["unknown"] / max(side["pieces"], 1) for language, side in sides.items()}
-    told = ", ".join(f"{language} {100 * share:.2f} %" for language, share in shares.items())
-    rows = [f"{'':<41}<unk> among the pieces: {told}"]
-    if max(shares.values()) > MAX_UNKNOWN:
-        rows.append(
-            f"{'':<30}warning: over {100 * MAX_UNKNOWN:g} % are unknown; character_coverage: 1.0 or "
-            "byte_fallback: true gives every character a piece"
-        )
-    empty = ", ".join(f"{language} {side['empty']:,}" for language, side in sides.items() if side["empty"])
+    shares = ", ".join(f"{side} {100 * unknown_share(count):.2f} %" for side, count in sides.items())
+    rows = [f"{'':<41}<unk> among the pieces: {shares}"]
+    costs = [
+        f"{side} {count['pieces'] / count['words']:.2f}"
+        for side, count in sides.items()
+        if count.get("words") and corpus.description.language_of(side).spaced
+    ]
+    rows += [f"{'':<41}pieces per word: {', '.join(costs)}"] if costs else []
+    if max(map(unknown_share, sides.values())) > MANY_UNKNOWN:
+        rows.append(f"{'':<30}warning: over {100 * MANY_UNKNOWN:g} % are unknown; {remedy(corpus)}")
+    empty = ", ".join(f"{side} {count['empty']:,}" for side, count in sides.items() if count["empty"])
     return [*rows, f"{'':<30}warning: lines without a piece: {empty}"] if empty else rows
 
 

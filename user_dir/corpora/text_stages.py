@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from ..errors import UserError
 from . import cleaning, normalising, raw_text, stamps
+from .bert_tokenizer import TOKENIZER, VOCABULARY
 from .corpus import Corpus
 from .near_duplicates import NEAR_DUPLICATE, drop_near_duplicates
 from .raw_files import RawFiles
@@ -57,7 +57,7 @@ def make_text(corpus: Corpus, files: RawFiles, workers: int, force: bool) -> Non
         if corpus.description.triplets:
             _write_uncorrected(corpus, build.folder)
         if corpus.description.wordpiece:
-            shutil.copyfile(files.path_of(corpus.description.wordpiece), build.folder / corpus.pieces.name)
+            _write_tokenizer(files, build.folder)
         if corpus.description.pretraining:
             build.report["pretraining"] = _write_pretraining(files, build.folder / "pretraining")
 
@@ -116,6 +116,17 @@ def _write_uncorrected(corpus: Corpus, folder: Path) -> None:
     for subset in corpus.subsets.values():
         lines = read_made_lines(folder / f"{subset}.{source}")
         write_rows(folder / "mt", subset, [target], ((line.partition(BETWEEN)[2],) for line in lines))
+
+
+def _write_tokenizer(files: RawFiles, folder: Path) -> None:
+    """Write the tokenizer of a BERT; only its vocabulary if no file says what it does to text."""
+    tokenizer = files.read_tokenizer()
+    if tokenizer.rules is None:
+        (folder / VOCABULARY).write_text(
+            "".join(f"{token}\n" for token in tokenizer.tokens), encoding="utf-8"
+        )
+    else:
+        (folder / TOKENIZER).write_text(tokenizer.written(), encoding="utf-8")
 
 
 def _write_pretraining(files: RawFiles, folder: Path) -> dict[str, Any]:

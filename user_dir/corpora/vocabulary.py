@@ -18,7 +18,7 @@ from .readers import read_made_lines
 from .reserved import SYMBOLS
 from .sampling import sample
 from .text_stages import text_fingerprint
-from .wordpiece import read_vocabulary
+from .wordpiece import WordPieces
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +35,11 @@ def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None
     if other:
         _copy_model(corpus, stamp, force)
     elif corpus.description.wordpiece:
-        inputs = {"text": text_fingerprint(corpus), "vocabulary_size": len(read_vocabulary(corpus.pieces))}
+        size = len(WordPieces(corpus.pieces).tokens)
+        inputs = {"text": text_fingerprint(corpus), "vocabulary_size": size}
         if not stamps.is_done("WordPiece vocabulary", stamp, inputs, force):
             with stamps.building(stamp, inputs, corpus.folder):
-                logger.info("WordPiece vocabulary: %s tokens", f"{inputs['vocabulary_size']:,}")
+                logger.info("WordPiece vocabulary: %s tokens", f"{size:,}")
     else:
         _learn_model(corpus, stamp, vocabulary_size, force)
 

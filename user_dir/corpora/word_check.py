@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from ..errors import UserError
 from ..io import shown
+from .readers.triplets import BETWEEN
 from .reserved import UNKNOWN
 from .spacing import SPACE_MARK, spaced
 
@@ -23,10 +24,11 @@ class WordCheck:
     Args:
         processor: from ``load_pieces``.
         where: name of the text, for the error message.
+        separated: whether `` [SEP] `` in a sentence is the separator of post-editing triplets.
     """
 
-    def __init__(self, processor, where: str = ""):
-        self._processor, self._where = processor, where
+    def __init__(self, processor, where: str = "", separated: bool = False):
+        self._processor, self._where, self._separated = processor, where, separated
         self._seen: set[str] = set()
         self._line = 0
 
@@ -40,7 +42,9 @@ class WordCheck:
         if self._line % EVERY and self._seen.issuperset(sentence):
             return
         self._seen.update(sentence)
-        expected = self._processor.normalize(spaced(sentence)).replace(SPACE_MARK, " ").split()
+        parts = spaced(sentence).split(BETWEEN) if self._separated else [spaced(sentence)]
+        normalised = BETWEEN.join(map(self._processor.normalize, parts))
+        expected = normalised.replace(SPACE_MARK, " ").split()
         found = words_of(pieces)
         differing = (pair for pair in zip_longest(expected, found, fillvalue="") if not _alike(*pair))
         for a, b in differing:

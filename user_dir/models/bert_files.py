@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +12,8 @@ from torch import Tensor
 
 from ..checkout import ROOT
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
+from ..corpora.bert_tokenizer import SPECIAL, files_of, read_tokenizer, symbol_of
 from ..corpora.binarised import load_dictionary
-from ..corpora.wordpiece import SPECIAL, read_vocabulary, symbol_of
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same
 from ..schema import number, pattern, read_object, whole
@@ -37,6 +38,7 @@ _LAYER = {
     "output.LayerNorm": "final_layer_norm",
 }
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_accurate", "relu": "relu"}
+_MULTIPLES = (1, 8, 16, 32, 64, 128)  # to which tables of embeddings are filled up
 _CONFIG = {
     "hidden_size": "embed_dim",
     "intermediate_size": "ffn_embed_dim",
@@ -89,7 +91,7 @@ def our_name(name: str) -> str | None:
 def _read_folder(folder: Path) -> Bert:
     config = _read_config(folder / "config.json")
     sizes = {ours: config[theirs] for theirs, ours in _CONFIG.items()}
-    tokens = read_vocabulary(folder / "vocab.txt")
+    tokenizer = read_tokenizer(files_of(folder))
     weights = {}
     for name, value in read_weights(folder).items():
         ours = our_name(name)
@@ -97,10 +99,31 @@ def _read_folder(folder: Path) -> Bert:
             weights[ours] = value
     check_weights(folder, weights)
     _check_sizes(folder, config, weights)
-    rows = {symbol_of(token): row for row, token in enumerate(tokens)}
-    rows["</s>"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
+    _check_vocabulary(folder, len(tokenizer.tokens), weights)
     activation = _ACTIVATIONS[config.get("hidden_act", "gelu")]
-    return Bert(str(folder), sizes, activation, float(config.get("layer_norm_eps", 1e-12)), weights, rows)
+    eps = float(config.get("layer_norm_eps", 1e-12))
+    return Bert(str(folder), sizes, activation, eps, weights, _rows(tokenizer.tokens), tokenizer.rules)
+
+
+def _rows(tokens: list[str]) -> dict[str, int]:
+    """The row of the word embeddings for each symbol."""
+    numbers = {token: row for row, token in enumerate(tokens)}
+    rows = {symbol_of(token): row for token, row in numbers.items()}
+    rows["</s>"] = rows[SPECIAL["[SEP]"]]  # which ends BERT's sequences, too
+    for symbol in string.punctuation:  # BERT splits there, so that it has never seen "##." but "."
+        if symbol in rows and symbol in numbers:
+            rows[symbol] = numbers[symbol]
+    return rows
+
+
+def _check_vocabulary(folder: Path, tokens: int, weights: dict[str, Tensor]) -> None:
+    """Raise UserError unless there is an embedding for each token, and but a few that fill up a table."""
+    rows = len(weights["embed_tokens.weight"]) if "embed_tokens.weight" in weights else tokens
+    if rows - tokens not in {-tokens % multiple for multiple in _MULTIPLES}:
+        raise UserError(
+            f"{folder}: its tokenizer has {tokens:,} tokens, but its model {rows:,} word embeddings; get the "
+            "tokenizer of this model"
+        )
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from ..corpora.bert_tokenizer import KEYS, TOKENIZER, VOCABULARY, Rules
+from ..corpora.wordpiece import WordPieces
 from ..errors import UserError
 
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
@@ -29,6 +32,7 @@ class Bert:
         eps: ε of its LayerNorms.
         weights: by the names that the parameters have in our encoder.
         rows: symbol of a fairseq dictionary → row of the word embeddings.
+        rules: what it does to text before WordPiece; None if that is not known.
     """
 
     path: str
@@ -37,6 +41,20 @@ class Bert:
     eps: float
     weights: dict[str, Tensor]
     rows: dict[str, int]
+    rules: Rules | None = None
+
+    def require_rules(self, pieces: Path | None) -> None:
+        """Raise UserError if the tokenizer of a corpus, a file, treats text unlike that of the BERT."""
+        if self.rules is None or pieces is None or pieces.name not in (VOCABULARY, TOKENIZER):
+            return
+        theirs = WordPieces(pieces).rules or Rules(False, False, False)
+        for key, (ours, done) in KEYS.items():
+            if getattr(theirs, ours) != getattr(self.rules, ours):
+                no, yes = ("not ", "") if getattr(self.rules, ours) else ("", "not ")
+                raise UserError(
+                    f"{key}: with {pieces}, text is {no}{done}, but the BERT {self.path} has only seen text "
+                    f"that is {yes}{done}; prepare the corpus with the files of its tokenizer"
+                )
 
     def fit(self, args) -> None:
         """Take over ε and the number of positions, where the flags allow more.
@@ -82,8 +100,6 @@ class Bert:
                 f"vocabulary of the BERT {self.path}, such as {missing[0]!r}; prepare the corpus with it"
             )
         words = self._weight("embed_tokens.weight")
-        if max(rows) >= len(words):
-            raise UserError(f"{self.path} has {len(words):,} word embeddings, but more tokens")
         weight = encoder.embed_tokens.weight
         self._require_shape("embed_tokens.weight", words, (len(words), weight.size(1)))
         with torch.no_grad():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from fairseq import utils
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
 from ..errors import UserError
+from ..fingerprints import pieces_file
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from .bert_files import read_bert
 from .bert_sides import BertDecoder, BertEncoder, set_eps
@@ -45,6 +49,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         bert = read_bert(args.bert) if args.bert else None
         if bert is not None:
             bert.fit(args)
+            bert.require_rules(_pieces_of(task))
         model = super().build_model(args, task)
         encoder, decoder = model.encoder, model.decoder
         decoder.embed_positions.share(encoder.input_positions)
@@ -77,6 +82,12 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
         return BertDecoder(TransformerConfig.from_namespace(args), tgt_dict, embed_tokens)
+
+
+def _pieces_of(task) -> Path | None:
+    """The file that split the text of a task's data into pieces, if it is known."""
+    folder = getattr(getattr(task, "cfg", None), "data", None)
+    return pieces_file(Path(utils.split_paths(folder)[0])) if isinstance(folder, str) and folder else None
 
 
 def _start_context_attention(layer: nn.Module, projections: bool) -> None:

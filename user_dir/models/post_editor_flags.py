@@ -31,7 +31,7 @@ def add_bert_flags(parser) -> None:
     parser.add_argument(
         "--bert",
         metavar="PATH",
-        help="start from this BERT: a folder as Hugging Face lays it out (config.json, vocab.txt and "
+        help="start from this BERT: a folder as Hugging Face lays it out (config.json, tokenizer and "
         "model.safetensors or pytorch_model.bin), or a checkpoint of adaptively_sparse_masked_lm",
     )
     parser.add_argument(

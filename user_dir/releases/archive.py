@@ -27,7 +27,7 @@ from ..schema import pattern, whole
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
 NAMES = (
-    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|dict\.[A-Za-z0-9_]{1,50}\.txt"
+    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
 _MAX_MANIFEST = 1 << 16  # bytes
@@ -68,7 +68,7 @@ def place_of(name: str) -> Path:
     """Where a file of an archive is unpacked to: the same place as in the folder of a prepared corpus."""
     if name.startswith("dict."):
         return Path("bin") / name
-    return Path("text") / name if name == "vocab.txt" else Path(name)
+    return Path("text") / name if name in ("vocab.txt", "tokenizer.json") else Path(name)
 
 
 def write_archive(corpus: str, files: Mapping[str, bytes], output: Path) -> Manifest:
