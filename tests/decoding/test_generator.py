@@ -6,12 +6,13 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.search import BeamSearch, Sampling
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from helpers import batch, build, dictionary
 
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
-from user_dir.decoding import FastGenerator, unsupported, unsupported_model
+from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
+from user_dir.decoding import AligningGenerator, FastGenerator, unsupported, unsupported_model
 from user_dir.errors import UserError
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
@@ -34,16 +35,23 @@ def sources(left_pad: bool = True) -> dict:
     return {"net_input": {name: whole[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}}
 
 
-def both(built, options: dict, sample=None, words=None, known: bool | None = True, **arguments):
-    """What our generator and fairseq's return for the same batch; by our search if its model is ``known``."""
-    sample = sample or sources()
+SEARCH = FastGenerator, SequenceGenerator
+ALIGNMENT = AligningGenerator, SequenceGeneratorWithAlignment
+
+
+def both(built, options: dict, sample=None, words=None, known: bool = True, kinds=SEARCH, **arguments):
+    """What our generator and fairseq's return for the same batch; by our search if its model is ``known``.
+
+    Several models are an ensemble.
+    """
+    sample, models = sample or sources(), built if isinstance(built, list) else [built]
     settings = {"beam_size": 3, "max_len_a": 1.2, "max_len_b": 4, **options}
     results = []
-    for kind in (FastGenerator, SequenceGenerator):
-        generator = kind([built], words or dictionary(), **settings)
-        if kind is FastGenerator and known is not None:
+    for kind in kinds:
+        generator = kind(models, words or dictionary(), **settings)
+        if kind is kinds[0]:
             assert (unsupported(generator, sample) is None) == known
-        results.append(generator.generate([built], sample, **arguments))
+        results.append(generator.generate(models, sample, **arguments))
     return tuple(results)
 
 
@@ -59,8 +67,23 @@ def assert_same(ours: list, theirs: list) -> None:
         )
         for one, other in zip(mine, expected):
             assert one.keys() == other.keys()
-            for name in ("score", "positional_scores"):
+            compared = ["score", "positional_scores", *(["attention"] if one["attention"].numel() else [])]
+            for name in compared:
                 torch.testing.assert_close(one[name].double(), other[name].double(), rtol=1e-5, atol=1e-5)
+            if compared[2:]:
+                assert_same_alignment(one["alignment"], other["alignment"])
+
+
+def assert_same_alignment(ours: list, theirs: list) -> None:
+    """Links, or weights as text with six decimals."""
+    if any(isinstance(row, tuple) for row in theirs):
+        assert ours == theirs
+    else:
+        numbers = [torch.tensor([[float(x) for x in row] for row in each]) for each in (ours, theirs)]
+        torch.testing.assert_close(*numbers, rtol=0, atol=2e-6)
+
+
+LATENT = f"{PRE_NORM} --latent-alignment --latent-alignment-alpha 1.6 --latent-alignment-top-k 3"
 
 
 @pytest.mark.parametrize(
@@ -78,11 +101,29 @@ def assert_same(ours: list, theirs: list) -> None:
         "--encoder-self-attention-normalizer fixed --length-scaling",
         f"{PRE_NORM} --length-scaling",
         f"{PRE_NORM} --decoder-embed-dim 8 --decoder-output-dim 12",
+        f"{PRE_NORM} --attention-normalizer rela --length-scaling",
+        f"{PRE_NORM} --decoder-context-attention-normalizer rela",
+        LATENT,
+        f"{LATENT} --latent-alignment-soft",
+        "--latent-alignment --latent-alignment-top-k 9 --alpha-tying model",
+        "--latent-alignment --latent-alignment-alpha 2 --attention-normalizer rela",
     ),
 )
 @pytest.mark.parametrize("left_pad", (True, False))
-def test_same_hypotheses_for_all_models(flags, left_pad):
-    assert_same(*both(model(flags), {}, sources(left_pad)))
+def test_same_hypotheses_and_alignments_for_all_models(flags, left_pad):
+    ours, theirs = both(model(flags), {}, sources(left_pad), kinds=ALIGNMENT)
+    assert_same(ours, theirs)
+    assert all(each["attention"].numel() and each["alignment"] for found in ours for each in found)
+    without, _ = both(model(flags), {}, sources(left_pad))
+    assert [tokens(each) for each in without] == [tokens(each) for each in ours]
+    assert not any(each["attention"].numel() for found in without for each in found)
+
+
+def test_a_model_without_context_attention_has_no_alignments():
+    built = model(f"{PRE_NORM} --no-cross-attention")
+    assert_same(*both(built, {}))
+    with pytest.raises(UserError, match="context attention"):
+        AligningGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
 
 
 @pytest.fixture
@@ -91,26 +132,22 @@ def _own():
         yield normalizer
 
 
-OURS = {"entmax", "entmax15", "sparsemax", "softmax", "fixed"}
-
-
 @pytest.mark.usefixtures("_own")
 @pytest.mark.parametrize("name", (*NORMALIZERS, "own"))
 def test_same_hypotheses_for_all_normalizers(name):
-    """By our search where the normalizer says that it is known, by fairseq's elsewhere."""
+    """By the kernels, or by the normalizer's own ``forward``."""
     types = ("", *(each.replace("_", "-") + "-" for each in ATTENTION_TYPES))
     for prefix in types:
         built = model(f"{PRE_NORM} --{prefix}attention-normalizer {name}")
-        normalizers = {kind: layers[0].normalizer for kind, layers in built.attentions().items()}
-        known = all(kind in type(each).searched for kind, each in normalizers.items())
-        assert_same(*both(built, {}, known=known))
-        assert known or name not in OURS
+        assert_same(*both(built, {}, kinds=ALIGNMENT))
 
 
-def test_a_normalizer_that_is_wrongly_said_to_be_known_gives_other_hypotheses(_own, monkeypatch):
+def test_the_kernels_compute_something_else_than_another_normalizer(_own, monkeypatch):
     """The test above could fail."""
-    monkeypatch.setattr(_own, "searched", ATTENTION_TYPES)
-    ours, theirs = both(model(f"{PRE_NORM} --attention-normalizer own"), {})
+    monkeypatch.setattr(_own, "forward", AlphaEntmax.forward)
+    ours, _ = both(model(f"{PRE_NORM} --attention-normalizer own"), {}, known=False)
+    monkeypatch.undo()
+    _, theirs = both(model(f"{PRE_NORM} --attention-normalizer own"), {})
     assert sum(tokens(one) != tokens(other) for one, other in zip(ours, theirs)) == 3
 
 
@@ -124,10 +161,10 @@ ARCHITECTURES = [
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_same_hypotheses_for_all_architectures(arch):
     if "post_editor" not in arch:
-        return assert_same(*both(model("", arch=arch), {}, known=None))
+        return assert_same(*both(model("", arch=arch), {}))
     built = post_editing.build("--decoder-layers 2 --decoder-attention-heads 4", arch).eval()
     built.decoder.output_projection.bias.data.normal_(std=2)
-    assert_same(*both(built, {}, post_edited(), post_editing.dictionary(), known=None))
+    assert_same(*both(built, {}, post_edited(), post_editing.dictionary()))
 
 
 def test_architectures_are_found():
@@ -145,7 +182,17 @@ def post_edited(left_pad: bool = True) -> dict:
 def test_same_hypotheses_for_post_editors(flags, left_pad):
     built, words = post_editing.build(flags).eval(), post_editing.dictionary()
     built.decoder.output_projection.bias.data.normal_(std=2)
-    assert_same(*both(built, {"beam_size": 4, "len_penalty": 0.5}, post_edited(left_pad), words=words))
+    options, given = {"beam_size": 4, "len_penalty": 0.5}, {"words": words, "kinds": ALIGNMENT}
+    assert_same(*both(built, options, post_edited(left_pad), **given))
+
+
+def test_same_hypotheses_with_a_penalty_on_new_pieces():
+    built, words = post_editing.build().eval(), post_editing.dictionary()
+    without, _ = both(built, {}, post_edited(), words=words)
+    built.decoder.new_piece_penalty = 2.0
+    ours, theirs = both(built, {}, post_edited(), words=words)
+    assert_same(ours, theirs)
+    assert [tokens(each) for each in ours] != [tokens(each) for each in without]
 
 
 @pytest.mark.parametrize(
@@ -161,12 +208,103 @@ def test_same_hypotheses_for_post_editors(flags, left_pad):
         {"tokens_to_suppress": ("word3", "word7")},
         {"max_len_a": 0, "max_len_b": 1},
         {"eos": 9},
+        {"no_repeat_ngram_size": 1, "max_len_b": 12},
+        {"no_repeat_ngram_size": 2, "max_len_b": 12, "min_len": 8},
+        {"no_repeat_ngram_size": 3, "max_len_b": 12, "min_len": 10},
     ),
     ids=str,
 )
 def test_same_hypotheses_for_all_options(options):
     for seed in (1, 2):
         assert_same(*both(model(PRE_NORM, seed), options))
+
+
+@pytest.mark.parametrize("size", (1, 2, 3))
+def test_no_ngram_is_repeated(size):
+    """Although the same search without the option repeats some in every sentence."""
+
+    def repeats(found: list) -> list[bool]:
+        every = [each["tokens"].tolist() for each in found]
+        ngrams = [[tuple(x[i : i + size]) for i in range(len(x) - size + 1)] for x in every]
+        return [len(set(each)) < len(each) for each in ngrams]
+
+    options = {"max_len_b": 12, "min_len": 10}
+    ours, _ = both(model(PRE_NORM), {**options, "no_repeat_ngram_size": size})
+    free, _ = both(model(PRE_NORM), options)
+    assert all(any(repeats(each)) for each in free)
+    assert not any(any(repeats(each)) for each in ours)
+
+
+PREFIXES = {
+    "equal lengths": [[5, 9], [6, 0], [9, 9]],
+    "unequal lengths": [[5, 9, 4], [6, 1, 1], [9, 4, 1]],
+    "none in one sentence": [[5, 9], [1, 1], [9, 1]],
+    "longer than translations may be": [[5, 9, 4, 4, 5, 6, 8, 9, 10, 11, 12, 13]] * 3,
+    "with the end": [[5, 9, 2], [6, 2, 1], [2, 1, 1]],
+    "with an unknown and a suppressed word": [[3, 0], [0, 3], [7, 7]],
+}
+"""A prefix of target tokens for each sentence; 1 is padding, and 2 the end."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    (
+        {},
+        {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5},
+        {"beam_size": 1},
+        {"no_repeat_ngram_size": 1},
+    ),
+    ids=str,
+)
+@pytest.mark.parametrize("case", PREFIXES)
+def test_same_hypotheses_after_the_same_beginning(case, options):
+    prefix = torch.tensor(PREFIXES[case])
+    for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
+        ours, theirs = both(model(flags), options, prefix_tokens=prefix)
+        assert_same(ours, theirs)
+        for found, given in zip(ours, prefix.tolist()):
+            begin = [symbol for symbol in given if symbol != 1]
+            for each in found:
+                made = each["tokens"].tolist()
+                possible = each["score"].isfinite()
+                assert not possible or made[: len(begin)] == begin[: len(made) - 1] or begin == made
+
+
+ENSEMBLES = {
+    "alike": ([PRE_NORM, PRE_NORM], {}),
+    "three, warm": ([PRE_NORM, "", f"{PRE_NORM} --attention-normalizer rela"], {"temperature": 1.7}),
+    "sparse": ([f"{PRE_NORM} --output-alpha 1.5", f"{PRE_NORM} --output-alpha 1.2"], {"temperature": 2.5}),
+    "sparse and dense": ([f"{PRE_NORM} --output-alpha 1.5", PRE_NORM], {"unk_penalty": 1.0}),
+    "latent": ([LATENT, PRE_NORM], {"no_repeat_ngram_size": 2}),
+}
+
+
+@pytest.mark.parametrize("case", ENSEMBLES)
+def test_same_hypotheses_and_alignments_for_ensembles(case):
+    flags, options = ENSEMBLES[case]
+    models = [model(each, seed) for seed, each in enumerate(flags, start=1)]
+    ours, theirs = both(models, options, kinds=ALIGNMENT)
+    assert_same(ours, theirs)
+    assert_same(*both(models, options, prefix_tokens=torch.tensor([[5, 9], [6, 1], [9, 4]])))
+    alone, _ = both(models[0], options)
+    assert [tokens(each) for each in alone] != [tokens(each) for each in ours]
+
+
+@pytest.mark.parametrize("kind", ("hard", "soft"))
+@pytest.mark.parametrize("left_pad", (True, False))
+def test_same_alignments_of_both_kinds(kind, left_pad):
+    ours, theirs = both(model(PRE_NORM), {"print_alignment": kind}, sources(left_pad), kinds=ALIGNMENT)
+    assert_same(ours, theirs)
+    width = {len(row) for found in ours for each in found for row in each["alignment"]}
+    assert (width == {2}) == (kind == "hard")
+
+
+def test_alignments_of_fewer_hypotheses_than_the_beam():
+    ours, theirs = both(model(f"{PRE_NORM} --output-alpha 2"), {"beam_size": 11}, kinds=ALIGNMENT)
+    assert_same(ours, theirs)
+    assert any(len(each) < 11 for each in ours)
+    for each in [each for hypotheses in ours for each in hypotheses]:
+        assert len(each["alignment"]) == len(each["tokens"]) - 1
 
 
 SPARSE_CASES = {
@@ -226,26 +364,26 @@ def test_what_is_not_supported_is_left_to_fairseq():
         return unsupported(FastGenerator([built], words, **options), sample)
 
     assert reason() is None
-    assert "n-grams" in reason(no_repeat_ngram_size=2)
+    assert "a language model" in reason(lm_model=built)
     assert "plain beam search" in reason(search_strategy=Sampling(words))
     assert "plain beam search" in reason(search_strategy=BeamSearch(words), match_source_len=True)
     assert "as large as the vocabulary" in reason(beam_size=12)
-    assert "several models" in unsupported(FastGenerator([built, built], words), sample)
-    assert "prescribed" in unsupported(
-        FastGenerator([built], words), sample, prefix_tokens=torch.tensor([[5]])
-    )
+    stock, narrow = build("", "transformer").eval(), model().float()
+    assert "TransformerModel" in unsupported(FastGenerator([built, stock], words), sample)
+    assert "different types" in unsupported(FastGenerator([built, narrow], words), sample)
+    assert "prescribed" in unsupported(FastGenerator([built], words), sample, torch.tensor([[5]]))
     built.int8 = True
-    with pytest.raises(UserError, match="--int8 is not possible here: repeated n-grams"):
-        FastGenerator([built], words, no_repeat_ngram_size=2).generate([built], sample)
+    with pytest.raises(UserError, match="--int8 is not possible here: the search is not plain"):
+        FastGenerator([built], words, search_strategy=Sampling(words)).generate([built], sample)
+    latent = model(LATENT)
+    latent.int8 = True
+    assert "8-bit" in unsupported(FastGenerator([latent], words), sample)
 
 
 @pytest.mark.parametrize(
     "flags, reason",
     (
-        ("--cross-self-attention --no-cross-attention", "lacks context attention"),
-        ("--no-cross-attention", "lacks context attention"),
-        ("--attention-normalizer rela", "ReLA"),
-        ("--latent-alignment", "not the usual ones"),
+        ("--cross-self-attention --no-cross-attention", "prepends_source"),
         ("--scale-heads", "c_attn"),
     ),
 )
@@ -256,13 +394,6 @@ def test_models_that_are_left_to_fairseq(flags, reason):
     else:
         built = build(flags).eval()
     assert reason in unsupported_model(built)
-
-
-def test_a_penalty_on_new_pieces_is_left_to_fairseq():
-    built = post_editing.build().eval()
-    assert unsupported_model(built) is None
-    built.decoder.new_piece_penalty = 2.0
-    assert "new_piece_penalty" in unsupported_model(built)
 
 
 def test_a_stock_transformer_is_left_to_fairseq():

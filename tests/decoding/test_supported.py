@@ -69,7 +69,7 @@ CHANGES = {
     ),
     "changed normalizer": lambda model: setattr(attention(model).normalizer, "weights", torch.relu),
     "LayerNorm without a bias": lambda model: setattr(layer(model).final_layer_norm, "bias", None),
-    "output norm": lambda model: setattr(attention(model), "gated_norm", NORMALIZERS["rela"].output_norm(16)),
+    "output norm": lambda model: setattr(attention(model), "gated_norm", nn.RMSNorm(16)),
     "other types": lambda model: (
         setattr(attention(model), "alpha", attention(model).alpha.double())
         or setattr(layer(model), "fc2", layer(model).fc2.float())
@@ -112,6 +112,7 @@ def test_a_hook_of_all_modules_is_not_passed_over():
         "--output-alpha 1.5 --alpha-schedule linear --alpha-schedule-updates 9",
         "--encoder-learned-pos --decoder-learned-pos --layernorm-embedding --share-all-embeddings",
         "--encoder-self-attention-normalizer fixed --length-scaling",
+        "--latent-alignment --attention-normalizer rela --latent-alignment-alpha 2",
         "--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1",
     ),
 )

@@ -124,8 +124,8 @@ def test_what_is_said_of_a_normalizer_is_not_said_of_those_that_extend_it():
     class Doubled(Softmax):
         name = "doubled"
 
-    assert Softmax.fused and Softmax.searched
-    assert not Doubled.fused and not Doubled.searched
+    assert Softmax.fused and Softmax.row_sums == "one"
+    assert not Doubled.fused and Doubled.row_sums == "any"
 
 
 def test_a_normalizer_is_described_and_has_a_name_of_its_own():

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch.profiler import record_function
 
-from ..decoding import parts, passes, search_loop
+from ..decoding import attentions, parts, search_loop
 from ..tables import markdown
 from .end_to_end import Runner, training_batches, translation_batches
 from .measure import seconds
@@ -84,7 +84,7 @@ def _marked_kernels() -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        for module, name in ((passes, "attend"), (parts, "add_norm"), (search_loop, "best")):
+        for module, name in ((attentions, "attend"), (parts, "add_norm"), (search_loop, "best")):
             patch = mock.patch.object(module, name, marked(name, getattr(module, name)))
             stack.enter_context(patch)
         yield

@@ -81,8 +81,9 @@ class Attention {
   Attention(const Cache<T>& cache, int64_t heads, int64_t head_dim, const double* alpha, int64_t alphas)
       : cache_(cache), heads_(heads), head_dim_(head_dim), alpha_(alpha), alphas_(alphas), lanes_(cache.most + 1) {}
 
-  // Pairs first … first + pairs − 1; queries and outputs have the heads side by side.
-  void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row) {
+  // Pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless weights are null, each
+  // pair has a row of `most` there, of which those without a key are left as they are.
+  void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row, T* weights) {
     Vec<T> eps;
     int64_t counts[lanes], columns = 1;
     IntVec<T> broken = {};
@@ -113,6 +114,11 @@ class Attention {
         std::fill(to, to + head_dim_, std::numeric_limits<T>::quiet_NaN());
       } else {
         combine(lane, query, head, counts[lane], to);
+      }
+      if (weights == nullptr) continue;
+      T* row = weights + (first + lane) * cache_.most;
+      for (int64_t j = 0; j < counts[lane]; ++j) {
+        row[j] = broken[lane] ? std::numeric_limits<T>::quiet_NaN() : lanes_.p[j][lane];
       }
     }
   }
@@ -171,13 +177,14 @@ class Attention {
 
 template <typename T>
 void attend(const Cache<T>& cache, int64_t queries, int64_t heads, int64_t head_dim, const double* alpha,
-            int64_t alphas, const T* query, int64_t query_row, T* out, int64_t out_row) {
+            int64_t alphas, const T* query, int64_t query_row, T* out, int64_t out_row, T* weights) {
   constexpr int lanes = Simd<T>::lanes;
   const int64_t pairs = queries * heads, tiles = (pairs + lanes - 1) / lanes;
   share_out(tiles, 1.0 * lanes * cache.most * (head_dim / 4 + 16), [&](int64_t begin, int64_t end) {
     Attention<T> attention(cache, heads, head_dim, alpha, alphas);
     for (int64_t tile = begin; tile < end; ++tile) {
-      attention.tile(tile * lanes, std::min<int64_t>(lanes, pairs - tile * lanes), query, query_row, out, out_row);
+      const int64_t first = tile * lanes;
+      attention.tile(first, std::min<int64_t>(lanes, pairs - first), query, query_row, out, out_row, weights);
     }
   });
 }
@@ -220,13 +227,25 @@ void add_norm(int64_t rows, int64_t width, T* x, const T* update, const T* weigh
 
 // What may follow, and at which price.
 struct Rules {
-  const int64_t* banned;
+  const int64_t* banned;  // for all hypotheses; does not concern `only`
   int64_t bans;
-  int64_t only;     // the one symbol allowed; −1: all
-  int64_t unknown;  // the symbol whose log-probability is lowered by penalty
+  const int64_t* only;      // for each hypothesis, the one symbol allowed, or −1; null: all symbols
+  const int64_t* repeated;  // symbols banned for single hypotheses, in their order; null: none
+  const int64_t* starts;    // for each hypothesis, where its part of `repeated` starts, and for the last where it ends
+  int64_t unknown;          // the symbol whose log-probability is lowered by penalty
   double penalty;
-  double temperature;
   bool sparse;  // rows are probabilities, many of them 0, instead of logits
+
+  // Set the scores of all banned symbols of a hypothesis; returns the one symbol allowed, or −1.
+  template <typename T>
+  int64_t apply(int64_t row, T* values, T lowest) const {
+    if (repeated != nullptr) {
+      for (int64_t i = starts[row]; i < starts[row + 1]; ++i) values[repeated[i]] = lowest;
+    }
+    if (only != nullptr && only[row] >= 0) return only[row];
+    for (int64_t i = 0; i < bans; ++i) values[banned[i]] = lowest;
+    return -1;
+  }
 };
 
 template <typename T>
@@ -254,10 +273,9 @@ struct Found {
 
 // Add the best continuations of one hypothesis. Changes its logits.
 template <typename T>
-void search_row(T* logits, int64_t symbols, T score, int64_t beam, const Rules& rules, Found<T>& found) {
+void search_row(T* logits, int64_t symbols, T score, int64_t row, int64_t beam, const Rules& rules, Found<T>& found) {
   constexpr int lanes = Simd<T>::lanes;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const T inverse = static_cast<T>(1 / rules.temperature);
   Vec<T> greatest = -infinity + Vec<T>{};
   IntVec<T> broken = {};
   for (int64_t i = 0; i < symbols; i += lanes) {
@@ -270,21 +288,20 @@ void search_row(T* logits, int64_t symbols, T score, int64_t beam, const Rules& 
   if (any<T>(broken) || !(std::abs(top) < infinity)) return;  // as fairseq: nothing follows a NaN
   Vec<T> total = {};
   for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> power = (load(logits + i, symbols - i, -infinity) - top) * (inverse * static_cast<T>(M_LOG2E));
+    const Vec<T> power = (load(logits + i, symbols - i, -infinity) - top) * static_cast<T>(M_LOG2E);
     const Vec<T> value = exp2<T>(maximum(power, Simd<T>::least_log2 + Vec<T>{}));
     total += power < Simd<T>::least_log2 ? Vec<T>{} : value;
   }
   const T log_mass = std::log(sum<T>(total));
-  const auto price = [&](int64_t symbol) { return symbol == rules.unknown ? static_cast<T>(rules.penalty) : T(0); };
-  if (rules.only >= 0) {
-    const T value = ((logits[rules.only] - top) * inverse - log_mass) - price(rules.only) + score;
-    if (value > found.worst()) found.add(value, rules.only, beam);
+  logits[rules.unknown] -= static_cast<T>(rules.penalty);
+  const int64_t only = rules.apply(row, logits, -infinity);
+  if (only >= 0) {
+    const T value = (logits[only] - top) - log_mass + score;
+    if (value > found.worst()) found.add(value, only, beam);
     return;
   }
-  for (int64_t i = 0; i < rules.bans; ++i) logits[rules.banned[i]] = -infinity;
-  logits[rules.unknown] -= price(rules.unknown) / inverse;
   for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> values = ((load(logits + i, symbols - i, -infinity) - top) * inverse - log_mass) + score;
+    const Vec<T> values = ((load(logits + i, symbols - i, -infinity) - top) - log_mass) + score;
     uint32_t better = bits<T>(values > found.worst());
     for (; better != 0; better &= better - 1) {
       const int lane = __builtin_ctz(better);
@@ -295,7 +312,8 @@ void search_row(T* logits, int64_t symbols, T score, int64_t beam, const Rules& 
 
 // The same for probabilities instead of logits. Logarithms are only taken of those that may be chosen.
 template <typename T>
-void search_sparse_row(T* p, int64_t symbols, T score, int64_t beam, const Rules& rules, Found<T>& found) {
+void search_sparse_row(T* p, int64_t symbols, T score, int64_t row, int64_t beam, const Rules& rules,
+                       Found<T>& found) {
   constexpr int lanes = Simd<T>::lanes;
   IntVec<T> broken = {};
   for (int64_t i = 0; i < symbols; i += lanes) {
@@ -308,8 +326,8 @@ void search_sparse_row(T* p, int64_t symbols, T score, int64_t beam, const Rules
     const T value = std::log(p[symbol]) - (symbol == rules.unknown ? penalty : T(0)) + score;
     if (value > found.worst()) found.add(value, symbol, beam);
   };
-  if (rules.only >= 0) return consider(rules.only);
-  for (int64_t i = 0; i < rules.bans; ++i) p[rules.banned[i]] = 0;
+  const int64_t only = rules.apply(row, p, T(0));
+  if (only >= 0) return consider(only);
   // No lower one is better than the worst found so far, with a margin for rounding.
   const T lowest = std::exp(found.worst() - score + std::min(penalty, T(0))) * static_cast<T>(0.999);
   for (int64_t i = 0; i < symbols; i += lanes) {
@@ -325,8 +343,10 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
     for (int64_t s = begin; s < end; ++s) {
       Found<T> found{to_scores + s * wanted, to_symbols + s * wanted, to_beams + s * wanted, wanted};
       for (int64_t beam = 0; beam < beams; ++beam) {
+        if (scores[s * beams + beam] == -std::numeric_limits<T>::infinity()) continue;
         const auto search = rules.sparse ? search_sparse_row<T> : search_row<T>;
-        search(logits + (s * beams + beam) * symbols, symbols, scores[s * beams + beam], beam, rules, found);
+        const int64_t row = s * beams + beam;
+        search(logits + row * symbols, symbols, scores[row], row, beam, rules, found);
       }
     }
   });
@@ -339,9 +359,9 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
 #define DECODING_FOR(T, SUFFIX)                                                                                        \
   extern "C" void decoding_attend_##SUFFIX(                                                                            \
       const int64_t* sizes, const T* query, const T* const* keys, const T* const* values, const int32_t* places,       \
-      const int32_t* counts, const int32_t* sources, const double* alpha, int64_t alphas, T* out) {                    \
+      const int32_t* counts, const int32_t* sources, const double* alpha, int64_t alphas, T* out, T* weights) {        \
     const Cache<T> cache{keys, values, sizes[4], sizes[5], places, sizes[6], counts, sources, sizes[3]};               \
-    attend<T>(cache, sizes[0], sizes[1], sizes[2], alpha, alphas, query, sizes[7], out, sizes[1] * sizes[2]);          \
+    attend<T>(cache, sizes[0], sizes[1], sizes[2], alpha, alphas, query, sizes[7], out, sizes[1] * sizes[2], weights); \
   }                                                                                                                    \
   extern "C" void decoding_add_norm_##SUFFIX(int64_t rows, int64_t width, T* x, const T* update, const T* weight,      \
                                              const T* bias, double eps, T* out) {                                      \
@@ -349,9 +369,9 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
   }                                                                                                                    \
   extern "C" void decoding_best_##SUFFIX(                                                                              \
       int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* logits, const T* scores,                   \
-      const int64_t* banned, int64_t bans, int64_t only, int64_t unknown, double penalty, double temperature,          \
-      int64_t sparse, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {                                          \
-    const Rules rules{banned, bans, only, unknown, penalty, temperature, sparse != 0};                                 \
+      const int64_t* banned, int64_t bans, const int64_t* only, const int64_t* repeated, const int64_t* starts,        \
+      int64_t unknown, double penalty, int64_t sparse, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {         \
+    const Rules rules{banned, bans, only, repeated, starts, unknown, penalty, sparse != 0};                            \
     best<T>(sentences, beams, symbols, wanted, logits, scores, rules, to_scores, to_symbols, to_beams);                \
   }
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..entmax import has_native
-from ..entmax.build import DTYPES, INTEGER, POINTER, NativeKernels
+from ..entmax.build import DTYPES, INTEGER, POINTER, NativeKernels, addresses
 
-_ATTEND = [POINTER] * 8 + [INTEGER, POINTER]
+_ATTEND = [POINTER] * 8 + [INTEGER] + [POINTER] * 2
 _ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
-_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] * 3 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3
+_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] + [POINTER] * 3
+_BEST += [INTEGER, ctypes.c_double, INTEGER] + [POINTER] * 3
 
 
 def unavailable(dtype: torch.dtype) -> str | None:
@@ -60,23 +61,36 @@ class Cache:
             return torch.tensor([[self.most]], dtype=torch.int32)
         return (self.counts if self.sources is None else self.counts[self.sources])[:, None]
 
+    def gathered(self) -> tuple[Tensor, Tensor | None]:
+        """Keys and values (B, most, 2·C) of each source, in the order of the queries; where are none."""
+        if not self.single:
+            return torch.stack([slab[self.places[:, j]] for j, slab in enumerate(self.slabs)], dim=1), None
+        sources, (slab,) = self.sources.unique_consecutive(), self.slabs
+        absent = torch.arange(self.most) >= self.counts[sources][:, None]
+        return slab[self.places[sources].masked_fill(absent, 0)], absent
 
-def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
+
+def attend(
+    query: Tensor, cache: Cache, alpha: Tensor, need_weights: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """α-entmax attention of single queries to cached keys.
 
     Args:
         query: (R, H·D), heads side by side.
         cache: where keys and values lie.
         alpha: float64 (H,).
+        need_weights: also return the weights.
 
     Returns:
-        (R, H·D). A query without keys gets zeros; one with a score that is NaN gets NaN.
+        (R, H·D), and the weights (R, H, most keys) or None. A query without keys gets zeros; one with a score
+        that is NaN gets NaN.
     """
     rows, channels = query.shape
     heads = alpha.numel()
     out = torch.empty_like(query)
+    weights = query.new_zeros(rows, heads, cache.most) if need_weights else None
     if not rows:
-        return out
+        return out, weights
     keys = [slab.data_ptr() for slab in cache.slabs]
     values = [at + channels * query.element_size() for at in keys]
     pointers = POINTER * len(keys)
@@ -93,8 +107,9 @@ def attend(query: Tensor, cache: Cache, alpha: Tensor) -> Tensor:
         alpha.data_ptr(),
         heads,
         out.data_ptr(),
+        None if weights is None else weights.data_ptr(),
     )
-    return out
+    return out, weights
 
 
 def add_norm(x: Tensor, update: Tensor | None, norm: torch.nn.LayerNorm) -> Tensor:
@@ -121,20 +136,30 @@ class Rules:
         banned: int64, symbols that may not.
         unknown: the symbol whose log-probability is lowered by ``penalty``.
         penalty: see ``unknown``.
-        temperature: logits are divided by it.
-        sparse: there are probabilities, many of them 0, instead of logits; they have their temperature.
+        sparse: there are probabilities, many of them 0, instead of logits.
+        only: int64 (R,), the one symbol that may follow a hypothesis, even if banned; −1 for all.
+        repeated: int64, symbols that may not follow single hypotheses, in the order of these.
+        starts: int64 (R + 1,), where in ``repeated`` those of each hypothesis start, and the last end.
     """
 
     banned: Tensor
     unknown: int
     penalty: float
-    temperature: float
     sparse: bool = False
+    only: Tensor | None = None
+    repeated: Tensor | None = None
+    starts: Tensor | None = None
+
+    def of(self, rows: slice) -> Rules:
+        """The rules of these hypotheses."""
+        if self.only is None and self.starts is None:
+            return self
+        only = None if self.only is None else self.only[rows]
+        starts = None if self.starts is None else self.starts[rows.start : rows.stop + 1]
+        return replace(self, only=only, starts=starts)
 
 
-def best(
-    logits: Tensor, scores: Tensor, wanted: int, rules: Rules, only: int | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def best(logits: Tensor, scores: Tensor, wanted: int, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of the hypotheses of each sentence, in descending order of score.
 
     Args:
@@ -143,7 +168,6 @@ def best(
         scores: (B, K), log-probabilities of the hypotheses.
         wanted: N, the number of continuations per sentence.
         rules: what may follow.
-        only: the one symbol that may follow; None for all.
 
     Returns:
         scores (B, N): log-probabilities with the new symbol; symbols (B, N); hypotheses (B, N), 0 … K − 1.
@@ -161,13 +185,10 @@ def best(
         scores.data_ptr(),
         rules.banned.data_ptr(),
         rules.banned.numel(),
-        -1 if only is None else only,
+        *addresses(rules.only, rules.repeated, rules.starts),
         rules.unknown,
         rules.penalty,
-        rules.temperature,
         int(rules.sparse),
-        found.data_ptr(),
-        which.data_ptr(),
-        of.data_ptr(),
+        *addresses(found, which, of),
     )
     return found, which, of

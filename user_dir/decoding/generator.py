@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 
 import torch
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor, nn
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
-from .cpu_steps import Rules
-from .passes import DecoderPass, EncoderPass
-from .products import Int8Product, Product
+from .ensemble import Ensemble
 from .search_loop import Settings, beam_search
 from .supported import unsupported_model
 
@@ -30,6 +27,8 @@ class FastGenerator(SequenceGenerator):
     A model whose ``int8`` is true computes its linear layers with 8-bit integers, or not at all.
     """
 
+    aligns = False
+
     def _generate(
         self,
         sample: dict,
@@ -37,44 +36,48 @@ class FastGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[dict]]:
-        reason = unsupported(self, sample, prefix_tokens, constraints)
+        reason = unsupported(self, sample, constraints)
         if reason is not None:
             require_no_int8(self.model.models, reason)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
-        encode, decoder = self._passes()
         source = sample["net_input"]["src_tokens"]
-        limit = longest(self, source)
+        limit, suppressed = longest(self, source), self.token_indices_to_suppress
         assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
-        banned = torch.tensor([self.pad])
-        if self.token_indices_to_suppress is not None:
-            banned = torch.cat([banned, self.token_indices_to_suppress])
-        normalizer = self.model.single_model.decoder.output_normalizer
-        sparse = None if normalizer.alpha() == 1 else functools.partial(normalizer, log_probs=False)
         settings = Settings(
             beam=self.beam_size,
+            symbols=self.vocab_size,
             longest=limit,
             shortest=self.min_len,
             begin=self.eos if bos_token is None else bos_token,
             end=self.eos,
-            rules=Rules(banned, self.unk, self.unk_penalty, self.temperature, sparse is not None),
+            padding=self.pad,
+            suppressed=torch.empty(0, dtype=torch.int64) if suppressed is None else suppressed,
+            unknown=self.unk,
+            penalty=self.unk_penalty,
             normalised=self.normalize_scores,
             length_penalty=self.len_penalty,
-            sparse=sparse,
+            ngram=getattr(self.repeat_ngram_blocker, "no_repeat_ngram_size", 0),
         )
-        return beam_search(decoder, encode(source), self.vocab_size, settings)
+        hypotheses = self._ensemble().start(source, self.temperature, self.aligns)
+        return beam_search(hypotheses, settings, prefix_tokens)
 
-    def _passes(self) -> tuple[EncoderPass, DecoderPass]:
-        """The model's layers, prepared once if the model is no longer trained."""
-        model = self.model.single_model
-        state = model.int8, [(p.data_ptr(), p._version) for p in model.parameters()]
+    def _ensemble(self) -> Ensemble:
+        """The models' layers, prepared once if they are no longer trained."""
+        models = list(self.model.models)
+        state = [(m.int8, [(p.data_ptr(), p._version) for p in m.parameters()]) for m in models]
         kept = getattr(self, "_prepared", None)
         if kept is not None and kept[0] == state:
             return kept[1]
-        product = Int8Product if model.int8 else Product
-        passes = EncoderPass(model.encoder, product), DecoderPass(model.decoder, product)
-        if getattr(model, "_is_generation_fast", False):  # fairseq's mark of a model that cannot be trained
-            self._prepared = state, passes
-        return passes
+        prepared = Ensemble(models)
+        if all(getattr(model, "_is_generation_fast", False) for model in models):
+            self._prepared = state, prepared  # fairseq's mark of a model that cannot be trained
+        return prepared
+
+
+class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
+    """The same for fairseq's ``SequenceGeneratorWithAlignment``."""
+
+    aligns = True
 
 
 def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
@@ -83,23 +86,21 @@ def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
         raise UserError(f"--int8 is not possible here: {reason}")
 
 
-def unsupported(
-    generator: SequenceGenerator,
-    sample: dict,
-    prefix_tokens: Tensor | None = None,
-    constraints: Tensor | None = None,
-) -> str | None:
+def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor | None = None) -> str | None:
     """Why fairseq's own search is to translate a batch; None if ours can."""
-    if prefix_tokens is not None or constraints is not None:
-        return "the beginning or parts of translations are prescribed"
+    if constraints is not None:
+        return "parts of translations are prescribed"
     if type(generator.search) is not BeamSearch or generator.match_source_len:
         return "the search is not plain beam search"
-    if generator.repeat_ngram_blocker is not None or generator.lm_model is not None:
-        return "repeated n-grams are excluded, or a language model helps"
+    if generator.lm_model is not None:
+        return "a language model helps"
     if 2 * generator.beam_size >= generator.vocab_size:
         return "the beam is as large as the vocabulary"
-    if generator.model.models_size != 1:
-        return "there are several models"
     if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
         return "the source is not text alone"
-    return unsupported_model(generator.model.single_model)
+    models = list(generator.model.models)
+    reasons = (unsupported_model(model) for model in models)
+    reason = next(filter(None, reasons), None)
+    if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
+        return "parameters are of different types"
+    return reason

@@ -8,22 +8,28 @@ from torch import nn
 
 from ..attention import Alpha
 from ..attention.length_scaling import LengthScaling
+from ..attention.normalizers.rela import GatedRMSNorm
 from ..models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from ..models.bert_sides import BertDecoder, BertEncoder
+from ..models.latent_alignment import LatentAlignmentDecoder
 from ..models.post_editor import AdaptivelySparsePostEditor
 from ..models.sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from ..modules import (
     AdaptivelySparseDecoderLayer,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
+    LatentAlignment,
     OutputNormalizer,
     SegmentedPositions,
 )
 from ..modules.linear import Linear
 
-MODELS: dict[type, tuple[type, type]] = {
-    AdaptivelySparseTransformerModel: (AdaptivelySparseEncoder, AdaptivelySparseDecoder),
-    AdaptivelySparsePostEditor: (BertEncoder, BertDecoder),
+MODELS: dict[type, set[tuple[type, type]]] = {
+    AdaptivelySparseTransformerModel: {
+        (AdaptivelySparseEncoder, AdaptivelySparseDecoder),
+        (AdaptivelySparseEncoder, LatentAlignmentDecoder),
+    },
+    AdaptivelySparsePostEditor: {(BertEncoder, BertDecoder)},
 }
 """The models, and their encoders and decoders."""
 
@@ -51,6 +57,10 @@ NAMES: dict[type, str] = {
     BertEncoder: _ENCODER + "separator input_positions drops_separator",
     AdaptivelySparseDecoder: _DECODER,
     BertDecoder: _DECODER + "new_piece_penalty eos",
+    LatentAlignmentDecoder: _DECODER + "alignment",
+    LatentAlignment: "num_heads top_k soft q_proj k_proj state_proj source_proj out_proj layer_norm "
+    "dropout_module has_constant_alpha alpha certified support _incremental_state_id",
+    GatedRMSNorm: "scale gate",
     AdaptivelySparseEncoderLayer: _LAYER + "cfg return_fc",
     AdaptivelySparseDecoderLayer: _LAYER
     + "cross_self_attention attn_ln nh head_dim c_attn encoder_attn encoder_attn_layer_norm ffn_layernorm "
@@ -79,10 +89,9 @@ NAMES: dict[type, str] = {
 OFF: dict[type, str] = {
     AdaptivelySparseEncoder: "return_fc",
     AdaptivelySparseDecoder: "adaptive_softmax prepends_source quant_noise",
-    BertDecoder: "new_piece_penalty",
     AdaptivelySparseEncoderLayer: "return_fc",
     AdaptivelySparseDecoderLayer: "cross_self_attention attn_ln c_attn ffn_layernorm w_resid",
-    EntmaxMultiheadAttention: "bias_k bias_v add_zero_attn use_xformers gated_norm",
+    EntmaxMultiheadAttention: "bias_k bias_v add_zero_attn use_xformers",
     FairseqDropout: "apply_during_inference",
 }
 """What has to be None, False or 0 in a type and those that extend it."""

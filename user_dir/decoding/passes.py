@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from ..attention.inputs import AttentionInputs
-from .cpu_steps import Cache, attend
+from .attentions import CachedAttention, PackedAttention, Padding
+from .outputs import output_of
 from .parts import SumNorm, search_layer, with_parts
 from .products import Product
-
-
-@dataclass
-class Memory:
-    """Encoded sentences without padding.
-
-    Attributes:
-        rows: (N, C), the sentences' tokens one after the other.
-        places: int32 (B, S), the rows of each sentence, in order.
-        counts: int32 (B,), how many there are.
-    """
-
-    rows: Tensor
-    places: Tensor
-    counts: Tensor
+from .state import Memory, State
 
 
 class EncoderPass:
@@ -39,7 +23,7 @@ class EncoderPass:
     def __init__(self, encoder: nn.Module, product: type[Product]):
         self._encoder, self._last = encoder, SumNorm(encoder.layer_norm)
         self._layers = [
-            search_layer(layer, product, self_attn=_PackedAttention(layer.self_attn, product))
+            search_layer(layer, product, self_attn=PackedAttention(layer.self_attn, product))
             for layer in encoder.layers
         ]
 
@@ -49,114 +33,14 @@ class EncoderPass:
         seen, given = encoder.embedded(tokens)
         there = seen.ne(encoder.padding_idx)
         embedded, _ = encoder.forward_embedding(seen, given)
-        rows, padding = embedded[there], _Padding(there)
+        rows, padding = embedded[there], Padding(there)
         for layer in self._layers:
             rows = layer(rows, padding)
         rows = self._last(rows)
         counts = there.sum(1)
         columns = torch.arange(int(counts.max()), dtype=torch.int32)
         places = (counts.cumsum(0) - counts).to(torch.int32)[:, None] + columns
-        return Memory(rows, places, counts.to(torch.int32))
-
-
-class _Padding:
-    """Adds padding to rows without, and takes it away.
-
-    Args:
-        there: (B, S), false at padding.
-    """
-
-    def __init__(self, there: Tensor):
-        sentence, position = there.nonzero(as_tuple=True)
-        self.shape = there.shape[::-1]  # (S, B), as the attention kernels lay out what they return
-        self.mask = None if bool(there.all()) else ~there
-        self._there, self._sentence = there, sentence
-        self._at = position * len(there) + sentence
-        self._padded: Tensor | None = None
-
-    def add(self, rows: Tensor) -> Tensor:
-        """(N, C) → (S, B, C). Overwrites what it returned before."""
-        if self._padded is None:
-            self._padded = rows.new_zeros(self.shape.numel(), rows.size(1))
-        return self._padded.index_copy_(0, self._at, rows).view(*self.shape, -1)
-
-    def keys(self) -> Tensor:
-        """How many keys each row sees, the tokens of its sentence: (N, 1)."""
-        return self._there.sum(1)[self._sentence, None]
-
-    def remove(self, padded: Tensor) -> Tensor:
-        """(S, B, C) → (N, C)."""
-        return padded.flatten(0, 1).index_select(0, self._at)
-
-
-class _PackedAttention:
-    """Self-attention of sentences without padding, in the place of an encoder layer's.
-
-    Args:
-        attention: the layer's.
-        product: how linear layers are computed.
-    """
-
-    def __init__(self, attention: nn.Module, product: type[Product]):
-        self.attention = attention
-        self.projections = product(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.out = product(attention.out_proj)
-
-    def __call__(self, query: Tensor, key_padding_mask: _Padding, **_: object) -> tuple[Tensor, None]:
-        """(N, C) → (N, C)."""
-        attention, padding = self.attention, key_padding_mask
-        rows = self.projections(query)
-        if attention.length_scaling is not None:
-            queries = rows[:, : query.size(1)]
-            queries.copy_(_scaled(queries, attention, query, padding.keys()))
-        heads = padding.add(rows).view(*padding.shape, 3, attention.num_heads, attention.head_dim)
-        q, k, v = heads.permute(2, 1, 3, 0, 4)
-        result, _ = attention.normalizer(
-            AttentionInputs(q, k, v, attention.alpha.value(), padding.mask), "auto"
-        )
-        return self.out(padding.remove(result.permute(2, 0, 1, 3).flatten(2))), None
-
-
-def _scaled(queries: Tensor, attention: nn.Module, x: Tensor, keys: Tensor) -> Tensor:
-    """Queries (R, C) of x (R, C), scaled by the number of keys that they see (R or 1, 1)."""
-    scale = attention.length_scaling.scale(x, keys.float())
-    return (queries.unflatten(1, (attention.num_heads, -1)) * scale[:, :, None]).flatten(1)
-
-
-@dataclass
-class State:
-    """Hypotheses half-way: caches, and where each hypothesis finds its own rows in them.
-
-    A step adds a slab of keys and values to each layer, a row per hypothesis. No row is ever moved or copied:
-    when hypotheses are reordered, ``places`` is.
-
-    Attributes:
-        context: by layer, keys and values of the source (N, 2·C).
-        memory: where the rows of each sentence lie in ``context``.
-        slabs: by layer, keys and values (R, 2·C) of each position.
-        places: int32 (R, positions), the row of each hypothesis in the slab of each position.
-        sentences: int32 (R,), the sentence of each hypothesis.
-    """
-
-    context: list[Tensor]
-    memory: Memory
-    slabs: list[list[Tensor]]
-    places: Tensor
-    sentences: Tensor
-
-    def source(self, layer: int) -> Cache:
-        """Keys and values of the source."""
-        places, counts = self.memory.places, self.memory.counts
-        return Cache([self.context[layer]], places, counts, self.sentences, places.size(1), single=True)
-
-    def history(self, layer: int) -> Cache:
-        """Keys and values of the translations so far."""
-        return Cache(self.slabs[layer], self.places, None, None, self.places.size(1), single=False)
-
-    def reorder(self, order: Tensor) -> None:
-        """Let hypothesis i continue hypothesis ``order[i]``, int64 (R′,)."""
-        self.sentences = self.sentences[order]
-        self.places = self.places[order]
+        return Memory(rows, places, counts.to(torch.int32), tokens, there)
 
 
 class DecoderPass:
@@ -172,22 +56,26 @@ class DecoderPass:
             search_layer(
                 layer,
                 product,
-                self_attn=_CachedAttention(layer.self_attn, product, number),
-                encoder_attn=_CachedAttention(layer.encoder_attn, product, number),
+                self_attn=CachedAttention(layer.self_attn, product, number),
+                encoder_attn=layer.encoder_attn and CachedAttention(layer.encoder_attn, product, number),
             )
             for number, layer in enumerate(decoder.layers)
         ]
         self._decoder = with_parts(
             decoder, layers=[layer.forward for layer in self._layers], layer_norm=SumNorm(decoder.layer_norm)
         )
-        self.output = product(decoder.output_projection)
+        self.output = output_of(decoder, product)
+        self._normalizer = decoder.output_normalizer
 
-    def start(self, memory: Memory) -> State:
-        """One empty hypothesis for each sentence."""
+    def start(self, memory: Memory, attention: bool = False) -> State:
+        """One empty hypothesis for each sentence; ``attention``: keep what it attends to."""
         sentences = torch.arange(len(memory.counts), dtype=torch.int32)
-        context = [layer.encoder_attn.keys(memory.rows) for layer in self._layers]
+        context = [layer.encoder_attn and layer.encoder_attn.keys(memory.rows) for layer in self._layers]
         places = torch.empty(len(sentences), 0, dtype=torch.int32)
-        return State(context, memory, [[] for _ in self._layers], places, sentences)
+        slabs: list[list[Tensor]] = [[] for _ in self._layers]
+        state = State(context, memory, slabs, places, sentences, [] if attention else None)
+        self.output.start(state)
+        return state
 
     def step(self, state: State, tokens: Tensor) -> Tensor:
         """Features (R, C) at the next position, after the tokens (R, T)."""
@@ -197,37 +85,14 @@ class DecoderPass:
         features, _ = self._decoder.extract_features(tokens, encoder_out, state)
         return features[:, 0]
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most symbols have the probability 0."""
+        return self._normalizer.alpha() != 1
 
-class _CachedAttention:
-    """Attention of single positions to cached keys, in the place of a decoder layer's.
-
-    Args:
-        attention: the layer's.
-        product: how linear layers are computed.
-        layer: its number.
-    """
-
-    def __init__(self, attention: nn.Module, product: type[Product], layer: int):
-        self.attention, self.layer = attention, layer
-        self.query, self.out = product(attention.q_proj), product(attention.out_proj)
-        self.keys = product(attention.k_proj, attention.v_proj)
-        alpha = attention.alpha().detach().flatten().to(torch.float64)
-        self.alpha = alpha.expand(attention.num_heads).contiguous()  # of each head
-
-    def __call__(
-        self, query: Tensor, incremental_state: State, static_kv: bool = False, **_: object
-    ) -> tuple[Tensor, None]:
-        """(1, R, C) → (1, R, C): of the translations themselves, or to the source if ``static_kv``."""
-        x = query[0]
-        if static_kv:
-            cache = incremental_state.source(self.layer)
-        else:
-            incremental_state.slabs[self.layer].append(self.keys(x))
-            cache = incremental_state.history(self.layer)
-        queries = self.query(x)
-        if self.attention.length_scaling is not None:
-            queries = _scaled(queries, self.attention, x, cache.keys())
-        return self.out(attend(queries, cache, self.alpha))[None], None
-
-    def _get_input_buffer(self, incremental_state: State) -> None:
-        """Called by fairseq's layers; the caches are in the state."""
+    def scores(self, features: Tensor, state: State, rows: slice, temperature: float) -> Tensor:
+        """Logits (R, V), or probabilities if sparse, of features (R, C) of the hypotheses ``rows``."""
+        logits = self.output(features, state, rows)
+        if temperature != 1:
+            logits = logits.div_(temperature)
+        return self._normalizer(logits, log_probs=False) if self.is_sparse else logits

@@ -11,6 +11,7 @@ from torch.nn.modules import module as torch_modules
 from torch.utils.checkpoint import checkpoint
 
 from ..attention.normalizers import NORMALIZERS
+from ..models.latent_alignment import LatentAlignmentDecoder
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 from .cpu_steps import unavailable
 from .known import MODELS, NAMES, OFF
@@ -34,7 +35,11 @@ def unsupported_model(model: nn.Module) -> str | None:
     if len({parameter.dtype for parameter in parameters}) > 1:
         return "parameters are of different types"
     missing = unavailable(model.decoder.output_projection.weight.dtype)
-    return int8_unavailable() if missing is None and model.int8 else missing
+    if missing is not None or not model.int8:
+        return missing
+    if isinstance(model.decoder, LatentAlignmentDecoder):
+        return "latent alignments are not computed in 8-bit integers"
+    return int8_unavailable()
 
 
 def _unusual(model: nn.Module) -> str | None:
@@ -42,7 +47,7 @@ def _unusual(model: nn.Module) -> str | None:
     if type(model) not in MODELS:
         return f"the model is a {type(model).__name__}"
     sides = model.encoder, model.decoder
-    if tuple(map(type, sides)) != MODELS[type(model)]:
+    if tuple(map(type, sides)) not in MODELS[type(model)]:
         return "encoder or decoder are not the usual ones"
     if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
         return "all modules have a hook"
@@ -55,17 +60,13 @@ def _unusual(model: nn.Module) -> str | None:
 
 
 def _unusual_attention(model: nn.Module) -> str | None:
-    """Which attention is missing, or has a normalizer that the search does not know."""
-    attentions = model.attentions()
-    if len(attentions["decoder_context"]) != len(attentions["decoder_self"]):
-        return "a decoder layer lacks context attention"
-    for attention_type, layers in attentions.items():
+    """Which attention has a normalizer that is not registered, or was changed since."""
+    for attention_type, layers in model.attentions().items():
         for layer in layers:
             normalizer = layer.normalizer
             kind = type(normalizer)
-            known = attention_type in getattr(kind, "searched", ()) and _is_registered(kind)
             sizes = attention_type, layer.num_heads, layer.embed_dim
-            if not known or _names(normalizer) != _names_as_built(kind, *sizes):
+            if not _is_registered(kind) or _names(normalizer) != _names_as_built(kind, *sizes):
                 return f"the normalizer of {attention_type} attention is a {kind.__name__}"
     return None
 

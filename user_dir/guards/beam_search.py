@@ -11,19 +11,17 @@ from .installing import around
 
 
 @around(FairseqTask, "build_generator")
-def build_generator(build, self, models, args, seq_gen_cls=None, *others, **kwargs):
-    """Build a generator that searches faster where it can, and where no weights of attention are needed."""
-    from ..decoding import FastGenerator, require_no_int8
+def build_generator(
+    build, self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, *others, **kwargs
+):
+    """Build a generator that searches faster where it can."""
+    from ..decoding import AligningGenerator, FastGenerator, require_no_int8
 
     if seq_gen_cls is not None or getattr(args, "score_reference", False):
         require_no_int8(models, "another generator is asked for")
-    elif _wants_alignment(args):
-        require_no_int8(models, "alignments are asked for")
+    elif alignment := getattr(args, "print_alignment", None):
+        seq_gen_cls = AligningGenerator
+        extra_gen_cls_kwargs = {**(extra_gen_cls_kwargs or {}), "print_alignment": alignment}
     else:
         seq_gen_cls = FastGenerator
-    return build(self, models, args, seq_gen_cls, *others, **kwargs)
-
-
-def _wants_alignment(args) -> bool:
-    """Whether attention weights are needed: to print alignments, or to replace unknown words."""
-    return bool(getattr(args, "print_alignment", None)) or getattr(args, "replace_unk", None) is not None
+    return build(self, models, args, seq_gen_cls, extra_gen_cls_kwargs, *others, **kwargs)

@@ -5,8 +5,8 @@ have a probability, or none may end at the maximum length, the search continues 
 with an AssertionError. With this guard, the search for a sentence ends as soon as all its unfinished
 hypotheses have the probability 0. It returns the finished ones, even if they are fewer than the beam size; if
 there are none, the most probable unfinished one, with the score −∞. Sampling, which raises an error where no
-token has a probability, ends such a hypothesis in the same way. Unnecessary once fairseq's search ends
-such sentences.
+token has a probability, ends such a hypothesis in the same way. ``--print-alignment`` takes any number of
+hypotheses. Unnecessary once fairseq's search ends such sentences.
 """
 
 import math
@@ -14,9 +14,10 @@ from typing import Optional
 
 import torch
 from fairseq.search import BeamSearch, Sampling
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
+from ..errors import UserError
 from .installing import around
 
 # The score of ending a hypothesis that has probability 0: below that of any real one, and finite.
@@ -35,6 +36,22 @@ def install() -> None:
 def generate(search, self, *args, **kwargs):
     """Drop the hypotheses that only served to end a search."""
     return [_possible(hypotheses) for hypotheses in search(self, *args, **kwargs)]
+
+
+@around(SequenceGeneratorWithAlignment, "generate")
+@torch.no_grad()
+def align(search, self, models, sample, **kwargs):
+    """Align the hypotheses that there are; fairseq expects as many as the beam has."""
+    if any(getattr(model, "full_context_alignment", False) for model in self.model.models):
+        return search(self, models, sample, **kwargs)
+    found = SequenceGenerator.generate(self, models, sample, **kwargs)
+    for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), found):
+        for each in hypotheses:
+            attention, target = each["attention"].cpu(), each["tokens"].cpu()
+            if not attention.numel():
+                raise UserError("--print-alignment needs a context attention in the decoder's last layer")
+            each["alignment"] = self.extract_alignment(attention.t(), source, target, self.pad, self.eos)
+    return found
 
 
 def _step(

@@ -62,6 +62,7 @@ oversized-models      EXPLAINS  fairseq/models/__init__.py
 workers               REPAIRS   fairseq/distributed/utils.py, fairseq/checkpoint_utils.py
 orphans               REPAIRS   fairseq/distributed/utils.py
 exhausted-beams       REPAIRS   fairseq/sequence_generator.py, fairseq/search.py
+repeated-ngrams       CHANGES   fairseq/ngram_repeat_block.py
 blank-sources         CHANGES   fairseq/sequence_generator.py
 unfinished-translations EXPLAINS fairseq/sequence_generator.py, fairseq/tasks/translation.py
 model-overrides       REPAIRS   fairseq/checkpoint_utils.py
