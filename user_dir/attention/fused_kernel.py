@@ -12,7 +12,14 @@ from torch import Tensor
 from ..entmax.masks import as_numbers
 from ..entmax.merged_vmap import merged_vmap
 from ..entmax.once import once_differentiable
-from ..entmax.operators import define_operator, is_eager, number_beside, once, transformed
+from ..entmax.operators import (
+    define_operator,
+    exporting_to_onnx,
+    is_eager,
+    number_beside,
+    once,
+    transformed,
+)
 from ..entmax.reference import working_dtype
 from .head_layouts import dense_rows, empty_output, gradient_of_alpha, in_heads, is_per_head
 from .inputs import AttentionInputs, KernelInputs
@@ -194,6 +201,8 @@ def is_learning(*tensors: Tensor) -> bool:
 def unsupported(inputs: AttentionInputs, dtypes: Collection[torch.dtype]) -> Optional[str]:
     """Why fused kernels for these dtypes do not take the inputs; None if nothing is known against it."""
     query, key, value, alpha, key_padding_mask, *_ = inputs
+    if exporting_to_onnx():
+        return "ONNX does not have its operator"
     if query.dtype not in dtypes or not query.dtype == key.dtype == value.dtype:
         given = " and ".join(sorted({str(tensor.dtype) for tensor in (query, key, value)}))
         taken = " or ".join(map(str, dtypes))

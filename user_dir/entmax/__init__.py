@@ -1,7 +1,15 @@
 """α-entmax and its loss: public functions with interchangeable implementations; depends on torch only."""
 
+from .differentiable import onnx_translations
 from .loss import entmax_loss, entmax_loss_and_support
 from .op import attention_weights, entmax
 from .selection import has_native
 
-__all__ = ["attention_weights", "entmax", "entmax_loss", "entmax_loss_and_support", "has_native"]
+__all__ = [
+    "attention_weights",
+    "entmax",
+    "entmax_loss",
+    "entmax_loss_and_support",
+    "has_native",
+    "onnx_translations",
+]

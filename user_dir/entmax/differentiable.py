@@ -125,3 +125,17 @@ entmax_operator = define_operator(
     (_setup_context, _operator_gradients),
     _vmap,
 )
+
+
+def onnx_translations() -> dict[Callable, Any]:
+    """The ``custom_translation_table`` with which ``torch.onnx.export`` exports entmax and attention.
+
+    Raises ModuleNotFoundError if onnxscript is not installed.
+
+    Example::
+
+        torch.onnx.export(layer, (x, y, z), dynamo=True, custom_translation_table=onnx_translations())
+    """
+    from . import onnx
+
+    return {entmax_operator: onnx.entmax}

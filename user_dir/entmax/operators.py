@@ -43,6 +43,11 @@ def transformed() -> bool:
     return _transformed()
 
 
+def exporting_to_onnx() -> bool:
+    """Whether ``torch.onnx.export`` traces now: ONNX has no operators of ours."""
+    return _is_compiling() and torch.onnx.is_in_onnx_export()
+
+
 def number_beside(number: float, tensor: Tensor) -> Tensor:
     """A number in float64, on the device of a tensor; fake if that is."""
     if type(tensor) in _PLAIN or transformed():  # new_full would give a number to each entry of a batch
