@@ -39,6 +39,16 @@ def test_numbers_and_their_text():
     assert TEXT("no") == "no"
 
 
+@pytest.mark.parametrize("arch", ["transformer", "adaptively_sparse_transformer_lm"])
+def test_on_and_off_of_yaml_are_choices_where_they_are_among_them(arch):
+    types = setting_types("model", arch)
+    words = {True: "on", False: "off", "on": "on", "off": "off", "auto": "auto", None: None}
+    assert {given: types["cuda_graphs"](given) for given in words} == words
+    for given in ("sometimes", 1):
+        with pytest.raises(ValueError, match="one of auto, off, on"):
+            types["cuda_graphs"](given)
+
+
 SECTIONS = {"model": ARCH_MODEL_REGISTRY, "task": TASK_REGISTRY}
 SECTIONS |= {kind: registry["registry"] for kind, registry in REGISTRIES.items()}
 

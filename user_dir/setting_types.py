@@ -2,8 +2,8 @@
 
 A flag takes ``true``, ``yes``, ``on``, ``y`` and 1, or ``false``, ``no``, ``off``, ``n`` and 0, in any case;
 a number also takes its text (``"1e-4"``), without leading zeros, which YAML takes for octal; text takes text
-only, since YAML reads ``no`` as false and ``012`` as 10. ``null`` stands for the default. Anything else is
-refused.
+only, since YAML reads ``no`` as false and ``012`` as 10, except that ``on`` and ``off`` as two of several
+choices may be read so. ``null`` stands for the default. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ def _read_by(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 def _one_of(choices: list, one: SettingType) -> SettingType:
     def convert(value):
+        if type(value) is bool and {"on", "off"} <= set(choices):  # as YAML reads these words
+            value = "on" if value else "off"
         converted = one.convert(value)
         return converted if converted in choices else _refuse()
 

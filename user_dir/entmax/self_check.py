@@ -33,9 +33,14 @@ class SelfCheck:
     """
 
     def __init__(self, kernel: str, instead: str, compare: Callable[..., Iterator[Comparison]]):
-        self._kernel, self._instead, self._compare = kernel, instead, compare
+        self.kernel, self._instead, self._compare = kernel, instead, compare
         self._verdicts: dict[Hashable, bool] = {}
         self._lock = threading.Lock()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel was found wrong in this process."""
+        return False in self._verdicts.values()
 
     def passes(self, device: torch.device, *kind: Hashable) -> Optional[bool]:
         """Whether the kernel computes what plain torch does; logs one warning if it does not.
@@ -57,7 +62,7 @@ class SelfCheck:
                 if fault is not None:
                     logger.warning(
                         "%s fails its self-check on %s for %s: %s; this process uses %s instead",
-                        *(self._kernel, device, ", ".join(map(str, kind)), fault, self._instead),
+                        *(self.kernel, device, ", ".join(map(str, kind)), fault, self._instead),
                     )
                 self._verdicts[key] = fault is None
             return self._verdicts[key]

@@ -76,6 +76,7 @@ repeated-commands     CHANGES   fairseq/checkpoint_utils.py
 interrupts            EXPLAINS  fairseq_cli/train.py
 tensorboard           REPAIRS   tensorboardX/event_file_writer.py
 prefetching           REPAIRS   fairseq/data/iterators.py
+cuda-graphs           CHANGES   fairseq/trainer.py, fairseq/tasks/fairseq_task.py
 update-reports        REPAIRS   fairseq/trainer.py
 validation-bleu       CHANGES   fairseq/tasks/translation.py
 moving-average        CHANGES   fairseq/models/ema/ema.py
@@ -89,7 +90,8 @@ short-log             EXPLAINS  fairseq/logging/progress_bar.py
 """
 # In the order of installation: torn-checkpoints wraps what hostile-checkpoints reads with,
 # no-translation-models checks what beam-search builds, unfinished-translations sees what exhausted-beams and
-# blank-sources make of a search, short-log comes after what reports and ends runs.
+# blank-sources make of a search, update-reports informs the model before cuda-graphs asks it, short-log comes
+# after what reports and ends runs.
 GUARDS = tuple(
     Guard(name, Kind[kind], where)
     for name, kind, where in (line.split(maxsplit=2) for line in _ALL.strip().splitlines())

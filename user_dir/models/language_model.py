@@ -16,6 +16,7 @@ from fairseq.models.transformer_lm import (
 from fairseq.modules import AdaptiveInput
 
 from ..errors import UserError
+from ..graphs import add_graph_flag
 from .architectures import default
 from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs, check_sizes
 from .output import add_output_flags, output_normalizer
@@ -40,6 +41,7 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
         gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
         add_alpha_flags(parser)
         add_output_flags(parser)
+        add_graph_flag(parser)
 
     @classmethod
     def build_model(cls, args, task):

@@ -1,0 +1,336 @@
+"""Trainings on the buffers of graphs beside ordinary ones; without a GPU, a replay is a plain call."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from trainings import LM, OURS, Training, assert_same
+
+from user_dir.graphs.recorder import Recorder
+from user_dir.graphs.static_batch import StaticBatch
+from user_dir.graphs.training import training_graphs
+
+
+@pytest.fixture
+def train(data):
+    """``train(updates, flags, **settings)``: the same with graphs."""
+    return lambda updates, flags="", how="on", **settings: Training(
+        data, f"{flags} --cuda-graphs {how}", **settings
+    ).run(updates)
+
+
+@pytest.mark.parametrize(
+    ("updates", "flags", "arch"),
+    [
+        (50, "", OURS),
+        (50, "", "transformer"),
+        (16, "--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
+        (16, "--criterion cross_entropy", LM),
+        (16, "--left-pad-source --max-tokens 100", OURS),
+        (16, "--output-alpha 1.5 --criterion entmax_loss", OURS),
+    ],
+)
+def test_updates_and_what_they_log_are_the_same(train, plain, updates, flags, arch):
+    """With all batches of at least two epochs, the last one of an epoch among them."""
+    there, here = plain(updates, flags, arch=arch), train(updates, flags, arch=arch)
+    assert_same(here, there)
+    assert min(here.losses[-4:]) < 0.98 * max(here.losses[:4]), "nothing was learned"
+    for ours, theirs in zip(here.logged, there.logged):
+        assert ours.keys() - theirs.keys() == {"replayed", "graphs"} and not theirs.keys() - ours.keys()
+        for name in theirs.keys() - {"wps", "ups", "train_wall", "gnorm"}:
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-5), name
+    assert here.logged[-1]["replayed"] == 1 and 1 < here.logged[-1]["graphs"] <= len(here.graphs.shapes)
+
+
+def test_shapes_have_more_rows_than_some_batches(train, monkeypatch):
+    """So that the test above would notice a row without a sentence."""
+    empty, fill = [], StaticBatch.fill
+
+    def counted(self, sample):
+        fill(self, sample)
+        empty.append((self.tokens["target"] == self.pad).all(1).sum().item())
+
+    monkeypatch.setattr(StaticBatch, "fill", counted)
+    train(16)
+    assert sum(map(bool, empty)) > 2
+
+
+@pytest.mark.parametrize(("flags", "bf16"), [("--fp16 --fp16-no-flatten-grads", False), ("", True)])
+def test_half_precision(train, plain, flags, bf16):
+    """In float16 with a loss scale that changes every second update."""
+    flags += " --fp16-scale-window 2 --fp16-init-scale 4"
+    here, there = (each(8, flags, bf16=bf16) for each in (train, plain))
+    assert_same(here, there, 2e-2)
+    assert here.logged[-1]["replayed"] == 1
+    if not bf16:
+        scales = [each["loss_scale"] for each in here.logged]
+        assert scales == [each["loss_scale"] for each in there.logged] and scales[-1] >= 4 * scales[0]
+
+
+def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch):
+    """Places of inputs, gradients and loss scale do not move; a replay sees what they hold."""
+    seen = []
+
+    def watched(self, function):
+        def replay():
+            step = function.__closure__
+            places = [cell.cell_contents for cell in step if hasattr(cell.cell_contents, "tokens")]
+            inputs = [each.data_ptr() for each in places[0].tokens.values()]
+            gradients = [each.grad.data_ptr() for each in graphs().parameters]
+            seen.append((places[0].tokens["target"].shape, inputs, gradients, graphs().scale.data_ptr()))
+            return function()
+
+        return replay
+
+    monkeypatch.setattr(Recorder, "record", watched)
+    training = train(0)
+
+    def graphs():
+        return training.graphs
+
+    training.run(25)
+    by_shape = {}
+    for shape, *places in seen:
+        assert by_shape.setdefault(shape, places) == places
+    assert len(seen) > 12
+
+
+# -------------------------------------------------------------------------- updates that are not replayed
+
+
+@pytest.mark.parametrize(
+    ("flags", "until"),
+    [
+        ("--alpha-schedule linear --alpha-schedule-updates 4", 4),
+        ("--alpha-freeze-updates 3", 3),
+        ("--criterion entmax_loss --output-alpha 1.5 --output-alpha-start 1.1 --output-alpha-updates 2", 2),
+    ],
+)
+def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog):
+    with caplog.at_level(logging.INFO):
+        here = train(16, flags)
+    assert_same(here, plain(16, flags))
+    replayed = [each["replayed"] for each in here.logged]
+    assert replayed[: until + 1] == [0] * (until + 1) and replayed[-1] == 1
+    assert caplog.text.count(f"until update {until}") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ("--encoder-layerdrop 0.5", "layer drop"),
+        ("--checkpoint-activations", "checkpointed"),
+        ("--latent-alignment --criterion cross_entropy", "latent"),
+        ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
+        ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
+        ("--report-accuracy", "--report-accuracy"),
+        ("--quant-noise-scalar 0.5", "hook"),
+        ("--amp", "--fp16"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said(data, monkeypatch, caplog, flags, word):
+    with pytest.raises(SystemExit) as stopped:
+        Training(data, f"{flags} --cuda-graphs on").run(1)
+    assert word in str(stopped.value.code) and "--cuda-graphs" in str(stopped.value.code)
+    if "--amp" in flags:
+        return  # which computes otherwise on a GPU
+    with caplog.at_level(logging.INFO):
+        training = Training(data, f"{flags} --cuda-graphs auto")
+        training.trainer.cuda = True
+        assert training_graphs(training.trainer, training.trainer.train_iterator) is None
+    assert caplog.text.count(word) == 1 and "without CUDA graphs" in caplog.text
+
+
+@pytest.mark.parametrize(("arch", "flags"), [(OURS, "--cuda-graphs auto"), (OURS, ""), ("transformer", "")])
+def test_by_default_there_are_none_on_a_cpu(data, arch, flags):
+    training = Training(data, flags, arch=arch).run(1)
+    assert training.graphs is None and "replayed" not in training.logged[0]
+
+
+def test_a_batch_that_fits_no_shape_is_computed_as_before(train, plain):
+    here = train(1)
+    here.graphs.shapes = here.graphs.shapes[:2]
+    here.run(15)
+    assert_same(here, plain(16))
+    assert {each["replayed"] for each in here.logged[1:]} == {0, 1}
+
+
+def test_gradients_of_an_update_may_be_of_both_kinds(train, plain):
+    here = train(1, "--update-freq 3")
+    here.graphs.shapes = here.graphs.shapes[:2]
+    here.run(8)
+    assert_same(here, plain(9, "--update-freq 3"))
+    assert any(0 < each["replayed"] < 1 for each in here.logged[3:])
+
+
+def test_parameters_that_moved_are_recorded_again(train, plain):
+    here = train(12)
+    before = dict(here.graphs.steps)
+    for parameter in here.model.parameters():
+        parameter.data = parameter.data.clone()
+    here.run(4)
+    assert not set(before.values()) & set(here.graphs.steps.values())
+    assert_same(here, plain(16))
+
+
+# ------------------------------------------------------------------------------------------- failures
+
+
+def recording(monkeypatch, replay_of, fails=lambda count: None):
+    """Replace recordings: ``replay_of(function)`` is called for each replay."""
+    count = []
+
+    def record(self, function):
+        count.append(1)
+        fails(len(count))
+        return lambda: replay_of(function)
+
+    monkeypatch.setattr(Recorder, "record", record)
+
+
+@pytest.mark.parametrize("wrong", ["gradients", "loss"])
+def test_a_wrong_replay_is_noticed(train, plain, data, monkeypatch, caplog, wrong):
+    def replay(function):
+        loss, logged = function()
+        if wrong == "loss":
+            return loss * 1.01, logged
+        here.graphs.parameters[3].grad.mul_(1.01)
+        return loss, logged
+
+    recording(monkeypatch, replay)
+    here = train(0)
+    here.run(1).graphs.strict = False  # as with auto
+    here.run(15)
+    assert_same(here, plain(16))
+    assert here.graphs.stopped and here.logged[-1]["replayed"] == 0
+    (warning,) = [each for each in caplog.messages if "going on without CUDA graphs" in each]
+    assert wrong.removesuffix("s") in warning
+
+    here = train(0)
+    with pytest.raises(SystemExit, match="differs"):
+        here.run(16)
+
+
+def test_dropout_is_the_same_in_the_first_comparison(train):
+    assert train(14, "--dropout 0.3 --attention-dropout 0.2").graphs.compared
+
+
+def test_a_loss_that_is_not_finite_only_in_a_replay_ends_the_run(train, monkeypatch):
+    def replay(function):
+        loss, logged = function()
+        if here.graphs.compared and broken:
+            for parameter in here.graphs.parameters:
+                parameter.grad.mul_(float("nan"))
+            return loss * float("nan"), logged
+        return loss, logged
+
+    broken = False
+    recording(monkeypatch, replay)
+    here = train(0)
+    here.run(16)
+    broken = True
+    with pytest.raises(SystemExit) as stopped:
+        here.run(5)
+    assert any(str(shape) in str(stopped.value.code) for shape in here.graphs.shapes)
+    assert "--cuda-graphs off" in str(stopped.value.code)
+
+
+def test_a_loss_that_is_never_finite_ends_it_as_before(train):
+    here = train(14)
+    with torch.no_grad():
+        here.model.decoder.layers[0].fc1.weight.fill_(float("nan"))
+    with pytest.raises((FloatingPointError, StopIteration)):  # the latter by fairseq's NanDetector
+        here.run(1)
+
+
+def out_of_memory(*_):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("where", ["recording", "before"])
+def test_a_shape_that_does_not_fit_into_memory_is_left_out(train, plain, monkeypatch, caplog, where):
+    if where == "recording":
+        recording(monkeypatch, lambda f: f(), fails=lambda count: count == 2 and out_of_memory())
+    else:
+        run, calls = Recorder.run, []
+
+        def failing(self, function):
+            result = run(self, function)  # the memory may run out after gradients were added
+            calls.append(1)
+            return out_of_memory() if len(calls) == 2 else result
+
+        monkeypatch.setattr(Recorder, "run", failing)
+    with caplog.at_level(logging.INFO):
+        here = train(0).run(1)
+        shapes = len(here.graphs.shapes)
+        here.run(15)
+    assert_same(here, plain(16))
+    assert len(here.graphs.shapes) == shapes - 1
+    assert sum("out of memory" in each for each in caplog.messages) == 1
+
+
+def test_an_update_that_cannot_be_recorded_ends_or_is_computed_as_before(train, plain, monkeypatch, caplog):
+    def fails(_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    recording(monkeypatch, lambda function: function(), fails)
+    here = train(0)
+    with pytest.raises(SystemExit, match="not permitted"):
+        here.run(1)
+    here = train(0, how="auto")
+    here.trainer.cuda = True  # not for what fairseq does then
+    graphs = training_graphs(here.trainer, here.trainer.train_iterator)
+    here.trainer.cuda = False
+    here.trainer.graphs = here.trainer.task.graphs = graphs
+    here.run(5)
+    assert_same(here, plain(5))
+    assert graphs.stopped and sum("not permitted" in each for each in caplog.messages) == 1
+
+
+def test_validation_gets_the_memory_of_graphs(train, data, caplog):
+    here = train(14)
+    assert here.graphs.steps
+    (sample,) = list(here.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False))[:1]
+    here.trainer.valid_step(sample)
+    assert here.graphs.steps
+    here.trainer.valid_step(sample, raise_oom=True)  # as fairseq does when memory ran out
+    assert not here.graphs.steps and "memory ran out" in caplog.text
+    assert here.run(1).logged[-1]["replayed"] == 0
+
+
+# ------------------------------------------------------------------------------------------ resuming
+
+
+def test_a_checkpoint_does_not_depend_on_graphs(data, tmp_path, plain):
+    """Resumed with or without graphs from a checkpoint of a run with them."""
+    flags = f"--save-dir {tmp_path} --momentum 0.9"
+    first = Training(data, f"{flags} --cuda-graphs on").run(7)
+    ends = {}
+    for how in ("on", "off"):
+        resumed = Training(data, f"{flags} --cuda-graphs {how} --restore-file {save(first, tmp_path, how)}")
+        ends[how] = resumed.run(8)
+    assert_same(ends["on"], ends["off"])
+    through = plain(15, "--momentum 0.9")
+    assert ends["on"].losses == pytest.approx(through.losses[7:], rel=1e-6)
+
+
+def save(training, folder, name):
+    path = folder / f"{name}.pt"
+    position = training.epochs.state_dict()
+    training.trainer.consolidate_optimizer()
+    training.trainer.save_checkpoint(str(path), {"train_iterator": position, "val_loss": None})
+    return path
+
+
+# -------------------------------------------------------------------------------------------- setting
+
+
+def test_unknown_values_are_refused(data):
+    with pytest.raises(SystemExit):
+        Training(data, "--cuda-graphs sometimes")
+    training = Training(data)
+    training.trainer.cfg.model.cuda_graphs = "sometimes"  # as by a config
+    with pytest.raises(SystemExit, match="auto, off, on"):
+        training.run(1)
