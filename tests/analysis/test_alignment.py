@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -9,7 +11,15 @@ import torch
 from sentences import as_batch, dictionary
 
 from user_dir.analysis.align_split import align_split, best
-from user_dir.analysis.alignment import ErrorRate, Gold, candidates, links, pharaoh, word_weights
+from user_dir.analysis.alignment import (
+    ErrorRate,
+    Gold,
+    candidates,
+    links,
+    pharaoh,
+    told_bits,
+    word_weights,
+)
 from user_dir.analysis.words import Pieces
 from user_dir.errors import UserError
 
@@ -31,9 +41,9 @@ def test_word_weights_sum_over_source_pieces_and_average_over_target_pieces():
 
 def test_links_go_to_the_largest_weight_and_zeros_have_none():
     weights = torch.tensor([[0.2, 0.7, 0.1], [0.0, 0.0, 0.0], [0.4, 0.1, 0.4]])
-    assert links(weights) == [(1, 0), (0, 2)]
-    assert pharaoh(links(weights)) == "1-0 0-2"
-    assert links(torch.zeros(0, 3)) == links(torch.zeros(2, 0)) == []
+    assert links(torch.stack([weights, weights.flip(1)])) == [[(1, 0), (0, 2)], [(1, 0), (0, 2)]]
+    assert pharaoh(links(weights[None])[0]) == "1-0 0-2"
+    assert links(torch.zeros(2, 0, 3)) == links(torch.zeros(2, 2, 0)) == [[], []]
     assert pharaoh([]) == ""
 
 
@@ -44,6 +54,23 @@ def test_candidates_are_heads_layers_and_all():
     assert list(found) == [*heads, "all"]
     assert torch.equal(found["layer1-head0"], context[1][:, 0])
     assert torch.allclose(found["all"], sum(weights.sum(1) for weights in context) / 4)
+
+
+def test_bits_are_those_of_the_definition():
+    """Link by link: the others of the same source word, and one distributed as the target words."""
+    links_found = [("a", "x"), ("a", "x"), ("b", "y"), (None, "y"), ("b", "x"), ("a", "z"), ("a", "x")]
+    expected = 0.0
+    for number, (source, target) in enumerate(links_found):
+        others = [link for i, link in enumerate(links_found) if i != number and link[0] == source]
+        p = sum(word == target for _, word in links_found) / len(links_found)
+        there = sum(word == target for _, word in others)
+        expected += math.log2((there + p) / (len(others) + 1) / p) / len(links_found)
+    assert told_bits(Counter(links_found)) == pytest.approx(expected)
+    assert told_bits(Counter()) is None
+    words = [f"w{i % 7}" for i in range(70)]
+    known, shifted = Counter(zip(words, words)), Counter({(None, word): 10 for word in words})
+    assert told_bits(known) > 2
+    assert told_bits(shifted) < 0
 
 
 def test_error_rate_is_that_of_och_and_ney():

@@ -40,6 +40,9 @@ def test_it_translates_as_its_checkpoint_does(released, corpus, trained, tmp_pat
     text = "".join(f"{line}\n" for line in SENTENCES)
     assert script("translate", *path, *flags, stdin=text, **bare).stdout == expected
     assert script("translate", *path, *path, *flags, *SENTENCES, **bare).stdout == expected
+    aligned = script("translate", *checkpoint, "--beam", "2", "--alignment", *SENTENCES).stdout
+    assert script("translate", *path, "--beam", "2", "--alignment", *SENTENCES, **bare).stdout == aligned
+    assert all("-" in line.split("\t")[1] for line in aligned.splitlines())
     page = tmp_path / "heads.html"
     script("translate", *path, "--report", page, *SENTENCES, **bare)
     assert str(released) in page.read_text(encoding="utf-8")

@@ -133,13 +133,34 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(command, model, source)
     assert script("translate", *command, *other, "--nbest", "2", source[0]).stdout != alone
 
 
+def test_alignments_beside_translations(command, model, source, evaluated):
+    """By what validation says, which is remembered; by a given head; in columns behind those of --nbest."""
+    done = script("translate", *command, "--alignment", *source[:3], "")
+    texts, found = zip(*(line.split("\t") for line in done.stdout.split("\n")[:-1]))
+    assert list(texts) == [*evaluated[:3], ""] and found[3] == "" and any(found)
+    for text, given, links in zip(texts, source, found):
+        for link in links.split():
+            i, j = map(int, link.split("-"))
+            assert i < len(given.split()) and j < len(text.split())
+    place = model.parent / "alignment" / "random.json"
+    choice = json.loads(place.read_text())
+    assert f"aligned by {choice['name']}@{choice['query']}\n" in done.stderr
+    place.write_text(json.dumps({**choice, "name": "layer0-head1", "query": "input"}))
+    again = script("translate", *command, "--alignment", *source[:3], "").stdout
+    assert again == script("translate", *command, "--alignment-head", "0:1@input", *source[:3], "").stdout
+    said = script("translate", *command, "--alignment-head", "0", "--nbest", "2", source[0]).stdout
+    assert [len(line.split("\t")) for line in said.splitlines()] == [4, 4]
+    missing = script("translate", *command, "--alignment-head", "9", source[0], check=False)
+    refused(missing, "no layer9 to align with", "layer0-head0")
+
+
 def test_eight_bit_integers(command, model, source, stock, tmp_path):
     """They change the scores, and are refused where they are not possible."""
     nbest = [*command, "--nbest", "1", *source[:3]]
     exact, rounded = (script("translate", *nbest, *flags).stdout for flags in ((), ("--int8",)))
     assert len(rounded.splitlines()) == 3 and rounded != exact
-    several = script("translate", *command, "--path", model, "--int8", source[0], check=False)
-    refused(several, "--int8", "several models")
+    several = script("translate", *command, *command[:2], "--nbest", "1", "--int8", *source[:3])
+    assert several.stdout == rounded  # an ensemble of the model with itself
     of_stock = script("translate", "--path", stock, "--int8", source[0], check=False)
     refused(of_stock, "--int8", "TransformerModel")
     page = tmp_path / "heads.html"

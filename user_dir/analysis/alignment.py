@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,19 +41,18 @@ def _membership(word: Tensor) -> Tensor:
     return word[:, None, :] == torch.arange(int(word.max()) + 1, device=word.device)[None, :, None]
 
 
-def links(weights: Tensor) -> list[Link]:
-    """The links of one sentence: each target word to the source word with the largest weight, or the first.
+def links(weights: Tensor) -> list[list[Link]]:
+    """The links of sentences: each target word to the source word with the largest weight, or the first.
 
     A target word without weight on any source word, which is possible in sparse attention, has no link.
-    ``weights``: (target words, source words).
+    ``weights``: (B, target words, source words), 0 where a sentence has fewer.
     """
     if not weights.numel():
-        return []
+        return [[] for _ in weights]
     largest, place = weights.max(-1)
     return [
-        (source, target)
-        for target, (weight, source) in enumerate(zip(largest.tolist(), place.tolist()))
-        if weight > 0
+        [(source, target) for target, (weight, source) in enumerate(zip(*row)) if weight > 0]
+        for row in zip(largest.tolist(), place.tolist())
     ]
 
 
@@ -117,6 +118,29 @@ class Gold:
                     "(separated by spaces); see --gold-from-1, --gold-reversed and --subset"
                 )
         return sure, possible
+
+
+def told_bits(linked: Counter[tuple[Hashable, Hashable]]) -> float | None:
+    """How many bits the source word linked with a target word tells of it, on average; None without any.
+
+    This is the mean of log₂ p(t | s) / p(t) over all target words t. p(t) is their relative frequency, and
+    p(t | s) = (n(s, t) − 1 + p(t)) / n(s) counts, instead of the link of t itself, one that is distributed as
+    p(t). Good alignments link a word with its translations, and so tell more.
+
+    Args:
+        linked: the number of times that each source word, None for no link, goes with each target word.
+    """
+    sources: Counter[Hashable] = Counter()
+    targets: Counter[Hashable] = Counter()
+    for (source, target), number in linked.items():
+        sources[source] += number
+        targets[target] += number
+    total = linked.total()
+    bits = 0.0
+    for (source, target), number in linked.items():
+        p = targets[target] / total
+        bits += number * math.log2((number - 1 + p) / (sources[source] * p))
+    return bits / total if total else None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
 
+from ..attention_types import ATTENTION_TYPES
 from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
 from ..entmax import entmax_loss
@@ -58,10 +59,11 @@ def run(model, sample: dict):
 
 
 @contextmanager
-def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
+def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterator[dict[str, list[Tensor]]]:
     """While open, each forward pass of ``model`` stores its attention weights in the yielded dict.
 
-    By attention type, a list over layers of (B, H, T, S), including rows and columns of padding.
+    By attention type, of these ``types``, a list over layers of (B, H, T, S), including rows and columns of
+    padding.
     """
     captured: dict[str, list[Tensor]] = {}
 
@@ -76,6 +78,8 @@ def captured_attention(model) -> Iterator[dict[str, list[Tensor]]]:
 
     with ExitStack() as hooks:
         for attention_type, attentions in model.attentions().items():
+            if attention_type not in types:
+                continue
             layers = captured[attention_type] = [torch.empty(0)] * len(attentions)
             for layer, attention in enumerate(attentions):
                 asked = attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)

@@ -34,9 +34,11 @@ def importance_summary(report: dict, shown: int = 5) -> str:
 def alignment_summary(rows: list[dict]) -> str:
     """Links of each candidate of a word alignment, with error rates if there are gold links, as text."""
     scored = "aer" in rows[0]
-    lines = [f"{'':<14}{'links':>8}{'aligned':>9}" + ("     AER  precision  recall" if scored else "")]
+    lines = [
+        f"{'':<14}{'links':>8}{'aligned':>9}{'bits':>7}" + ("     AER  precision  recall" if scored else "")
+    ]
     for row in rows:
-        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}"
+        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}{row['bits']:>7.2f}"
         if scored:
             shown = [
                 "      -" if row[name] is None else f"{row[name]:7.3f}"

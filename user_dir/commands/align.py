@@ -50,6 +50,7 @@ def main(argv=None) -> None:
     split = open_split(args)
 
     from ..analysis.alignment import Gold
+    from ..analysis.alignment_choice import SUBSET, Choice, remember
     from ..analysis.results import write_alignment
     from ..analysis.summaries import alignment_summary
 
@@ -65,4 +66,7 @@ def main(argv=None) -> None:
     print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
+        if args.subset == SUBSET and report["best"]:
+            choice = Choice(report["best"]["name"], args.query)
+            print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice, 'aer')}")
     print(f"alignments of {report['sentences']} sentences: {args.output}")

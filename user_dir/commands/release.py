@@ -10,6 +10,7 @@ model card with the settings of the training and the scores that evaluate.py wro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 
 from ..command_line import file_path, option_adder, path_of, plain_name
@@ -39,6 +40,7 @@ def main(argv=None) -> None:
     args = parse_args(argv)
 
     from .. import models  # noqa: F401  registers the model
+    from ..analysis import alignment_choice
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..io import check_output
@@ -53,9 +55,16 @@ def main(argv=None) -> None:
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
     evaluation = args.evaluation or scores_folder(args.path)
     check_output(args.output, [*corpus.kept, *(evaluation.glob("*") if evaluation.is_dir() else ())])
-    release = write_release(args.path, corpus, evaluation, args.output)
+    choice = None
+    with contextlib.suppress(UserError):  # no model of ours, or no context attention
+        choice = alignment_choice.chosen(args.path, corpus, cpu=True)
+    release = write_release(
+        args.path, corpus, evaluation, args.output, choice and {alignment_choice.KEY: str(choice)}
+    )
     for name, entry in release.manifest.files.items():
         print(f"{entry.bytes:>12,}  {name}")
+    if choice:
+        print(f"translate.py --alignment aligns by {choice}")
     if release.scored:
         print(f"scores of {', '.join(release.scored)}")
     else:

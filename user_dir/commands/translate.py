@@ -8,9 +8,13 @@ the one that the checkpoint names, unless --corpus names another.
   translate.py --path average.pt --input talk.de --output talk.en
   translate.py --path average.pt --nbest 3 < talk.de      # line, score and translation, separated by tabs
   translate.py --path a.pt --path b.pt "Guten Morgen."    # an ensemble
+  translate.py --path average.pt --alignment "Guten Morgen."    # translation, tab, links such as 0-0 1-1
   translate.py --path average.pt --report heads.html "Guten Morgen."
   translate.py --path post-editor.pt < src-tab-mt.tsv     # corrects translations: source, tab, translation
   translate.py --path release.tar < talk.de     # an archive by release.py, which needs no prepared corpus
+
+--alignment links words, which white space parts, counted from 0: source-target. The head or layer that links
+best is found on validation text and remembered beside the checkpoint; a release archive names it.
 
 --report also draws what every head attends to on these sentences, while the decoder reads the translations.
 """
@@ -46,12 +50,18 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_search_options(parser)
     columns = "number of the line, score (mean log2 p of the tokens) and text, separated by tabs"
     add("--nbest", positive, f"print the N best translations of each sentence: {columns}")
+    parser.add_argument("--alignment", action="store_true", help="also print links of words, after a tab")
+    head = (
+        "by this LAYER (mean of its heads) or LAYER:HEAD, from 0; with @input, by the step that reads a word"
+    )
+    add("--alignment-head", str, f"{head} (default: the best on validation)", metavar="LAYER:HEAD")
     add("--max-tokens", positive, "tokens in a batch (default: 4096)", default=4096)
     add("--report", file_path, "also write the head report", metavar="FILE.html")
     add_cpu_option(parser)
     args = parser.parse_args(argv)
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
+    args.alignment = args.alignment or args.alignment_head is not None
     if args.report and args.int8:
         parser.error("--report draws what the exact model attends to; leave out --int8")
     if args.report and args.report.suffix != ".html":
@@ -77,13 +87,48 @@ def chunks(args: argparse.Namespace):
     return available_lines(sys.stdin.fileno(), "stdin", CHUNK), "stdin"
 
 
-def formatted(number: int, hypotheses: list, nbest: int | None) -> str:
-    """The lines of output for the sentence on line ``number``."""
-    if nbest is None:
-        return (hypotheses[0].text if hypotheses else "") + "\n"
-    if not hypotheses:
-        return f"{number}\t0.0000\t\n"
-    return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in hypotheses)
+def formatted(number: int, hypotheses: list, nbest: int | None, links: list[str] | None) -> str:
+    """The lines of output for the sentence on line ``number``; ``links`` of each hypothesis, if wanted."""
+    rows = [[each.text] if nbest is None else [number, f"{each.score:.4f}", each.text] for each in hypotheses]
+    if not rows:
+        rows = [[""] if nbest is None else [number, "0.0000", ""]]
+    if links is not None:
+        rows = [[*row, found] for row, found in zip(rows, links or [""])]
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
+    """A function from sentences and their hypotheses to the links of each hypothesis, as text."""
+    from ..analysis import alignment_choice
+    from ..analysis.alignment import pharaoh
+    from ..analysis.translation_links import Pair, TranslationAligner
+    from ..checkpoints import load_checkpoint
+    from ..errors import UserError
+
+    def choice_of(path: Path, checkpoint: Path):
+        if args.alignment_head is not None:
+            return alignment_choice.given(args.alignment_head)
+        if path == checkpoint:
+            return alignment_choice.chosen(path, translator.corpus, cpu=args.cpu)
+        released = alignment_choice.released(load_checkpoint(checkpoint))
+        if released is None:
+            raise UserError(f"{path} does not say which head aligns best; give --alignment-head LAYER:HEAD")
+        return released
+
+    choices = [choice_of(*each) for each in zip(args.path, checkpoints)]
+    print(f"aligned by {', '.join(map(str, choices))}", file=sys.stderr)
+    aligner = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
+
+    def align(sentences: list[str], found: list[list], *where) -> list[list[str]]:
+        pairs = [
+            Pair(text, tokens, each.text, each.tokens)
+            for text, tokens, hypotheses in zip(sentences, translator.encode(sentences, *where), found)
+            for each in hypotheses
+        ]
+        links = iter(aligner(pairs))
+        return [[pharaoh(next(links)) for _ in hypotheses] for hypotheses in found]
+
+    return align
 
 
 def write_report(args: argparse.Namespace, checkpoints: list[Path], translator, pairs: list[tuple]) -> None:
@@ -145,7 +190,7 @@ def main(argv=None) -> None:
             data=args.data,
             cpu=args.cpu,
             int8=args.int8,
-            load=load_model if args.report else None,
+            load=load_model if args.report or (args.alignment and not args.int8) else None,
             beam=args.beam,
             length_penalty=args.length_penalty,
             max_len_a=args.max_len_a,
@@ -154,25 +199,29 @@ def main(argv=None) -> None:
             max_tokens=args.max_tokens,
             new_piece_penalty=args.new_piece_penalty,
         )
+        align = aligner_of(args, checkpoints, translator) if args.alignment else None
         output = sys.stdout
         if args.output:
             beside = stack.enter_context(atomic_write(args.output))
             output = stack.enter_context(beside.open("w", encoding="utf-8"))
-        pairs = translate(args, translator, output)
+        pairs = translate(args, translator, output, align)
         if args.report:
             write_report(args, checkpoints, translator, pairs)
 
 
-def translate(args: argparse.Namespace, translator, output) -> list[tuple]:
+def translate(args: argparse.Namespace, translator, output, align=None) -> list[tuple]:
     """Write the translations; the sentences and their best hypotheses, if there is to be a report on them."""
     from ..guards.long_sentences import first_few
 
     given, name = chunks(args)
     pairs, number, unfinished = [], 0, []
     for chunk in given:
-        for sentence, hypotheses in zip(chunk, translator(chunk, number + 1, name)):
+        where = number + 1, name
+        found = translator(chunk, *where)
+        links = align(chunk, found, *where) if align else [None] * len(chunk)
+        for sentence, hypotheses, linked in zip(chunk, found, links):
             number += 1
-            output.write(formatted(number, hypotheses, args.nbest))
+            output.write(formatted(number, hypotheses, args.nbest, linked))
             if hypotheses and hypotheses[0].unfinished:
                 unfinished.append(number - 1)
             if hypotheses and args.report:

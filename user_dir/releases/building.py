@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +29,9 @@ class Release:
     scored: list[str]
 
 
-def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Path) -> Release:
+def write_release(
+    checkpoint: Path, corpus: Corpus, evaluation: Path, output: Path, extra: Mapping[str, str] | None = None
+) -> Release:
     """Write the archive of a model; the same input gives the same bytes.
 
     Args:
@@ -36,6 +39,7 @@ def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Pa
         corpus: the prepared corpus that it was trained on.
         evaluation: folder of evaluate.py's scores of this checkpoint, if there is one.
         output: archive to write.
+        extra: goes into the checkpoint's ``extra_state``.
 
     Raises:
         UserError: the checkpoint does not match the corpus, the scores are not of this checkpoint, or the
@@ -50,6 +54,7 @@ def write_release(checkpoint: Path, corpus: Corpus, evaluation: Path, output: Pa
     limit = translation_limit(state, corpus)
     state = for_inference(state)
     state["extra_state"][RELEASED] = limit.b  # the archive has no training text to find it in
+    state["extra_state"].update(extra or {})
     with tempfile.TemporaryDirectory() as temporary:
         wheel = build_wheel(Path(temporary))
         reduced = Path(temporary) / CHECKPOINT
