@@ -36,7 +36,9 @@ def test_gradients_from_elsewhere_are_copied():
     assert parameter.grad is gradients.places[parameter] and parameter.grad.tolist() == [7, 8]
     assert other.grad.tolist() == [0, 0]
     kept = gradients.copies()
-    gradients.zero()
-    assert parameter.grad.tolist() == [0, 0]
+    third = nn.Parameter(torch.ones(2))
+    third.grad = torch.ones(2)
+    gradients.clear([parameter, other, third])
+    assert parameter.grad.tolist() == [0, 0] and third.grad is None
     gradients.set(kept)
     assert parameter.grad.tolist() == [7, 8]

@@ -9,8 +9,9 @@ launches once and repeats them in one call, but always for tensors of the same s
   (:mod:`.recorder`); the first replay of a run is compared with the same batch without a graph
   (:mod:`.training`).
 
-Everything else, from clipping to checkpoints, is fairseq's. What a graph would get wrong is not recorded, and
-:mod:`.replayable` says why. Without a GPU everything but the recording can be run, and is tested.
+:mod:`.start` decides whether a training gets graphs. What a graph would get wrong is not recorded, and
+:mod:`.replayable` says why. Everything else, from clipping to checkpoints, is fairseq's. Without a GPU,
+everything but the recording can be run, and is tested.
 """
 
 from .settings import add_graph_flag, graph_setting

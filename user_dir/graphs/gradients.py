@@ -37,9 +37,11 @@ class Gradients:
             parameter.grad = self.places[parameter]
         return bool(new)
 
-    def zero(self) -> None:
-        """Forget what was added."""
-        torch._foreach_zero_(self.current())
+    def clear(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Forget what was added to the gradients of all parameters."""
+        for parameter in parameters:
+            parameter.grad = None
+        self.restore()
 
     def current(self) -> list[Tensor]:
         """All gradients, in their places."""

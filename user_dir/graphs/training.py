@@ -11,44 +11,21 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.logging import metrics
+from fairseq.models.transformer import TransformerModel
 from torch import Tensor
 
 from ..errors import UserError, one_line
-from ..sections import architecture
 from .comparison import disagreement, is_finite
 from .gradients import Gradients
 from .recorder import Recorder
-from .replayable import OURS, TransformerModel, why_no_graphs, why_not_now
-from .settings import graph_setting
-from .shapes import Shape, fitting, shapes_of
+from .replayable import why_not_now
+from .shapes import Shape, fitting
 from .static_batch import StaticBatch, shape_of, unknown_entry
 from .stock import ask_nothing
 
 logger = logging.getLogger(__name__)
 
 OutOfMemory = torch.cuda.OutOfMemoryError
-
-
-def training_graphs(trainer, iterator) -> TrainingGraphs | None:
-    """The graphs of a training of fairseq's on the batches of an iterator; None if it is to have none.
-
-    Raises:
-        UserError: the setting is unknown, or on while graphs are impossible.
-    """
-    ours = str(architecture(trainer.cfg.model)).startswith(OURS)
-    setting = graph_setting(trainer.cfg.model, "auto" if ours else "off")
-    if setting == "off" or (setting == "auto" and not trainer.cuda):
-        return None
-    reason = why_no_graphs(trainer)
-    shapes = shapes_of(iterator.dataset, iterator.frozen_batches) if reason is None else []
-    if reason is None and not shapes:
-        reason = f"there are no few shapes for batches of a {type(iterator.dataset).__name__}"
-    if reason is None:
-        return TrainingGraphs(trainer, iterator.dataset, shapes, strict=setting == "on")
-    if setting == "on":
-        raise UserError(f"--cuda-graphs on: {reason}; use auto or off")
-    logger.info("training without CUDA graphs: %s", reason)
-    return None
 
 
 class Step:
@@ -138,13 +115,17 @@ class TrainingGraphs:
         compute = plain if shape is None else lambda: self._on_buffers(shape, sample, optimizer, update)
         alone = self.gradients.restore()
         try:
-            result = compute()
+            return self._adopted(compute())
         except OutOfMemory:
             if not alone or not self.steps:
                 raise  # fairseq leaves out the batch
             self._make_room(shape)
-            self.gradients.zero()
-            result = plain()
+        # Not above, where the exception keeps what was computed.
+        self.gradients.clear(self.parameters)
+        return self._adopted(plain())
+
+    def _adopted(self, result: tuple) -> tuple:
+        """The result of a batch, when its gradients have their places; graphs without these are dropped."""
         if self.gradients.adopt(self.parameters):
             self._forget()
         return result

@@ -32,7 +32,7 @@ def get_train_iterator(get, self, *args, **kwargs):
 @around(Trainer, "train_step")
 def train_step(step, self, samples, raise_oom=False):
     """Replay what can be replayed of an update."""
-    from ..graphs.training import training_graphs
+    from ..graphs.start import training_graphs
 
     with exit_on_user_error():
         if not hasattr(self, "graphs"):
