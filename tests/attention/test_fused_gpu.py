@@ -7,11 +7,13 @@ from no_gpu import compiled_apart
 
 pytest.importorskip("triton")
 
+import triton.language as tl
 from no_gpu import take_triton_kernels
 
-from user_dir.attention import AttentionInputs, cpu_attention, launching
+from user_dir.attention import AttentionInputs, cpu_attention, fused_lists, launching
 from user_dir.attention import fused as kernels
 from user_dir.attention.dense import dense_attention
+from user_dir.attention.head_layouts import in_heads
 from user_dir.attention.inputs import KernelInputs
 
 # The interpreter computes with numpy, which warns about infinities that the kernels handle.
@@ -34,6 +36,7 @@ def oracle(monkeypatch):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Makes rows of more than 16 keys long ones, with tiles of 16."""
+    kernels._kept_call.cache_clear()
     monkeypatch.setattr(kernels, "RESIDENT", 16)
     for name in ("ONE_KERNEL", "TILE"):
         monkeypatch.setattr(kernels, name, {2: 16, 4: 16})
@@ -235,6 +238,75 @@ def test_a_number_as_alpha_has_gradients_after_inference():
     with torch.inference_mode():
         computed(kernels.fused_attention, *views, 1.23)
     torch.autograd.grad(computed(kernels.fused_attention, *views, 1.23)[0].sum(), leaves)
+
+
+# ----------------------------------------------------------------------------- tiles without weights
+
+
+def blocks(dtype=torch.float32):
+    """Inputs of three heads, 64 queries and keys in blocks of 16; only within blocks are scores high."""
+    place = 5 * torch.nn.functional.one_hot(torch.arange(64) // 16, 16)
+    q, k, v, grad = (torch.randn(1, 3, 64, 16) for _ in range(4))
+    return [x.to(DEVICE, dtype) for x in (0.3 * q + place, 0.3 * k + place, v, grad)]
+
+
+def forward_and_backward(q, k, v, grad, causal=False, then=lambda x: x):
+    """Output, gradients and flags; between forward and backward, ``then`` changes the tensors."""
+    alpha = torch.tensor([1.0, 1.5, 2.0], device=DEVICE).view(-1, 1, 1)
+    inputs = KernelInputs(q, k, v, alpha, None, None, causal, 0.0, None)
+    output, _, saved = kernels.KERNEL.forward(inputs, need_weights=False, save=True)
+    inputs = inputs._replace(query=then(q), key=then(k), value=then(v))
+    grads = kernels.KERNEL.backward(inputs, saved, then(grad), None, need_alpha=True)
+    return in_heads(output), *grads[:3], grads[3].repeat_interleave(16, 2), saved[1].bool()
+
+
+def poisoned(x):
+    """The last block is invalid."""
+    return torch.cat((x[:, :, :48], torch.full_like(x[:, :, 48:], float("nan"))), 2)
+
+
+# With 2 slots, two tiles share a flag.
+@pytest.mark.parametrize(
+    "slots, causal, dtype",
+    (
+        (64, False, torch.float32),
+        (2, True, torch.bfloat16),
+        pytest.param(64, True, torch.float16, marks=pytest.mark.nightly),
+        pytest.param(2, False, torch.float32, marks=pytest.mark.nightly),
+    ),
+)
+def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, causal, dtype):
+    monkeypatch.setattr(fused_lists, "SLOTS", tl.constexpr(slots))
+    q, k, v, grad = blocks(dtype)
+    *found, flags = forward_and_backward(q, k, v, grad, causal)
+    each = -(-4 // slots)  # tiles of a slot
+    own = torch.eye(4, dtype=torch.bool, device=DEVICE).unflatten(1, (-1, each)).any(2)
+    visible = own.int().cummax(0)[0].bool() if causal else torch.ones_like(own)
+    assert torch.equal(flags[1:] & visible, own.expand(2, -1, -1))
+    assert flags[0][visible].all()  # α = 1: every key has weight
+
+    # heads with α > 1 read nothing of the last block for the others: neither values, nor in the backward
+    clean = 64 - 16 * each
+    others = forward_and_backward(q, k, poisoned(v), grad, causal, poisoned)[:-1]
+    for actual, other in zip(found, others):
+        assert torch.equal(actual[:, 1:, :clean], other[:, 1:, :clean])
+        assert other[:, 1:, 48:].isnan().all() and (causal or other[:, 0].isnan().all())
+
+    monkeypatch.setattr(fused_lists, "NO_WEIGHT", -INF)
+    assert all(map(torch.equal, found, forward_and_backward(q, k, v, grad, causal)))  # all tiles are visited
+
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    alpha = torch.tensor([1.0, 1.5, 2.0], device=DEVICE).double().view(-1, 1, 1).requires_grad_()
+    output = in_float64(exact, alpha, causal=causal)
+    for actual, truth in zip(found, (output, *torch.autograd.grad(output, exact, grad.double()))):
+        close("output or gradient", actual, truth.detach(), TOLERANCE[dtype])
+
+
+def test_an_invalid_key_is_not_skipped(small_tiles):
+    q, k, v, grad = blocks()
+    k[:, :, 60] = float("nan")
+    output, *_ = forward_and_backward(q, k, v, grad)
+    assert output.isnan().all()
 
 
 # ---------------------------------------------------------------------------------- special rows

@@ -21,6 +21,7 @@ from user_dir.attention import (
     cpu_attention,
     fused_backward,
     fused_forward,
+    fused_forward_long,
     kernel_self_check,
     launching,
 )
@@ -67,11 +68,11 @@ def heads(dtype=torch.float32, head_dim=16, length=2):
     return q, k, v, torch.tensor([1.0, 1.3, 1.8], device=DEVICE).view(-1, 1, 1).requires_grad_()
 
 
-FORWARD, BACKWARD = "fused_forward", "fused_backward"
+FORWARD, LONG, BACKWARD = fused_forward, fused_forward_long, fused_backward
 # Kernel and the place of an output among its arguments (None: it raises) → what the warning says is wrong.
 BREAKS = {
     "forward": (FORWARD, "forward_short", 12, "the output with 13 queries and 13 keys is off by 0.02"),
-    "forward of long rows": (FORWARD, "forward_long", 12, "the output with 21 queries and 23 keys is off by"),
+    "forward of long rows": (LONG, "forward_long", 12, "the output with 21 queries and 23 keys is off by"),
     "decoding step": (FORWARD, "forward_step", 12, "the output of a decoding step is off by 0.02"),
     "weights": (FORWARD, "forward_step", 16, "the weights of a decoding step is off by 0.02"),
     "dq": (BACKWARD, "backward_short", 16, "the gradient of the queries with 13 queries and 13 keys is off"),
@@ -79,7 +80,7 @@ BREAKS = {
     "dv": (BACKWARD, "backward_short", 24, "the gradient of the values with 13 queries and 13 keys is off"),
     "dα": (BACKWARD, "backward_short", 29, "the gradient of α with 13 queries and 13 keys is off by 0.02"),
     "dq of long rows": (BACKWARD, "backward_queries", 16, "the gradient of the queries with 19 queries"),
-    "dα of long rows": (BACKWARD, "backward_queries", 24, "the gradient of α with 19 queries and 13 keys"),
+    "dα of long rows": (BACKWARD, "backward_queries", 27, "the gradient of α with 19 queries and 13 keys"),
     "dk of long rows": (BACKWARD, "backward_keys", 16, "the gradient of the keys with 19 queries"),
     "exception": (
         FORWARD,
@@ -99,7 +100,6 @@ QUICK = ("forward", "dq", "dα", "exception")
 )
 def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch, caplog):
     module, kernel, place, words = BREAKS[broken]
-    module = {FORWARD: fused_forward, BACKWARD: fused_backward}[module]
     monkeypatch.setattr(module, kernel, Broken(getattr(module, kernel), place))
     given = heads()
     for _ in range(2):

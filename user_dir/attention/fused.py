@@ -19,7 +19,7 @@ import triton
 from torch import Tensor
 
 from ..entmax.operators import constant_in_graphs
-from . import fused_backward, fused_forward, launching
+from . import fused_backward, fused_forward, fused_forward_long, fused_lists, launching
 from .fused_kernel import FusedKernel, is_learning, unsupported
 from .head_layouts import empty_output, in_heads
 from .inputs import AttentionInputs, KernelInputs
@@ -34,6 +34,8 @@ ONE_KERNEL = {2: 128, 4: 32}
 QUERIES = {16: 16, 32: 16, 64: 64, 128: 64, 256: 32}  # per tile, by bucket of keys
 # The same if one kernel computes all gradients: sums for keys and values occupy the registers.
 BACKWARD_QUERIES = {16: 16, 32: 32, 64: 64, 128: 16}
+# Most keys per tile of the gradient of queries, for which registers hold two sums and four tiles of scores.
+BACKWARD_KEYS = 32
 TILE = {2: 64, 4: 32}  # queries and keys per tile of longer rows, and most queries per tile of shorter ones
 # Registers per lane, so that more programs fit on a multiprocessor, by kernel; float32 and larger head
 # dimensions need all there are.
@@ -73,7 +75,7 @@ def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
 
 
 class TritonAttention(FusedKernel):
-    """Computes in float32 and saves λ, one float32 by row.
+    """Computes in float32 and saves λ, one float32 by row, and for long rows which tiles have weights.
 
     The values of α are not checked, which would synchronise with the device: an α below 1 gives NaN.
     """
@@ -88,8 +90,8 @@ class TritonAttention(FusedKernel):
         if not save and is_step(inputs.query, inputs.key, inputs.dropout):
             return output, _step(inputs, in_heads(output), need_weights), ()
         lam = self.saved_like(inputs)
-        _call(inputs).forward(inputs, in_heads(output), lam)
-        return output, None, (lam,)
+        flags = _call(inputs).forward(inputs, in_heads(output), lam)
+        return output, None, (lam,) if fixed_sizes else (lam, flags)
 
     def backward(
         self,
@@ -100,9 +102,8 @@ class TritonAttention(FusedKernel):
         need_alpha: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Optional[Tensor]]:
         """See the base class."""
-        assert saved[0] is not None
         query, key, value = [torch.empty_like(each) for each in inputs[:3]]
-        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved[0], need_alpha)
+        parts = _call(inputs).backward(inputs, grad, (query, key, value), saved, need_alpha)
         return query, key, value, parts
 
     def saved_like(self, inputs: KernelInputs) -> Tensor:
@@ -128,55 +129,71 @@ class Call:
         self.drawn = (round(dropout * 2**24), 1 / (1 - dropout))
         self.key_bucket, self.query_bucket = bucket_of(keys), bucket_of(self.queries)
         self.constants = {**head_dim_constants(head_dim, dtype), "CAUSAL": causal, "DROPOUT": dropout > 0}
+        self.key_tiles = tiles_of(keys, self.tile)
+        self.slot_tiles = tiles_of(self.key_tiles, fused_lists.SLOTS.value)
         self.stages = STAGES if self.constants["COARSE"] else 1
 
-    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> None:
-        """Write both."""
+    def forward(self, inputs: KernelInputs, output: Tensor, lam: Tensor) -> Optional[Tensor]:
+        """Write both; of long rows, returns which slots have weights, see :mod:`.fused_lists`."""
         unit, strides = strides_of(*inputs[:3], output)
-        arguments = [*strides, lam, *self._last(inputs)]
-        if self.keys <= RESIDENT:
-            columns = self.key_bucket
-            rows = min(QUERIES[columns], self.tile, self.query_bucket)
-            grid = (self.batch * self.heads, tiles_of(self.queries, rows))
-            self._launch(fused_forward.forward_short, grid, arguments, rows, columns, unit, stages=1)
-            return
-        rows, columns = min(self.tile, self.query_bucket), self.tile
-        tiles = (
-            self.batch * self.heads,
-            tiles_of(self.queries, rows),
-            tiles_of(self.keys, columns),
-        )
-        alive = torch.empty(tiles, dtype=torch.int8, device=lam.device)
-        arguments += [alive, tiles[2]]
-        self._launch(fused_forward.forward_long, tiles[:2], arguments, rows, columns, unit, self.stages)
+        heads = self.batch * self.heads
+        short = self.keys <= RESIDENT
+        columns = self.key_bucket if short else self.tile
+        rows = min(QUERIES[columns] if short else self.tile, self.tile, self.query_bucket)
+        tiles = tiles_of(self.queries, rows)
+        arguments = [*strides, lam, tiles, *self._last(inputs)]
+        if short:
+            kernel = fused_forward.forward_short
+            self._launch(kernel, heads * tiles, arguments, rows, columns, unit, stages=1)
+            return None
+        slots = tiles_of(self.key_tiles, self.slot_tiles)
+        flags = lam.new_empty(heads, tiles, slots, dtype=torch.int8)
+        scratch = lam.new_empty(heads, tiles, slots * rows + self.key_tiles)
+        arguments += [flags, scratch, self.key_tiles, self.slot_tiles]
+        kernel = fused_forward_long.forward_long
+        self._launch(kernel, heads * tiles, arguments, rows, columns, unit, self.stages)
+        return flags
 
     def backward(
-        self, inputs: KernelInputs, grad: Tensor, grads: tuple[Tensor, ...], lam: Tensor, need_alpha: bool
+        self,
+        inputs: KernelInputs,
+        grad: Tensor,
+        grads: tuple[Tensor, ...],
+        saved: tuple[Optional[Tensor], ...],
+        need_alpha: bool,
     ) -> Optional[Tensor]:
         """Write gradients of queries, keys and values; returns parts (B, H, tiles) of that of α if needed."""
-        unit, strides = strides_of(*inputs[:3], grad, *grads)
-        last = self._last(inputs)
         together = max(self.queries, self.keys) <= ONE_KERNEL[self.size]
         columns = self.key_bucket if together else self.tile
         rows = min(BACKWARD_QUERIES[columns] if together else self.tile, self.query_bucket)
+        tiles = 1 if together else tiles_of(self.queries, rows)
+        lam, flags = (*saved, None)[:2]
+        assert lam is not None
+        partial = lam.new_empty(self.batch, self.heads, tiles) if need_alpha else None
+        unit, strides = strides_of(*inputs[:3], grad, *grads)
+        last = self._last(inputs)
         heads = self.batch * self.heads
-        query_tiles = 1 if together else tiles_of(self.queries, rows)
-        shape = (self.batch, self.heads, query_tiles)
-        partial = torch.empty(shape, dtype=torch.float32, device=lam.device) if need_alpha else None
         if together:
             arguments = [*strides, lam, partial, *last]
-            self._launch(fused_backward.backward_short, (heads, 1), arguments, rows, columns, unit, stages=1)
+            self._launch(fused_backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
             return partial
+        mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
+        lists = None
+        if flags is not None:
+            lists = lam.new_empty(heads, tiles, tiles_of(self.keys, narrow))
         given, queried, keyed = strides[:16], strides[16:20], strides[20:]
-        key_tiles = tiles_of(self.keys, columns)
-        alive = torch.empty(heads, query_tiles, key_tiles, dtype=torch.int8, device=lam.device)
-        mean = torch.empty_like(lam)
-        arguments = [*given, *queried, lam, mean, alive, key_tiles, partial, *last]
-        grid = (heads, query_tiles)
-        self._launch(fused_backward.backward_queries, grid, arguments, rows, columns, unit, self.stages)
-        arguments = [*given, *keyed, lam, mean, alive, query_tiles, *last]
-        grid = (heads, key_tiles)
-        self._launch(fused_backward.backward_keys, grid, arguments, rows, columns, unit, self.stages)
+
+        def shared(width: int) -> list:
+            slot_tiles = self.slot_tiles * columns // width
+            return [lam, mean, flags, lists, tiles, tiles_of(self.keys, width), slot_tiles]
+
+        kernel, arguments = (
+            fused_backward.backward_queries,
+            [*given, *queried, *shared(narrow), partial, *last],
+        )
+        self._launch(kernel, heads * tiles, arguments, rows, narrow, unit, self.stages)
+        kernel, arguments = fused_backward.backward_keys, [*given, *keyed, *shared(columns), *last]
+        self._launch(kernel, heads * self.key_tiles, arguments, rows, columns, unit, self.stages)
         return partial
 
     def _last(self, inputs: KernelInputs) -> tuple:
@@ -188,7 +205,7 @@ class Call:
     def _launch(
         self,
         kernel: Any,
-        grid: tuple[int, int],
+        programs: int,
         arguments: list,
         rows: int,
         columns: int,
@@ -208,7 +225,7 @@ class Call:
         options = schedule(largest, self.size, stages)
         if constants["COARSE"] and head_dim <= 64:
             options["maxnreg"] = MAX_REGISTERS.get(kernel.__name__)
-        launching.run(kernel, (*grid, 1), arguments, constants, options)
+        launching.run(kernel, (programs, 1, 1), arguments, constants, options)
 
 
 _kept_call = functools.lru_cache(maxsize=256)(Call)  # a batch has few sizes, and each in many layers

@@ -12,12 +12,13 @@ import triton.language as tl
 
 from ..entmax.triton_powers import or_one
 from .fused_forward import RUN_TIME, STRIDES
+from .fused_lists import list_by_flags
 from .fused_tiles import (
     dropped,
     epsilon,
-    head_of,
     load_numbers,
     load_rows,
+    place_of,
     product,
     scores_of,
     store_numbers,
@@ -28,7 +29,7 @@ from .fused_tiles import (
 )
 
 _OWN = [f"{name}_{over}" for name in ("do", "dq", "dk", "dv") for over in ("batch", "head", "row")]
-_kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES, *_OWN, "query_tiles"])
+_kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES, *_OWN])
 
 
 @_kernel
@@ -49,7 +50,7 @@ def backward_short(
 
     ``partial`` (batch × heads,): the head's contribution to the gradient of α; None if α needs no gradient.
     """
-    batch, head, both = head_of(heads)
+    batch, head, both, _ = place_of(heads, 1, False)
     eps = epsilon(alpha, head, alphas)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
@@ -101,18 +102,21 @@ def backward_queries(
     v, v_batch, v_head, v_row,
     do, do_batch, do_head, do_row,
     dq, dq_batch, dq_head, dq_row,
-    lam, mean, alive, key_tiles, partial, alpha, padding, padding_stride,
+    lam, mean, flags, scratch, query_tiles, key_tiles, slot_tiles, partial, alpha, padding, padding_stride,
     heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Gradient of M queries over tiles of N keys, and their contribution to the gradient of α.
 
-    Also stores, for :func:`backward_keys`, each query's ḡ in ``mean`` (batch × heads, queries) and, in
-    ``alive`` (…, query tiles, key tiles), which tiles have weights. ``partial``: (…, query tiles).
+    Also stores each query's ḡ in ``mean`` (batch × heads, queries) for :func:`backward_keys`. It is known
+    only once all keys have been visited. Until then g is centred by c, the ḡ of the first tile with weights;
+    at the end, Σ w (g − ḡ) k = Σ w (g − c) k − (ḡ − c) Σ w k. As c is near ḡ, little is lost by cancellation.
+
+    ``flags`` (batch × heads, query tiles, slots): visit only what the forward has flagged, listed in
+    ``scratch`` (…, query tiles, key tiles). ``partial``: (…, query tiles).
     """
-    batch, head, both = head_of(heads)
-    tile = tl.program_id(1)
+    batch, head, both, tile = place_of(heads, query_tiles, CAUSAL)
     first = tile * M
     eps = epsilon(alpha, head, alphas)
     q += (batch * q_batch + head * q_head) * UNIT
@@ -120,66 +124,60 @@ def backward_queries(
     v += (batch * v_batch + head * v_head) * UNIT
     do += (batch * do_batch + head * do_head) * UNIT
     dq += (batch * dq_batch + head * dq_head) * UNIT
-    alive += (both * tl.num_programs(1) + tile) * key_tiles
+    lam += both * queries
     if padding is not None:
         padding += batch * padding_stride
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-    row_lam = load_numbers(lam + both * queries, first, queries, float("inf"), M)
+    row_lam = load_numbers(lam, first, queries, float("inf"), M)
     visible = visible_to(first, keys, M, CAUSAL)
-    row_mean = _mean(
-        q_tile, do_tile, k, k_row * UNIT, v, v_row * UNIT, alive, row_lam, both * queries + first, first,
-        visible, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
-        M, N, D, WHOLE, CAUSAL, DROPOUT, PRECISION, COARSE,
-    )  # fmt: skip
-    store_numbers(mean + both * queries, row_mean, first, queries, M)
-    tl.debug_barrier()  # make `alive` visible
+    count = (visible + N - 1) // N
+    if flags is not None:
+        slots = (key_tiles + slot_tiles - 1) // slot_tiles
+        flags += (both * query_tiles + tile) * slots
+        scratch += (both * query_tiles + tile) * key_tiles
+        seen = (count + slot_tiles - 1) // slot_tiles
+        count = list_by_flags(scratch, flags, 1, 0, seen, slot_tiles, count)
+        tl.debug_barrier()
 
-    grad_q = tl.zeros([M, D], tl.float32)
-    grad_alpha = tl.zeros([M], tl.float32)
-    for start in range(0, visible, N):
-        if tl.load(alive + start // N) != 0:
-            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
-            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-            g = product(do_tile, tl.trans(v_tile), PRECISION)
-            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-            centred = g - row_mean[:, None]
-            if partial is not None:
-                _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
-                grad_alpha += tl.sum(terms * centred, 1)
-            else:
-                _, w = weights_at(z, row_lam, eps, COARSE)
-            grad_q += product((w * centred).to(k_tile.dtype), k_tile, PRECISION)
-    grad_q = (grad_q * scale).to(dq.dtype.element_ty)
-    store_rows(dq, grad_q, first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
-    if partial is not None:
-        tl.store(partial + both * tl.num_programs(1) + tile, tl.sum(grad_alpha, 0))
-
-
-@triton.jit
-def _mean(
-    q_tile, do_tile, k, k_stride, v, v_stride, alive, row_lam, row, first,
-    visible, keys, head_dim, padding, scale, eps, seed, threshold, inverse_share,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
-):  # fmt: skip
-    """ḡ of M queries; records in ``alive`` which tiles of keys have weights."""
     total = tl.zeros([M], tl.float32)
-    weighted = tl.zeros([M], tl.float32)
-    for start in range(0, visible, N):
-        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+    centre = tl.zeros([M], tl.float32)
+    off_centre = tl.zeros([M], tl.float32)
+    grad_q = tl.zeros([M, D], tl.float32)
+    weighted_k = tl.zeros([M, D], tl.float32)
+    grad_alpha = tl.zeros([M], tl.float32)
+    all_terms = tl.zeros([M], tl.float32)
+    for i in range(0, count):
+        start = i * N
+        if flags is not None:
+            start = tl.load(scratch + i).to(tl.int32) * N
+        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+        v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
+        g = product(do_tile, tl.trans(v_tile), PRECISION)
+        g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
         z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        _, w = weights_at(z, row_lam, eps, COARSE)
-        some = tl.max(tl.max((w != 0).to(tl.int32), 1), 0)
-        tl.store(alive + start // N, some)
-        if some != 0:
-            v_tile = load_rows(v, start, keys, v_stride, head_dim, N, D, WHOLE)
-            g = product(do_tile, tl.trans(v_tile), PRECISION)
-            g = dropped(g, seed, threshold, inverse_share, row, start, M, N, DROPOUT)
-            total += tl.sum(w, 1)
-            weighted += tl.sum(g * w, 1)
-    return weighted / or_one(total)
+        if partial is not None:
+            _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
+        else:
+            _, w = weights_at(z, row_lam, eps, COARSE)
+        mass = tl.sum(w, 1)
+        centre = tl.where(total == 0, tl.sum(w * g, 1) / or_one(mass), centre)
+        total += mass
+        g -= centre[:, None]
+        if partial is not None:
+            grad_alpha += tl.sum(terms * g, 1)
+            all_terms += tl.sum(terms, 1)
+        dz = w * g
+        off_centre += tl.sum(dz, 1)
+        grad_q += product(dz.to(k_tile.dtype), k_tile, PRECISION)
+        weighted_k += product(w.to(k_tile.dtype), k_tile, PRECISION)
+    off_centre = off_centre / or_one(total)
+    grad_q = ((grad_q - off_centre[:, None] * weighted_k) * scale).to(dq.dtype.element_ty)
+    store_rows(dq, grad_q, first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
+    store_numbers(mean + both * queries, centre + off_centre, first, queries, M)
+    if partial is not None:
+        grad_alpha -= off_centre * all_terms
+        tl.store(partial + both * query_tiles + tile, tl.sum(grad_alpha, 0))
 
 
 @_kernel
@@ -190,16 +188,17 @@ def backward_keys(
     do, do_batch, do_head, do_row,
     dk, dk_batch, dk_head, dk_row,
     dv, dv_batch, dv_head, dv_row,
-    lam, mean, alive, query_tiles, alpha, padding, padding_stride,
+    lam, mean, flags, scratch, query_tiles, key_tiles, slot_tiles, alpha, padding, padding_stride,
     heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
     M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
     CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of N keys and values over tiles of M queries, after :func:`backward_queries`."""
-    batch, head, both = head_of(heads)
-    tile = tl.program_id(1)
+    """Gradients of N keys and values over tiles of M queries, after :func:`backward_queries`.
+
+    ``flags``: as there; the list is in ``scratch`` (…, key tiles, query tiles).
+    """
+    batch, head, both, tile = place_of(heads, key_tiles, False)
     start = tile * N
-    key_tiles = tl.num_programs(1)
     eps = epsilon(alpha, head, alphas)
     q += (batch * q_batch + head * q_head) * UNIT
     k += (batch * k_batch + head * k_head) * UNIT
@@ -207,31 +206,40 @@ def backward_keys(
     do += (batch * do_batch + head * do_head) * UNIT
     dk += (batch * dk_batch + head * dk_head) * UNIT
     dv += (batch * dv_batch + head * dv_head) * UNIT
-    alive += both * query_tiles * key_tiles + tile
+    lam += both * queries
     if padding is not None:
         padding += batch * padding_stride
     k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
     v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     begin = keys * 0
     if CAUSAL:
-        begin = start // M * M
+        begin = start // M
+    count = query_tiles - begin
+    if flags is not None:
+        slots = (key_tiles + slot_tiles - 1) // slot_tiles
+        flags += both * query_tiles * slots + tile // slot_tiles
+        scratch += (both * key_tiles + tile) * query_tiles
+        count = list_by_flags(scratch, flags, slots, begin, query_tiles, 1, query_tiles)
+        tl.debug_barrier()
 
     grad_k = tl.zeros([N, D], tl.float32)
     grad_v = tl.zeros([N, D], tl.float32)
-    for first in range(begin, queries, M):
-        if tl.load(alive + first // M * key_tiles) != 0:
-            q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
-            do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-            row_lam = load_numbers(lam + both * queries, first, queries, float("inf"), M)
-            row_mean = load_numbers(mean + both * queries, first, queries, 0.0, M)
-            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-            g = product(do_tile, tl.trans(v_tile), PRECISION)
-            p, w = weights_at(z, row_lam, eps, COARSE)
-            p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-            dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)
-            grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
-            grad_k += product(tl.trans(dz), q_tile, PRECISION)
+    for i in range(0, count):
+        first = (begin + i) * M
+        if flags is not None:
+            first = tl.load(scratch + i).to(tl.int32) * M
+        q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+        do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
+        row_lam = load_numbers(lam, first, queries, float("inf"), M)
+        row_mean = load_numbers(mean + both * queries, first, queries, 0.0, M)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        p, w = weights_at(z, row_lam, eps, COARSE)
+        p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+        grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
+        g = product(do_tile, tl.trans(v_tile), PRECISION)
+        g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+        dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)
+        grad_k += product(tl.trans(dz), q_tile, PRECISION)
     grad_k = (grad_k * scale).to(dk.dtype.element_ty)
     store_rows(dk, grad_k, start, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
     store_rows(dv, grad_v.to(dv.dtype.element_ty), start, keys, dv_row * UNIT, head_dim, N, D, WHOLE)

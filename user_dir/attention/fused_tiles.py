@@ -24,10 +24,17 @@ PHILOX_ROUNDS = tl.constexpr(7)  # the fewest rounds that pass TestU01's BigCrus
 
 
 @triton.jit
-def head_of(heads):
-    """Batch index, head index and combined index of a program whose axis 0 enumerates batch × heads."""
-    both = tl.program_id(0)
-    return (both // heads).to(tl.int64), (both % heads).to(tl.int64), both.to(tl.int64)
+def place_of(heads, tiles, BACKWARDS: tl.constexpr):
+    """Batch index, head index, their combined index, and the tile of a program, of ``tiles`` per head.
+
+    The tiles of a head run together, so that its keys and values stay in the GPU's cache. BACKWARDS begins
+    with the last tile, which has the most work under a causal mask.
+    """
+    both = tl.program_id(0) // tiles
+    tile = tl.program_id(0) % tiles
+    if BACKWARDS:
+        tile = tiles - 1 - tile
+    return (both // heads).to(tl.int64), (both % heads).to(tl.int64), both.to(tl.int64), tile
 
 
 @triton.jit

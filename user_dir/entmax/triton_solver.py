@@ -34,15 +34,22 @@ def solve(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constex
         p = tl.exp2(z * LOG2_E)
         lam = tl.log(or_one(tl.sum(p, 1)))
     else:
-        if COARSE:  # a condition of its own: float64 does not compile with the fast logarithm
-            if has_curvature(eps):
-                p, lam = _solve_by_halley(z, n, eps, ROWS)
-            else:
-                p, lam = _solve_by_newton(z, n, eps, ROWS, True, True)
-        else:
-            p, lam = _solve_by_newton(z, n, eps, ROWS, HASTY, False)
+        p, lam = solve_below_zero(z, n, eps, ROWS, HASTY, COARSE)
     total = or_one(tl.sum(p, 1))
     return p * (1.0 / total)[:, None] if COARSE else p / total[:, None], top + lam
+
+
+@triton.jit
+def solve_below_zero(z, n, eps, ROWS: tl.constexpr, HASTY: tl.constexpr, COARSE: tl.constexpr):
+    """The same for rows whose maximum is 0, for ε > 0 and without normalising the weights."""
+    if COARSE:  # a condition of its own: float64 does not compile with the fast logarithm
+        if has_curvature(eps):
+            p, lam = _solve_by_halley(z, n, eps, ROWS)
+        else:
+            p, lam = _solve_by_newton(z, n, eps, ROWS, True, True)
+    else:
+        p, lam = _solve_by_newton(z, n, eps, ROWS, HASTY, False)
+    return p, lam
 
 
 @triton.jit

@@ -1,0 +1,215 @@
+"""Triton kernel of the forward pass of fused attention for rows longer than a tile.
+
+Scores are computed again in each pass over the keys. The first pass visits all tiles and keeps, for each
+row, the greatest score of each column over all tiles: N scores of different keys, among them the maximum.
+Their own λ, found on chip, is a lower bound of the row's, since fewer scores have less mass at any λ; where
+all keys with weight are in different columns, it is the row's. The search starts there and mostly ends after
+one pass, which visits only tiles that can have weights (:mod:`.fused_lists`); so does the last pass, which
+sums the values.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ..entmax.triton_powers import LOG2_E, coarse_powers, has_curvature, or_one, power
+from ..entmax.triton_solver import (
+    MAX_LAST,
+    first_width,
+    greatest_lam,
+    halley_step,
+    next_step,
+    solve_below_zero,
+    unfinished,
+    worth,
+)
+from .fused_forward import kernel
+from .fused_lists import list_by_maxima, note_maxima
+from .fused_tiles import (
+    dropped,
+    epsilon,
+    load_rows,
+    place_of,
+    product,
+    scores_of,
+    store_numbers,
+    store_rows,
+    visible_to,
+    weights_at,
+)
+
+
+@kernel
+def forward_long(
+    q, q_batch, q_head, q_row,
+    k, k_batch, k_head, k_row,
+    v, v_batch, v_head, v_row,
+    o, o_batch, o_head, o_row,
+    lam, query_tiles, alpha, padding, padding_stride,
+    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
+    flags, scratch, key_tiles, slot_tiles,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """M queries of a head: the output; λ of each query; which slots of ``slot_tiles`` tiles have weights.
+
+    ``flags`` (batch × heads, query tiles, slots). ``scratch``: for each program maxima (slots, M) and a list
+    (key tiles).
+    """
+    batch, head, both, tile = place_of(heads, query_tiles, CAUSAL)
+    first = tile * M
+    eps = epsilon(alpha, head, alphas)
+    q += (batch * q_batch + head * q_head) * UNIT
+    k += (batch * k_batch + head * k_head) * UNIT
+    v += (batch * v_batch + head * v_head) * UNIT
+    o += (batch * o_batch + head * o_head) * UNIT
+    slots = (key_tiles + slot_tiles - 1) // slot_tiles
+    flags += (both * query_tiles + tile) * slots
+    scratch += (both * query_tiles + tile) * (slots * M + key_tiles)
+    tiles = scratch + slots * M
+    if padding is not None:
+        padding += batch * padding_stride
+    q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+    visible = visible_to(first, keys, M, CAUSAL)
+    visible_tiles = (visible + N - 1) // N
+    there = first + tl.arange(0, M) < queries
+    if eps == 0:
+        row_lam = _log_sum(
+            q_tile, k, k_row * UNIT, scratch, slot_tiles, first, visible, keys, head_dim, padding, scale,
+            M, N, D, WHOLE, CAUSAL, PRECISION,
+        )  # fmt: skip
+    else:
+        top, low = _bounds(
+            q_tile, k, k_row * UNIT, scratch, slot_tiles, first, visible, keys, head_dim, padding, scale, eps,
+            M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
+        )  # fmt: skip
+        row_lam = top + _search(
+            q_tile, k, k_row * UNIT, scratch, tiles, flags, slot_tiles, top, low, there, first, visible, keys,
+            head_dim, padding, scale, eps, M, N, D, WHOLE, CAUSAL, PRECISION, COARSE,
+        )  # fmt: skip
+    tl.debug_barrier()  # all have read the list, and wrote the maxima
+    least = tl.where(there, row_lam, float("inf"))
+    count = list_by_maxima(scratch, tiles, flags, least, eps, slot_tiles, visible_tiles, M)
+    tl.debug_barrier()
+
+    total = tl.zeros([M], tl.float32)
+    output = tl.zeros([M, D], tl.float32)
+    for i in range(0, count):
+        start = tl.load(tiles + i).to(tl.int32) * N
+        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+        v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        p, _ = weights_at(z, row_lam, eps, COARSE)
+        total += tl.sum(p, 1)
+        p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+        output += product(p.to(v_tile.dtype), v_tile, PRECISION)
+    output = output / or_one(total)[:, None]
+    store_numbers(lam + both * queries, row_lam, first, queries, M)
+    store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)
+
+
+@triton.jit
+def _log_sum(
+    q_tile, k, k_stride, maxima, slot_tiles, first, visible, keys, head_dim, padding, scale,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """λ of softmax, the logarithm of the sum of exponentials; stores the maxima of slots."""
+    top = tl.full([M], float("-inf"), tl.float32)
+    total = tl.zeros([M], tl.float32)
+    slot_top = top
+    for start in range(0, visible, N):
+        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        slot_top = note_maxima(maxima, slot_top, z, start, slot_tiles * N, M)
+        new_top = tl.maximum(top, tl.max(z, 1))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        total = total * tl.exp2((top - base) * LOG2_E)
+        total += tl.sum(tl.exp2((z - base[:, None]) * LOG2_E), 1)
+        top = new_top
+    return tl.where(top == float("-inf"), 0.0, top) + tl.log(or_one(total))
+
+
+@triton.jit
+def _bounds(
+    q_tile, k, k_stride, maxima, slot_tiles, first, visible, keys, head_dim, padding, scale, eps,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """Each row's maximum and a lower bound of λ relative to it; stores the maxima of slots."""
+    best = tl.full([M, N], float("-inf"), tl.float32)
+    slot_top = tl.full([M], float("-inf"), tl.float32)
+    for start in range(0, visible, N):
+        k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+        best = tl.maximum(best, z, propagate_nan=tl.PropagateNan.ALL)
+        slot_top = note_maxima(maxima, slot_top, z, start, slot_tiles * N, M)
+    top = tl.max(best, 1)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    # An invalid score makes its row invalid, and with it the bounds: no tile is left out.
+    top = tl.where(tl.max((best != best).to(tl.int32), 1) > 0, float("nan"), top)
+    low = tl.zeros([M], tl.float32)
+    if eps <= 1:  # for larger ε, λ is bracketed, from 0 on
+        _, low = solve_below_zero(best - top[:, None], tl.minimum(visible, N), eps, M, True, COARSE)
+    return top, low
+
+
+@triton.jit
+def _search(
+    q_tile, k, k_stride, maxima, tiles, flags, slot_tiles, top, low, there, first, visible, keys,
+    head_dim, padding, scale, eps,
+    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, WHOLE: tl.constexpr,
+    CAUSAL: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """λ of each row relative to its maximum ``top``, for ε > 0, from its lower bound ``low`` on."""
+    visible_tiles = (visible + N - 1) // N
+    curved = has_curvature(eps) & COARSE
+    last = greatest_lam(keys, eps)
+    width = first_width(keys, eps)
+    row_lam = low + width
+    steps = 0
+    moving = keys > 0
+    while moving:
+        tl.debug_barrier()  # all have read the previous list, and wrote the maxima
+        least = tl.where(there, top + low, float("inf"))
+        count = list_by_maxima(maxima, tiles, flags, least, eps, slot_tiles, visible_tiles, M)
+        tl.debug_barrier()
+        mass = tl.zeros([M], tl.float32)
+        slope = tl.zeros([M], tl.float32)
+        curvature = tl.zeros([M], tl.float32)
+        for i in range(0, count):
+            start = tl.load(tiles + i).to(tl.int32) * N
+            k_tile = load_rows(k, start, keys, k_stride, head_dim, N, D, WHOLE)
+            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+            if curved:
+                u, curve = coarse_powers(z, top + row_lam, eps)
+                w = curve * u
+                mass += tl.sum(w * u, 1)
+                slope += tl.sum(w, 1)
+                curvature += tl.sum(curve, 1)
+            else:
+                p, p_slope = power(z, top + row_lam, eps, COARSE)
+                mass += tl.sum(p, 1)
+                slope += tl.sum(p_slope, 1)
+        low = tl.where(mass >= 1.0, row_lam, low)  # Halley's method may go beyond the solution
+        step, far, width = _next_step(mass, slope, curvature, row_lam, last, width, eps, curved, COARSE)
+        row_lam += step
+        steps += 1
+        moving = unfinished(far & there, steps)
+    if eps > 1:
+        row_lam = low
+    return row_lam
+
+
+@triton.jit
+def _next_step(mass, slope, curvature, lam, last, width, eps, curved, COARSE: tl.constexpr):
+    """The step of λ, whether another is needed, and the next width of the bracket."""
+    if curved:
+        step = halley_step(mass, slope, curvature, lam, last, eps)
+        far = tl.abs(step) > MAX_LAST
+    else:
+        step, far, width = next_step(mass, slope, lam, width, eps)
+        # No weights are kept for a last correction: the square of the step must be negligible.
+        far = far & worth(step, eps, COARSE)
+    return step, far, width
