@@ -54,6 +54,7 @@ def main(argv=None) -> None:
     import user_dir.models  # noqa: F401  registers the model
     from user_dir.benchmarks import random_tokens
     from user_dir.benchmarks.attention import (
+        CAUSAL_SENTENCES,
         SENTENCES,
         alpha_error,
         attention_table,
@@ -77,13 +78,13 @@ def main(argv=None) -> None:
     name = "float32" if args.rehearse else args.dtype
     dtype = getattr(torch, name)
     report.update(rounds=rounds, dtype=name, tests_passed=passed, attention=[])
-    lengths = args.lengths or ([4] if args.rehearse else list(SENTENCES))
     rows = report["attention"]
-    for length in lengths:
-        sentences = 1 if args.rehearse else SENTENCES.get(length, max(1, 16384 // length))
-        rows += time_attention(length, sentences, rounds, args.seed, device, dtype)
-        write_measurements(args.output, report)  # what is measured stays, should the next step fail
-    error = alpha_error(lengths[0] if args.rehearse else 128, args.seed, device, dtype)
+    for causal, usual in ((False, SENTENCES), (True, CAUSAL_SENTENCES)):
+        for length in args.lengths or ([4] if args.rehearse else list(usual)):
+            sentences = 1 if args.rehearse else usual.get(length, max(1, 16384 // length))
+            rows += time_attention(length, sentences, rounds, args.seed, device, dtype, causal=causal)
+            write_measurements(args.output, report)  # what is measured stays, should the next step fail
+    error = alpha_error(4 if args.rehearse else 128, args.seed, device, dtype)
     report.update(alpha_error=error)
     write_measurements(args.output, report)
     print(attention_table(rows) + "\n", flush=True)

@@ -62,6 +62,8 @@ def backward_short(
     lam += both * queries
     if padding is not None:
         padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
 
     k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)
     v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE)
@@ -127,6 +129,8 @@ def backward_queries(
     lam += both * queries
     if padding is not None:
         padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
     row_lam = load_numbers(lam, first, queries, float("inf"), M)
@@ -151,26 +155,27 @@ def backward_queries(
         start = i * N
         if flags is not None:
             start = tl.load(scratch + i).to(tl.int32) * N
-        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-        v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
-        g = product(do_tile, tl.trans(v_tile), PRECISION)
-        g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        if partial is not None:
-            _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
-        else:
-            _, w = weights_at(z, row_lam, eps, COARSE)
-        mass = tl.sum(w, 1)
-        centre = tl.where(total == 0, tl.sum(w * g, 1) / or_one(mass), centre)
-        total += mass
-        g -= centre[:, None]
-        if partial is not None:
-            grad_alpha += tl.sum(terms * g, 1)
-            all_terms += tl.sum(terms, 1)
-        dz = w * g
-        off_centre += tl.sum(dz, 1)
-        grad_q += product(dz.to(k_tile.dtype), k_tile, PRECISION)
-        weighted_k += product(w.to(k_tile.dtype), k_tile, PRECISION)
+        if start >= 0 if DROPOUT else True:  # see :func:`dropped`
+            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
+            g = product(do_tile, tl.trans(v_tile), PRECISION)
+            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+            if partial is not None:
+                _, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
+            else:
+                _, w = weights_at(z, row_lam, eps, COARSE)
+            mass = tl.sum(w, 1)
+            centre = tl.where(total == 0, tl.sum(w * g, 1) / or_one(mass), centre)
+            total += mass
+            g -= centre[:, None]
+            if partial is not None:
+                grad_alpha += tl.sum(terms * g, 1)
+                all_terms += tl.sum(terms, 1)
+            dz = w * g
+            off_centre += tl.sum(dz, 1)
+            grad_q += product(dz.to(k_tile.dtype), k_tile, PRECISION)
+            weighted_k += product(w.to(k_tile.dtype), k_tile, PRECISION)
     off_centre = off_centre / or_one(total)
     grad_q = ((grad_q - off_centre[:, None] * weighted_k) * scale).to(dq.dtype.element_ty)
     store_rows(dq, grad_q, first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
@@ -209,6 +214,8 @@ def backward_keys(
     lam += both * queries
     if padding is not None:
         padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
     k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
     v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
     begin = keys * 0
@@ -228,18 +235,19 @@ def backward_keys(
         first = (begin + i) * M
         if flags is not None:
             first = tl.load(scratch + i).to(tl.int32) * M
-        q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
-        do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-        row_lam = load_numbers(lam, first, queries, float("inf"), M)
-        row_mean = load_numbers(mean + both * queries, first, queries, 0.0, M)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        p, w = weights_at(z, row_lam, eps, COARSE)
-        p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-        grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
-        g = product(do_tile, tl.trans(v_tile), PRECISION)
-        g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-        dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)
-        grad_k += product(tl.trans(dz), q_tile, PRECISION)
+        if first >= 0 if DROPOUT else True:  # see :func:`dropped`
+            q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
+            do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
+            row_lam = load_numbers(lam, first, queries, float("inf"), M)
+            row_mean = load_numbers(mean + both * queries, first, queries, 0.0, M)
+            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+            p, w = weights_at(z, row_lam, eps, COARSE)
+            p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+            grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
+            g = product(do_tile, tl.trans(v_tile), PRECISION)
+            g = dropped(g, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+            dz = (w * (g - row_mean[:, None])).to(q_tile.dtype)
+            grad_k += product(tl.trans(dz), q_tile, PRECISION)
     grad_k = (grad_k * scale).to(dk.dtype.element_ty)
     store_rows(dk, grad_k, start, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
     store_rows(dv, grad_v.to(dv.dtype.element_ty), start, keys, dv_row * UNIT, head_dim, N, D, WHOLE)

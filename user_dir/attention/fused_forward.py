@@ -49,6 +49,8 @@ def forward_short(
     o += (batch * o_batch + head * o_head) * UNIT
     if padding is not None:
         padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
 
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)

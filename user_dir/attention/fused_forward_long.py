@@ -70,6 +70,8 @@ def forward_long(
     tiles = scratch + slots * M
     if padding is not None:
         padding += batch * padding_stride
+    if DROPOUT:
+        seed = tl.load(seed)
     q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
     visible = visible_to(first, keys, M, CAUSAL)
     visible_tiles = (visible + N - 1) // N
@@ -97,13 +99,14 @@ def forward_long(
     output = tl.zeros([M, D], tl.float32)
     for i in range(0, count):
         start = tl.load(tiles + i).to(tl.int32) * N
-        k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-        v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
-        z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        p, _ = weights_at(z, row_lam, eps, COARSE)
-        total += tl.sum(p, 1)
-        p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
-        output += product(p.to(v_tile.dtype), v_tile, PRECISION)
+        if start >= 0 if DROPOUT else True:  # see :func:`dropped`
+            k_tile = load_rows(k, start, keys, k_row * UNIT, head_dim, N, D, WHOLE)
+            v_tile = load_rows(v, start, keys, v_row * UNIT, head_dim, N, D, WHOLE)
+            z = scores_of(q_tile, k_tile, first, start, keys, padding, scale, M, N, CAUSAL, PRECISION)
+            p, _ = weights_at(z, row_lam, eps, COARSE)
+            total += tl.sum(p, 1)
+            p = dropped(p, seed, threshold, inverse_share, both * queries + first, start, M, N, DROPOUT)
+            output += product(p.to(v_tile.dtype), v_tile, PRECISION)
     output = output / or_one(total)[:, None]
     store_numbers(lam + both * queries, row_lam, first, queries, M)
     store_rows(o, output.to(o.dtype.element_ty), first, queries, o_row * UNIT, head_dim, M, D, WHOLE)

@@ -192,7 +192,11 @@ def visible_to(first, keys, M: tl.constexpr, CAUSAL: tl.constexpr):
 def dropped(
     x, seed, threshold, inverse_share, row, first_key, M: tl.constexpr, N: tl.constexpr, DROPOUT: tl.constexpr
 ):
-    """A tile of weights, or of their gradients, after dropout; arguments as for :func:`kept`."""
+    """A tile of weights, or of their gradients, after dropout; arguments as for :func:`kept`.
+
+    In a loop, its users stand under a condition, although one that always holds: without it, Triton 3.7 fails
+    to compile the reshaped numbers beside loads that it makes ahead.
+    """
     if DROPOUT:
         keep = kept(seed, threshold, row, first_key, M, N)
         x = tl.where(keep, x * inverse_share, 0.0)
@@ -203,13 +207,12 @@ def dropped(
 def kept(seed, threshold, row, first_key, M: tl.constexpr, N: tl.constexpr):
     """Mask of the weights that dropout keeps: a function of seed, row and key, independent of the tiling.
 
-    ``seed`` is a pointer, ``row`` the index of the first query among the queries of all heads. Four adjacent
-    keys share a draw.
+    ``row`` is the index of the first query among the queries of all heads. Four adjacent keys share a draw.
     """
     rows = row + tl.arange(0, M)
     group = (first_key // 4 + tl.arange(0, N // 4))[None, :] + tl.zeros([M, N // 4], tl.int32)
     low = (rows & 0x7FFFFFFF).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
     high = (rows >> 31).to(tl.int32)[:, None] + tl.zeros([M, N // 4], tl.int32)
-    a, b, c, d = tl.philox(tl.load(seed), group, low, high, high * 0, PHILOX_ROUNDS)
+    a, b, c, d = tl.philox(seed, group, low, high, high * 0, PHILOX_ROUNDS)
     bits = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (M, N))
     return (bits >> 8).to(tl.int32) >= threshold

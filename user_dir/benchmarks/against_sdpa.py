@@ -16,7 +16,6 @@ from .contenders import PER_HEAD, Contender
 # length → sentences: some 16,000 tokens of short sequences, and at least one sequence of the long ones
 SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}
 LONG = 512  # the aims hold from this length on
-MASKS = {"full": False, "causal": True}
 MEASURES = ("forward", "training")
 SDPA, OURS, OURS_15 = "softmax, SDPA", "α-entmax, α learned", "α-entmax, α = 1.5"
 DROPOUT, BFLOAT16 = "α-entmax, α learned, dropout 0.1", "α-entmax, α learned, bfloat16"
@@ -38,11 +37,11 @@ def compare(length: int, sentences: int, rounds: int, seed: int, dtype: torch.dt
         RuntimeError: one of the attentions fails.
     """
     rows, cpu = [], torch.device("cpu")
-    for mask, causal in MASKS.items():
-        for row in time_attention(length, sentences, rounds, seed, cpu, dtype, contenders(causal), mask):
+    for causal in (False, True):
+        for row in time_attention(length, sentences, rounds, seed, cpu, dtype, contenders(causal), causal):
             for measure, error in row["failures"].items():
                 raise RuntimeError(f"{measure} of {row['implementation']}, n = {length}: {error}")
-            rows.append({**row, "mask": mask})
+            rows.append(row)
     return rows
 
 

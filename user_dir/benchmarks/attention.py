@@ -5,51 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..attention import attention
 from ..tables import Column, markdown, mebibytes, table
-from .contenders import PER_HEAD, Contender, alphas, failure
+from .attention_peers import (
+    ADASPLASH,
+    ADASPLASH_2,
+    BEST,
+    BISECTION,
+    EFFICIENT,
+    FUSED,
+    FUSED_15,
+    SOFTMAX,
+    contenders,
+)
+from .contenders import Contender, alphas, failure
 from .measure import peak_memory, quartiles, time_calls, warm_up
 
 HEADS, HEAD_DIM = 8, 64  # those of the base model
 # length → sentences, for about as many scores as attention layers have in training
 SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4}
+CAUSAL_SENTENCES = {512: 64, 1024: 32, 4096: 4, 16384: 1}  # the same under a causal mask
 DECODED = 160  # sentences × beam of a decoding step
 GRAPH = "training, CUDA graph"  # without the time of Python and launches, on a GPU
 GRAPH_SHARE = 16  # of the GPU's memory, the most that a captured call may allocate
 MEASURES = ("forward", "training", GRAPH, "step")
 
-FLASH, EFFICIENT = "softmax, SDPA flash", "softmax, SDPA memory-efficient"
-CUDNN = "softmax, SDPA cuDNN"
-FAIRSEQ, BISECTION = "softmax, as fairseq's context attention", "entmax_bisect, 50 steps"
-ADASPLASH, FUSED, FUSED_15, DENSE = "AdaSplash v1", "ours, fused", "ours, fused at 1.5", "ours, dense"
-
-
-CONTENDERS = (
-    Contender(FLASH, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.FLASH_ATTENTION, q, k, v)),
-    Contender(CUDNN, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.CUDNN_ATTENTION, q, k, v)),
-    Contender(EFFICIENT, 1.0, lambda q, k, v, alpha: _sdpa(SDPBackend.EFFICIENT_ATTENTION, q, k, v)),
-    Contender(FAIRSEQ, 1.0, lambda q, k, v, alpha: _bmm_and_softmax(q, k, v)),
-    Contender(BISECTION, PER_HEAD, lambda q, k, v, alpha: _bisection(q, k, v, alpha)),
-    Contender(ADASPLASH, 1.5, lambda q, k, v, alpha: _adasplash(q, k, v, alpha), square=True),
-    Contender(DENSE, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "dense")),
-    Contender(FUSED_15, 1.5, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
-    Contender(FUSED, PER_HEAD, lambda q, k, v, alpha: _ours(q, k, v, alpha, "fused")),
-)
-
-
-# measure, name of the aim, ours, other, at most this share of the other's time, lengths
+# mask, measure, ours, other, at most this share of the other's time, lengths
 AIMS = (
-    *(
-        (measure, "training time / SDPA memory-efficient", FUSED, EFFICIENT, limit, lengths)
-        for measure in ("training", GRAPH)
-        for limit, lengths in ((1.5, (32, 64)), (3.0, (128, 256)))
-    ),
-    ("training", "training time / AdaSplash v1, α = 1.5", FUSED_15, ADASPLASH, 1.0, tuple(SENTENCES)[:-1]),
-    ("training", "training time / entmax_bisect", FUSED, BISECTION, 1 / 20, tuple(SENTENCES)),
+    ("full", "training", FUSED, EFFICIENT, 1.0, (32, 64)),
+    ("full", GRAPH, FUSED, EFFICIENT, 1.0, (32, 64, 128)),
+    ("full", GRAPH, FUSED, BEST, 1.5, (256, 512, 1024)),
+    ("full", "step", FUSED, EFFICIENT, 1.2, tuple(SENTENCES)),
+    ("full", "training", FUSED_15, ADASPLASH, 1.0, tuple(SENTENCES)[:-1]),
+    ("full", "training", FUSED, BISECTION, 1 / 20, tuple(SENTENCES)),
+    ("causal", "training", FUSED_15, ADASPLASH_2, 1.0, tuple(CAUSAL_SENTENCES)),
 )
 
 
@@ -60,13 +51,17 @@ def time_attention(
     seed: int,
     device: torch.device,
     dtype: torch.dtype,
-    contenders: tuple[Contender, ...] = CONTENDERS,
-    what: str = "",
+    compared: tuple[Contender, ...] | None = None,
+    causal: bool = False,
 ) -> list[dict]:
     """Measure each implementation at one length, one row each.
 
     Queries, keys and values are drawn from N(0, 1.5²), so that scores are about N(0, 5). A decoding step is
     of ``DECODED`` sentences, or of ``sentences`` if these are fewer.
+
+    Args:
+        compared: what to measure; by default :func:`contenders`.
+        causal: the mask, which is noted in each row.
 
     Returns:
         Rows with ``seconds`` by measure: ``forward``, without gradients; ``training``, with all gradients,
@@ -76,8 +71,9 @@ def time_attention(
     """
     whole, step = _inputs(length, sentences, seed, device, dtype)
     calls, rows = {}, {}
-    for contender in contenders:
-        row = {"length": length, "sentences": sentences, "implementation": contender.name}
+    mask = "causal" if causal else "full"
+    for contender in contenders(causal) if compared is None else compared:
+        row = {"length": length, "sentences": sentences, "mask": mask, "implementation": contender.name}
         rows[contender] = row = row | {"alpha": contender.alpha, "seconds": {}, "failures": {}}
         for measure, call in _calls(contender, whole, step).items():
             try:
@@ -90,7 +86,7 @@ def time_attention(
                 calls[contender, measure] = call
             except Exception as error:  # other libraries may raise anything, and memory may run out
                 row["failures"][measure] = failure(error)[:200]
-    for (contender, measure), times in time_calls(calls, rounds, seed, f"length {length} {what}").items():
+    for (contender, measure), times in time_calls(calls, rounds, seed, f"length {length} {mask}").items():
         rows[contender]["seconds"][measure] = quartiles(times)
     return list(rows.values())
 
@@ -157,24 +153,32 @@ def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype
     draws = [torch.randn(4, HEADS, length, HEAD_DIM, generator=generator).to(device, dtype) for _ in range(4)]
     alpha = torch.linspace(1.0, 2.0, HEADS, device=device).view(-1, 1, 1).requires_grad_()
     queries = draws[0] * 1.5
-    ours = _ours(queries, draws[1], draws[2], alpha, "fused")
+    ours, _ = attention(queries, draws[1], draws[2], alpha, backend="fused")
     found = torch.autograd.grad(ours, alpha, draws[3])[0].double()
     exact = alpha.detach().double().requires_grad_()
-    expected = _ours(queries.double(), draws[1].double(), draws[2].double(), exact, "dense")
+    doubles = [draw.double() for draw in (queries, *draws[1:3])]
+    expected, _ = attention(*doubles, exact, backend="dense")
     truth = torch.autograd.grad(expected, exact, draws[3].double())[0]
     return float((found - truth).abs().max() / truth.abs().max())
 
 
-def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None) -> list[dict]:
+def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None = None) -> list[dict]:
     """Compare each target with the measurement; targets without a measurement are omitted."""
-    by_name = {(row["length"], row["implementation"]): row for row in rows}
+    medians = {
+        (row["mask"], row["length"], row["implementation"], measure): times["median"]
+        for row in rows
+        for measure, times in row["seconds"].items()
+    }
     found = []
-    for measure, aim, ours, other, limit, lengths in AIMS:
-        how = ", CUDA graph" if measure == GRAPH else ""
+    for mask, measure, ours, other, limit, lengths in AIMS:
         for length in lengths:
-            times = [_median(by_name.get((length, name)), measure) for name in (ours, other)]
-            if None not in times:
-                found.append(target(f"{aim}, n = {length}{how}", limit, times[0] / times[1]))
+            names = SOFTMAX if other == BEST else (other,)
+            others = [medians.get((mask, length, name, measure)) for name in names]
+            others = [seconds for seconds in others if seconds is not None]
+            seconds = medians.get((mask, length, ours, measure))
+            if others and seconds is not None:
+                aim = f"{measure}, {mask}, n = {length}: {ours} / {other}"
+                found.append(target(aim, limit, seconds / min(others)))
     found.append(target("relative error of the gradient of α", 1e-3, error))
     if tokens_to_stock is not None:
         aim = "training time per token / stock fairseq, base model"
@@ -187,35 +191,51 @@ def target(aim: str, limit: float, measured: float) -> dict:
     return {"aim": aim, "at most": limit, "measured": measured, "reached": measured <= limit}
 
 
-def _median(row: dict | None, measure: str) -> float | None:
-    if row is None or measure not in row["seconds"]:
-        return None
-    return row["seconds"][measure]["median"]
-
-
 def attention_table(rows: list[dict]) -> str:
-    """The rows of :func:`time_attention` as Markdown: ms per measure, ratio to SDPA, and memory."""
-    base = {row["length"]: row["seconds"] for row in rows if row["implementation"] == EFFICIENT}
-    tried = {measure for row in rows for measure in (*row["seconds"], *row["failures"])}
+    """The rows of :func:`time_attention` as Markdown: ms per measure, ratio to SDPA, and memory.
+
+    What ran in no measure is listed below with its reason.
+    """
+    base = {
+        (row["length"], row["mask"]): row["seconds"] for row in rows if row["implementation"] == EFFICIENT
+    }
+    ran = [row for row in rows if row["seconds"]] or rows
+    tried = {measure for row in ran for measure in (*row["seconds"], *row["failures"])}
     measured = [measure for measure in MEASURES if measure in tried]
     columns = [column for measure in measured for column in _columns(measure, base)]
     columns.append(Column("peak in training, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".1f")))
-    lines = [([row["length"], row["sentences"], row["implementation"], row["alpha"]], row) for row in rows]
-    return table(["n", "sentences", "attention", "α"], lines, columns)
+    places = ("length", "sentences", "mask", "implementation", "alpha")
+    lines = [([row[place] for place in places], row) for row in ran]
+    return table(["n", "sentences", "mask", "attention", "α"], lines, columns) + _left_out(rows)
 
 
-def _columns(measure: str, base: dict[int, dict]) -> list[Column]:
-    """Columns of a measure: its time or error, and its ratio to ``base`` at the same length."""
+def _left_out(rows: list[dict]) -> str:
+    """Lines about the contenders that ran in no measure: their reasons, and the lengths."""
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if not row["seconds"]:
+            reason = next(iter(row["failures"].values()))
+            lengths.setdefault((row["implementation"], reason), []).append(f"{row['length']} {row['mask']}")
+    lines = [f"left out: {name} (n = {', '.join(n)}): {reason}" for (name, reason), n in lengths.items()]
+    return "".join(f"\n\n{line}" for line in lines)
+
+
+def _columns(measure: str, base: dict[tuple, dict]) -> list[Column]:
+    """Columns of a measure: its time or error, and its ratio to ``base`` at the same length and mask."""
+
+    def median(row: dict) -> float | None:
+        return row["seconds"][measure]["median"] if measure in row["seconds"] else None
 
     def milliseconds(row: dict) -> str:
         if measure in row["failures"]:
             return row["failures"][measure].split(":")[0]
-        median = _median(row, measure)
-        return "" if median is None else f"{1000 * median:.3g}"
+        return "" if median(row) is None else f"{1000 * median(row):.3g}"
 
     def multiple(row: dict) -> str:
-        median, others = _median(row, measure), base.get(row["length"], {})
-        return "" if median is None or measure not in others else f"{median / others[measure]['median']:.2f}"
+        others = base.get((row["length"], row["mask"]), {})
+        if median(row) is None or measure not in others:
+            return ""
+        return f"{median(row) / others[measure]['median']:.2f}"
 
     return [Column(f"{measure}, ms", milliseconds), Column("×SDPA", multiple)]
 
@@ -227,34 +247,3 @@ def verdict_table(aims: list[dict]) -> str:
         for each in aims
     ]
     return markdown(lines, ["target", "at most", "measured", "reached"])
-
-
-def _sdpa(backend: SDPBackend, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    # A CPU has neither; other backends are used there, as a rehearsal.
-    with sdpa_kernel([backend] if query.is_cuda else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-        return F.scaled_dot_product_attention(query, key, value)
-
-
-def _bmm_and_softmax(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Scaled queries, bmm, softmax in float32, bmm, as in ``fairseq.modules.MultiheadAttention``."""
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
-    return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).type_as(scores), value)
-
-
-def _ours(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor, backend: str) -> Tensor:
-    return attention(query, key, value, alpha, backend=backend)[0]
-
-
-def _bisection(query: Tensor, key: Tensor, value: Tensor, alpha: float | Tensor) -> Tensor:
-    from entmax import entmax_bisect
-
-    scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
-    return torch.matmul(entmax_bisect(scores.float(), alpha).type_as(scores), value)
-
-
-def _adasplash(query: Tensor, key: Tensor, value: Tensor, alpha: float) -> Tensor:
-    import adasplash
-
-    first = getattr(adasplash, "adasplash_v1", adasplash.adasplash)
-    query, key, value = (tensor.contiguous() for tensor in (query, key, value))  # AdaSplash requires this
-    return first(query, key, value, alpha=alpha, is_causal=False)
