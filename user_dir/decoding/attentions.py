@@ -55,9 +55,7 @@ class _Attention:
         self._out = product(attention.out_proj)
 
     def scaled(self, queries: Tensor, x: Tensor, keys: Tensor) -> Tensor:
-        """Queries (R, C) of x (R, C), scaled by the number of keys that they see (R or 1, 1), if so set."""
-        if self.attention.length_scaling is None:
-            return queries
+        """Queries (R, C) of x (R, C), scaled by the number of keys that they see (R or 1, 1)."""
         scale = self.attention.length_scaling.scale(x, keys.float())
         return (queries.unflatten(1, (self.attention.num_heads, -1)) * scale[:, :, None]).flatten(1)
 
@@ -102,8 +100,12 @@ class CachedAttention(_Attention):
 
     def __init__(self, attention: nn.Module, product: type[Product], layer: int):
         super().__init__(attention, product)
-        self._layer, self._query = layer, product(attention.q_proj)
-        self.keys = product(attention.k_proj, attention.v_proj)
+        self._layer = layer
+        query, *keys = attention.q_proj, attention.k_proj, attention.v_proj
+        if attention.self_attention:
+            self._projections = product(query, *keys)
+        else:
+            self._query, self.keys = product(query), product(*keys)
         self._is_entmax = type(attention.normalizer).forward is AlphaEntmax.forward
         alpha = attention.alpha().detach().flatten().to(torch.float64)
         self._alpha = alpha.expand(attention.num_heads).contiguous()  # of each head
@@ -122,11 +124,14 @@ class CachedAttention(_Attention):
         """
         x, state = query[0], incremental_state
         if static_kv:
-            cache = state.source(self._layer)
+            queries, cache = self._query(x), state.source(self._layer)
         else:
-            state.slabs[self._layer].append(self.keys(x))
+            rows = self._projections(x)
+            queries, keys = rows[:, : x.size(1)], rows[:, x.size(1) :]
+            state.slabs[self._layer].append(keys)
             cache = state.history(self._layer)
-        queries = self.scaled(self._query(x), x, cache.keys())
+        if self.attention.length_scaling is not None:
+            queries = self.scaled(queries, x, cache.keys())
         needed = need_weights and state.attention is not None
         if self._is_entmax:
             heads, weights = attend(queries, cache, self._alpha, need_weights=needed)

@@ -40,7 +40,8 @@ class Cache:
     The j-th key of a query is row ``places[source, j]`` of slab j, or of the only slab.
 
     Attributes:
-        slabs: tensors (rows, 2·C) of keys and values side by side: one for each j, or a single one.
+        slabs: tensors (rows, 2·C) of keys and values side by side, one for each j or a single one; their
+            rows may be parts of longer ones, all of one length.
         places: int32 (sources, at least ``most``).
         counts: int32 (sources,), the number of keys; None if it is ``most`` for all.
         sources: int32 (queries,), the row of ``places`` of each query; None if query i has row i.
@@ -94,7 +95,7 @@ def attend(
     keys = [slab.data_ptr() for slab in cache.slabs]
     values = [at + channels * query.element_size() for at in keys]
     pointers = POINTER * len(keys)
-    sizes = (rows, heads, channels // heads, cache.most, 0 if cache.single else 1, 2 * channels)
+    sizes = (rows, heads, channels // heads, cache.most, 0 if cache.single else 1, cache.slabs[0].stride(0))
     sizes += (cache.places.stride(0), query.stride(0))
     kernels["attend", query.dtype](
         (INTEGER * len(sizes))(*sizes),
