@@ -99,7 +99,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
         for part in re.split(r"[|;]| && ", re.sub(r"(^|\s)#.*", "", line)):
             script = re.search(r"(?:^|[\s/])([a-z_]+\.py)(\s.*|$)", part, re.DOTALL)
             if script:
-                found.append((script[1], re.findall(r"(?<![\w-])--[a-z][a-z-]*", script[2])))
+                found.append((script[1], re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", script[2])))
     return found
 
 
@@ -108,7 +108,7 @@ def known_flags(script: str) -> set[str]:
     folder = ROOT / "user_dir" / "commands"
     paths = [ROOT / "scripts" / script, folder / script, *folder.glob("*options.py")]
     paths = [path for path in paths if path.is_file()]
-    return {flag for path in paths for flag in re.findall(r'"(--[a-z-]+)"', path.read_text(encoding="utf-8"))}
+    return {flag for path in paths for flag in re.findall(r'"(--[a-z][a-z0-9-]+)"', path.read_text(encoding="utf-8"))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))

@@ -10,6 +10,16 @@ import os
 __version__ = "0.1.0"
 
 
+def load_model(model, **options):
+    """A trained model that translates and shows its attention: ``load_model("de-en")``.
+
+    See :func:`user_dir.analysis.loaded_model.open_model`. It needs the extra ``analysis``.
+    """
+    from .analysis.loaded_model import open_model
+
+    return open_model(model, **options)
+
+
 class _Path(list):
     """The package's ``__path__``; a lookup of the package's own folder in it imports the models.
 

@@ -10,6 +10,8 @@ ROOT = _ROOT if IN_CHECKOUT else Path()
 """The folder that paths in configs and records are relative to."""
 DATA = ROOT / "data"
 """The folder of the corpora."""
+SHARED = ROOT if IN_CHECKOUT else Path(__file__).parent / "shared"
+"""The folder of what comes with the project: descriptions of corpora and models in data/, and configs/."""
 
 
 def command_words(name: str, script: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_release import files_of, listed, tiny_checkpoint, tiny_corpus, write_tar
+from tiny_release import contents, files_of, listed, tiny_checkpoint, tiny_corpus, write_tar
 from tiny_splits import dictionary
 
 from user_dir.checkpoints import load_checkpoint
@@ -24,16 +24,6 @@ KINDS = {
     "triplets": ("origin: triplets",),
     "wordpiece": ("origin: triplets", "wordpiece: bert/vocab.txt"),
 }
-
-
-def contents(corpus, checkpoint: Path) -> dict[str, bytes]:
-    paths = [corpus.pieces, *sorted(corpus.bin.iterdir())]
-    return {
-        "README.md": b"card",
-        "corpus.yaml": corpus.description.path.read_bytes(),
-        "model.pt": checkpoint.read_bytes(),
-        **{path.name: path.read_bytes() for path in paths},
-    }
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,17 @@ def tiny_checkpoint(path: Path, state: dict | None = None) -> Path:
     return path
 
 
+def contents(corpus, checkpoint: Path) -> dict[str, bytes]:
+    """What there is in an archive of a checkpoint."""
+    paths = [corpus.pieces, *sorted(corpus.bin.iterdir())]
+    return {
+        "README.md": b"card",
+        "corpus.yaml": corpus.description.path.read_bytes(),
+        "model.pt": checkpoint.read_bytes(),
+        **{path.name: path.read_bytes() for path in paths},
+    }
+
+
 def files_of(archive: Path) -> dict[str, bytes]:
     with tarfile.open(archive) as file:
         return {entry.name: file.extractfile(entry).read() for entry in file}

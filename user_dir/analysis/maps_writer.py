@@ -54,29 +54,34 @@ class MapsWriter:
             sample: a batch; batches come in corpus order.
             captured: its attention, from :func:`~.capture.captured_attention`.
         """
-        inputs, padding = sample["net_input"], task.source_dictionary.pad()
-        sides = {
-            "source": (inputs["src_tokens"], task.source_dictionary),
-            "target_input": (inputs["prev_output_tokens"], task.target_dictionary),
-            "target": (sample["target"], task.target_dictionary),
-        }
         for number, row in sorted((number, row) for row, number in enumerate(sample["id"].tolist())):
             if number >= sentences:
                 break
-            real = {name: (tokens[row] != padding).cpu().numpy() for name, (tokens, _) in sides.items()}
-            weights = {
-                kind: np.stack([layer[row].cpu().numpy() for layer in layers])
-                for kind, layers in captured.items()
-                if layers
-            }
-            for kind, each in weights.items():
-                query, key = SIDES[kind]
-                weights[kind] = each[:, :, real[query]][..., real[key]]
-            symbols = {
-                name: [dictionary[token] for token in tokens[row].tolist() if token != padding]
-                for name, (tokens, dictionary) in sides.items()
-            }
-            self.write(SentenceMaps(weights=weights, text=texts[number], **symbols))
+            self.write(sentence_maps(task, sample, row, captured, texts[number]))
+
+
+def sentence_maps(task, sample: dict, row: int, captured: dict, text: str) -> SentenceMaps:
+    """The maps of a row of a batch, without padding; arguments as for :meth:`MapsWriter.write_batch`."""
+    inputs, padding = sample["net_input"], task.source_dictionary.pad()
+    sides = {
+        "source": (inputs["src_tokens"], task.source_dictionary),
+        "target_input": (inputs["prev_output_tokens"], task.target_dictionary),
+        "target": (sample["target"], task.target_dictionary),
+    }
+    real = {name: (tokens[row] != padding).cpu().numpy() for name, (tokens, _) in sides.items()}
+    weights = {
+        kind: np.stack([layer[row].cpu().numpy() for layer in layers])
+        for kind, layers in captured.items()
+        if layers
+    }
+    for kind, each in weights.items():
+        query, key = SIDES[kind]
+        weights[kind] = each[:, :, real[query]][..., real[key]]
+    symbols = {
+        name: [dictionary[token] for token in tokens[row].tolist() if token != padding]
+        for name, (tokens, dictionary) in sides.items()
+    }
+    return SentenceMaps(weights=weights, text=text, **symbols)
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray) -> None:

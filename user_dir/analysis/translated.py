@@ -50,21 +50,25 @@ def analyse_translations(
     """
     if not sources:
         raise UserError("there are no sentences to report on: all lines are empty")
-    lengths = [[len(tokens) for tokens in side] for side in (sources, targets)]
-    task.datasets[SUBSET] = LanguagePairDataset(
-        sources,
-        lengths[0],
-        task.source_dictionary,
-        targets,
-        lengths[1],
-        task.target_dictionary,
-        left_pad_source=task.cfg.left_pad_source,
-        left_pad_target=task.cfg.left_pad_target,
-        shuffle=False,
-    )
-    longest = max(map(max, lengths))
+    task.datasets[SUBSET] = dataset_of(task, sources, targets)
+    longest = max(map(len, [*sources, *targets]))
     split = Split(checkpoint, corpus, SUBSET, SUBSET, model, task, max_tokens=max(4096, longest))
     about = {"target": "translation"}
     statistics = measured(split, split.pieces(), ROLES, about, maps, len(sources), texts)
     log = log_beside(checkpoint)
     return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
+
+
+def dataset_of(task, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> LanguagePairDataset:
+    """fairseq's dataset of sentences and translations as tokens, ``</s>`` last."""
+    return LanguagePairDataset(
+        sources,
+        [len(tokens) for tokens in sources],
+        task.source_dictionary,
+        targets,
+        [len(tokens) for tokens in targets],
+        task.target_dictionary,
+        left_pad_source=task.cfg.left_pad_source,
+        left_pad_target=task.cfg.left_pad_target,
+        shuffle=False,
+    )

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..checkout import ROOT
+from ..checkout import ROOT, SHARED
 from ..command_line import file_path, option_adder
 from .options import new_parser
 
@@ -49,6 +49,8 @@ def main(argv=None) -> None:
     from ..config import training_command
 
     overrides = list(args.overrides)
+    if not args.config.is_file() and (SHARED / args.config).is_file():
+        args.config = SHARED / args.config  # one that comes with the package
     if args.tensorboard:
         overrides.append(f"++common.tensorboard_logdir='{Path(args.tensorboard).resolve()}'")
     command, environment = training_command(args.config, overrides, ROOT)

@@ -4,6 +4,7 @@ A sentence a line, natural text in, natural text out; an empty line stays an emp
 line is answered as soon as it is translated. The corpus, whose preprocessing the model was trained with, is
 the one that the checkpoint names, unless --corpus names another.
 
+  translate.py --model de-en "Ein Satz." --report heads.html    # a model that comes with the project
   translate.py --path checkpoints/toy/alpha_entmax/average.pt "Wer sieht den kleinen Hund?"
   translate.py --path average.pt --input talk.de --output talk.en
   translate.py --path average.pt --nbest 3 < talk.de      # line, score and translation, separated by tabs
@@ -24,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -42,7 +44,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     add = option_adder(parser)
     add("sentences", str, "sentences to translate", nargs="*", metavar="SENTENCE")
     what = "checkpoint or release archive to translate with; several make an ensemble"
-    add("--path", file_path, what, action="append", required=True, metavar="CHECKPOINT")
+    add("--path", file_path, what, action="append", default=[], metavar="CHECKPOINT")
+    what = "name of a model that comes with the project, such as de-en; see data/models"
+    add("--model", plain_name, what, action="append", default=[], metavar="NAME")
     add("--input", file_path, "a sentence a line (default: stdin)")
     add("--output", file_path, "default: stdout")
     add("--corpus", plain_name, "default: the one that the checkpoint names")
@@ -59,6 +63,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--report", file_path, "also write the head report", metavar="FILE.html")
     add_cpu_option(parser)
     args = parser.parse_args(argv)
+    if not args.path and not args.model:
+        parser.error("give a model: --path CHECKPOINT, or --model NAME")
     if args.sentences and args.input:
         parser.error("give sentences or --input FILE, not both")
     args.alignment = args.alignment or args.alignment_head is not None
@@ -165,9 +171,27 @@ def check_outputs(args: argparse.Namespace) -> None:
         raise UserError(f"{args.report} is both --output and --report; choose another --report")
 
 
+def find_models(args: argparse.Namespace) -> None:
+    """Add the archives of named models to ``--path``.
+
+    A first try does not wait for native kernels: compiling them takes longer than a few sentences do without.
+    """
+    if not args.model:
+        return
+    from ..attention import dispatch
+    from ..decoding import cpu_steps
+    from ..releases.named import named_model
+
+    args.path += map(named_model, args.model)
+    if args.sentences and not cpu_steps.kernels.built():
+        os.environ.setdefault("ENTMAX_BACKEND", "reference")
+        logging.getLogger(dispatch.__name__).setLevel(logging.WARNING)  # it would name this as a shortcoming
+
+
 def main(argv=None) -> None:
     """Translate line by line, or many lines together where many are there; then report on the heads."""
     args = parse_args(argv)
+    find_models(args)
 
     from .. import models  # noqa: F401  registers the model
     from ..analysis.capture import load_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkout import DATA, command_words
+from ..checkout import DATA, SHARED, command_words
 from ..errors import UserError
 from ..io import name_fault, shown
 from . import normalising
@@ -122,11 +122,11 @@ class Corpus:
 
 
 def known_corpora(data_dir: Path | str | None = None) -> list[str]:
-    """Names of all corpora with a ``corpus.yaml`` in ``data_dir`` or in the repository.
+    """Names of all corpora with a ``corpus.yaml`` in ``data_dir``, in ``data`` or of the package.
 
     Folders whose name is not a valid corpus name are skipped.
     """
-    folders = {DATA, Path(data_dir or DATA)}
+    folders = {DATA, SHARED / "data", Path(data_dir or DATA)}
     names = {path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")}
     return sorted(name for name in names if name_fault(name) is None)
 
@@ -135,17 +135,17 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     """Find a corpus by name.
 
     Its files are in ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is read from
-    there or else from the repository. Raises UserError for an unknown name, listing the known ones.
+    there, from ``data`` or else from the package. Raises UserError for an unknown name, listing those known.
     """
     fault = name_fault(name)
     if fault is not None:
         raise UserError(f"there is no corpus {shown(name)}: the name {fault}")
     folder = Path(data_dir or DATA).resolve() / name
     described = folder / "corpus.yaml"
+    others = (place / name / "corpus.yaml" for place in (DATA, SHARED / "data"))
     known = known_corpora(data_dir)
     if name not in known:
         choose = f"choose from {', '.join(known)}, or " if known else ""
         raise UserError(f"there is no corpus {name!r}; {choose}describe yours in {described}")
-    return Corpus(
-        name, folder, read_description(described if described.is_file() else DATA / name / "corpus.yaml")
-    )
+    found = next(path for path in (described, *others) if path.is_file())
+    return Corpus(name, folder, read_description(found))

@@ -29,13 +29,14 @@ class NewText:
         self._steps = normalising.steps_of_new_text(corpus.description)
         self._processor = load_pieces(corpus.pieces)
         self._triplets = corpus.description.triplets
+        self._source = language == corpus.languages[0]
 
     def pieces(self, sentences: list[str], first_line: int = 1, name: str = "") -> Iterator[str]:
         """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything.
 
         Raises UserError, with the file's ``name`` and the line, if one of a triplet corpus has not one tab.
         """
-        if self._triplets:
+        if self._triplets and self._source:
             sentences = [
                 source_line(text, number, name) for number, text in enumerate(sentences, start=first_line)
             ]

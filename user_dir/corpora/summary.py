@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from ..checkout import DATA, ROOT, command_words
+from ..checkout import DATA, ROOT, SHARED, command_words
 from .corpus import Corpus
 from .pretraining_config import has_pretraining
 from .split_sources import held_out
@@ -77,7 +77,14 @@ def _read_back(corpus: Corpus, sides: dict[str, dict[str, int]]) -> list[str]:
 
 def _next_commands(corpus: Corpus) -> list[str]:
     """The commands that train on the corpus or, if it has no configs, the one that writes them, as told."""
-    folders = [ROOT / "configs" / corpus.name, *sorted(ROOT.glob(f"configs/{glob.escape(corpus.name)}-*"))]
+    folders = [
+        folder
+        for root in dict.fromkeys((ROOT, SHARED))
+        for folder in (
+            root / "configs" / corpus.name,
+            *sorted(root.glob(f"configs/{glob.escape(corpus.name)}-*")),
+        )
+    ]
     named = {folder: _data(folder) for folder in folders if (folder / "alpha_entmax.yaml").is_file()}
     fitting = [folder for folder, data in named.items() if data.parts[-2:] == (corpus.name, "bin")]
     if not fitting:
@@ -85,7 +92,7 @@ def _next_commands(corpus: Corpus) -> list[str]:
         if corpus.folder.parent != DATA.resolve():
             words += ["--data", _short(corpus.folder.parent)]
         return [f"next: {shlex.join(words)}"]
-    folder, elsewhere = fitting[0], ROOT / named[fitting[0]] != corpus.bin
+    folder, elsewhere = fitting[0], (ROOT / named[fitting[0]]).absolute() != corpus.bin
     trainings = [("alpha_entmax", corpus.bin)]
     if has_pretraining(corpus) and (folder / "pretraining.yaml").is_file():
         trainings.insert(0, ("pretraining", corpus.pretraining))
@@ -104,4 +111,6 @@ def _data(folder: Path) -> Path:
 
 
 def _short(path: Path) -> str:
+    if SHARED != ROOT and path.is_relative_to(SHARED):  # train.py finds it there
+        return str(path.relative_to(SHARED))
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

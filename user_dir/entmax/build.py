@@ -48,6 +48,10 @@ class NativeKernels(dict):
         super().__init__()
         self.source, self.signatures = source, signatures
 
+    def built(self) -> bool:
+        """Whether the file is compiled already, so that its first use takes no time."""
+        return (_cache() / _name(self.source, _flags())).is_file()
+
     def available(self) -> bool:
         """Whether the functions can be called; if not, the first call warns."""
         return self._library is not None
@@ -63,7 +67,7 @@ class NativeKernels(dict):
     @functools.cached_property
     def _library(self) -> Optional[ctypes.CDLL]:
         """None, after a warning, if the file cannot be compiled."""
-        flags = FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
+        flags = _flags()
         try:
             return _load(_cache() / _name(self.source, flags), self.source, flags)
         except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
@@ -81,6 +85,10 @@ class NativeKernels(dict):
 def addresses(*tensors: Optional[Tensor]) -> list[Optional[int]]:
     """Of the data of tensors; None, a null pointer, for None."""
     return [None if each is None else each.data_ptr() for each in tensors]
+
+
+def _flags() -> list[str]:
+    return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
 
 
 def _cache() -> Path:

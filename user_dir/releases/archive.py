@@ -3,7 +3,8 @@
 An archive is an uncompressed tar of regular files. The first, ``manifest.json``, has the size and SHA-256 of
 every other: ``{"format": 1, "corpus": NAME, "files": {NAME: {"bytes": N, "sha256": DIGEST}}}``. All files are
 at the top level and have the names of :data:`NAMES`, so none can be written elsewhere. Nothing is compressed,
-so an archive never unpacks to more than its own size.
+so an archive never unpacks to more than its own size. The checkpoint alone may be in 8 bits, which then takes
+four times as much.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from ..schema import pattern, whole
 
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
+PACKED = "model.int8.pt"
+"""Stands for the checkpoint, where its matrices are those of 8 bits (:mod:`.eight_bits`)."""
 NAMES = (
-    r"README\.md|model\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
+    r"README\.md|model(\.int8)?\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
 _MAX_MANIFEST = 1 << 16  # bytes

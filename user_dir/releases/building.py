@@ -13,8 +13,9 @@ from ..corpora.checksums import checksums
 from ..io import copy_file, unchanged
 from ..translation.limits import RELEASED, translation_limit
 from ..translation.loading import load_model, translation_direction
-from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
+from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, write_archive
 from .card import model_card
+from .eight_bits import is_rounded, packed
 from .opened import opened
 from .scores import read_scores
 from .wheel import build_wheel
@@ -33,6 +34,8 @@ def write_release(
     checkpoint: Path, corpus: Corpus, evaluation: Path, output: Path, extra: Mapping[str, str] | None = None
 ) -> Release:
     """Write the archive of a model; the same input gives the same bytes.
+
+    Parameters that were rounded to 8 bits (:func:`~.eight_bits.rounded`) take 8 bits, exactly.
 
     Args:
         checkpoint: of a fairseq translation model.
@@ -57,14 +60,15 @@ def write_release(
     state["extra_state"].update(extra or {})
     with tempfile.TemporaryDirectory() as temporary:
         wheel = build_wheel(Path(temporary))
-        reduced = Path(temporary) / CHECKPOINT
-        save_checkpoint(state, reduced)
-        card = model_card(state, corpus, direction, parameters, scores, wheel.name)
+        eight_bits = is_rounded(state["model"])
+        reduced = Path(temporary) / (PACKED if eight_bits else CHECKPOINT)
+        save_checkpoint(packed(state) if eight_bits else state, reduced)
+        card = model_card(state, corpus, direction, parameters, scores, wheel.name, reduced.name)
         dictionaries = [corpus.bin / f"dict.{language}.txt" for language in corpus.languages]
         files = {
             CARD: card.encode(),
             DESCRIPTION: corpus.description.path.read_bytes(),
-            CHECKPOINT: reduced.read_bytes(),
+            reduced.name: reduced.read_bytes(),
             **{path.name: path.read_bytes() for path in (corpus.pieces, *dictionaries, wheel)},
         }
         archive = Path(temporary) / output.name

@@ -12,7 +12,8 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.description import read_description
 from ..corpora.segment import load_pieces
 from ..errors import UserError
-from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, is_release, place_of, unpack
+from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, is_release, place_of, unpack
+from .eight_bits import unpack_checkpoint
 
 _MAX_DESCRIPTION = 1 << 16  # bytes; parsing YAML is slow
 
@@ -69,13 +70,14 @@ def _named(message: str, places: dict[Path, Path]) -> str:
 
 def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
     """The corpus of an unpacked archive, complete enough to preprocess new text."""
-    _require(archive, manifest, DESCRIPTION, CHECKPOINT, CARD)
+    checkpoint = PACKED if PACKED in manifest.files else CHECKPOINT
+    _require(archive, manifest, DESCRIPTION, checkpoint, CARD)
     if manifest.files[DESCRIPTION].bytes > _MAX_DESCRIPTION:
         raise UserError(f"{archive}: {DESCRIPTION} is too large for the description of a corpus")
     description = read_description(folder / DESCRIPTION)
     corpus = Corpus(manifest.corpus, folder, description)
     dictionaries = [f"dict.{language}.txt" for language in corpus.languages]
-    needed = [DESCRIPTION, CHECKPOINT, CARD, corpus.pieces.name, *dictionaries]
+    needed = [DESCRIPTION, checkpoint, CARD, corpus.pieces.name, *dictionaries]
     _require(archive, manifest, *needed)
     others = [name for name in manifest.files if name not in needed and not name.endswith(".whl")]
     if others:
@@ -86,6 +88,8 @@ def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
             read_dictionary(corpus.bin, language)
     except UserError as error:  # it says how to prepare a corpus again
         raise UserError(f"{str(error).partition(';')[0]}; get the archive again") from None
+    if checkpoint == PACKED:
+        unpack_checkpoint(folder / place_of(PACKED), folder / place_of(CHECKPOINT))
     return corpus
 
 
@@ -100,5 +104,5 @@ def _preprocessing(manifest: Manifest) -> dict:
     return {
         name: entry
         for name, entry in manifest.files.items()
-        if name not in (CARD, CHECKPOINT) and not name.endswith(".whl")
+        if name not in (CARD, CHECKPOINT, PACKED) and not name.endswith(".whl")
     }

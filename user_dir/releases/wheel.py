@@ -18,7 +18,8 @@ _EPOCH = "315532800"  # 1980, the first year that a zip file can name
 def build_wheel(folder: Path) -> Path:
     """Build the wheel of the repository's working tree in ``folder``; equal files give equal bytes.
 
-    It is built from a copy, which leaves the repository untouched and excludes stale files.
+    It is built from a copy, which leaves the repository untouched and excludes stale files; without the
+    corpora, configs and models of the working tree, which may be the user's own.
 
     Raises:
         UserError: this is not the repository, or pip fails.
@@ -29,6 +30,8 @@ def build_wheel(folder: Path) -> Path:
     shutil.copytree(ROOT / "user_dir", copy / "user_dir", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    for name in ("data", "configs"):
+        (copy / name).mkdir()
     for path in copy.rglob("*"):  # whatever the umask was at checkout, or is now
         path.chmod(0o755 if path.is_dir() else 0o644)
     wheel = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder, copy]

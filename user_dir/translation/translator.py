@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,7 @@ class Translator:
         self.direction = task.cfg.source_lang, task.cfg.target_lang
         self._search = BeamSearch(self.models, task, search)
         self._nbest, self._max_tokens = nbest, search.max_tokens
-        self._new_text = NewText(corpus, self.direction[0])
+        self._new_text, self._new_target = (NewText(corpus, language) for language in self.direction)
         self._natural = natural_text(corpus.description, self.direction[1])
 
     def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
@@ -76,12 +76,17 @@ class Translator:
         Raises:
             UserError: a sentence has more tokens than the models allow, or a post-editor's has no tab.
         """
-        dictionary = self.task.source_dictionary
-        encoded = [
-            dictionary.encode_line(pieces, add_if_not_exist=False).long()
-            for pieces in self._new_text.pieces(sentences, first_line, name)
-        ]
-        limit = min(model.max_positions()[0] for model in self.models)
+        pieces = self._new_text.pieces(sentences, first_line, name)
+        return self._encoded(pieces, 0, first_line, name)
+
+    def encode_target(self, translation: str) -> Tensor:
+        """The (T,) tokens of a translation, for the decoder to read; errors are those of :meth:`encode`."""
+        return self._encoded(self._new_target.pieces([translation]), 1)[0]
+
+    def _encoded(self, pieces: Iterable[str], side: int, first_line: int = 1, name: str = "") -> list[Tensor]:
+        dictionary = self.task.target_dictionary if side else self.task.source_dictionary
+        encoded = [dictionary.encode_line(each, add_if_not_exist=False).long() for each in pieces]
+        limit = min(model.max_positions()[side] for model in self.models)
         for number, tokens in enumerate(encoded, start=first_line):
             if len(tokens) > limit:
                 where = f"{name}, line {number}" if name else f"line {number}"

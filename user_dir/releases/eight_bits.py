@@ -1,0 +1,89 @@
+"""Matrices of parameters in 8 bits: a quarter of the size of float32.
+
+A matrix is written as ``q · s``: integers q from −127 to 127 and, for each row, a float32 s (symmetric
+rounding by rows; Jacob et al. 2018, https://arxiv.org/abs/1712.05877, section 2). s has 16 significant bits,
+so that q · s is exact in float32, and rounding what is rounded already changes nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..checkpoints import save_checkpoint
+from ..errors import UserError
+from ..guards.hostile_checkpoints import read_checkpoint
+
+_KEY = "eight_bits"  # of a packed checkpoint: the name of each matrix → q and s
+_LARGEST, _BITS = 127, 16
+
+
+def rounded(model: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a model in float32, with every matrix rounded to 8 bits a number."""
+    return {name: _product(*_quantised(each)) if _is_matrix(each) else each for name, each in model.items()}
+
+
+def is_rounded(model: dict[str, Tensor]) -> bool:
+    """Whether packing loses nothing."""
+    matrices = [each for each in model.values() if _is_matrix(each)]
+    return bool(matrices) and all(
+        each.dtype == torch.float32 and torch.equal(_product(*_quantised(each)), each) for each in matrices
+    )
+
+
+def packed(state: dict) -> dict:
+    """A checkpoint with its matrices in 8 bits; those that are the same tensor are stored once.
+
+    Args:
+        state: from :func:`~user_dir.checkpoints.for_inference`, :func:`rounded`; it is not changed.
+    """
+    known: dict[int, tuple[Tensor, Tensor]] = {}
+    matrices, others = {}, {}
+    for name, each in state["model"].items():
+        if _is_matrix(each):
+            matrices[name] = known.setdefault(id(each), _quantised(each))
+        else:
+            others[name] = each
+    return {**state, "model": others, _KEY: matrices}
+
+
+def unpack_checkpoint(source: Path, target: Path) -> None:
+    """Write the checkpoint that a packed one stands for; raises UserError unless it is one."""
+    state = read_checkpoint(source)
+    matrices = state.pop(_KEY, None)
+    if not isinstance(matrices, dict) or not all(map(_is_packed, matrices.values())):
+        raise UserError(f"{source} has no matrices in 8 bits")
+    known: dict[tuple, Tensor] = {}
+    for name, (integers, scales) in matrices.items():
+        key = integers.data_ptr(), integers.shape, scales.data_ptr()
+        if key not in known:
+            known[key] = _product(integers, scales)
+        state["model"][name] = known[key]
+    save_checkpoint(state, target)
+
+
+def _is_matrix(parameter: Tensor) -> bool:
+    return parameter.dim() == 2 and parameter.is_floating_point()
+
+
+def _is_packed(value) -> bool:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, Tensor) for each in value):
+        return False
+    return [(each.dtype, each.dim(), each.is_contiguous()) for each in value] == [
+        (torch.int8, 2, True),
+        (torch.float32, 2, True),
+    ] and value[1].shape == (len(value[0]), 1)
+
+
+def _quantised(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The q (rows, columns) in int8 and the s (rows, 1) in float32."""
+    matrix = matrix.float()
+    fraction, exponent = torch.frexp(matrix.abs().amax(1, keepdim=True) / _LARGEST)
+    scales = torch.ldexp((fraction * 2**_BITS).ceil(), exponent - _BITS)
+    return (matrix / scales.where(scales > 0, 1)).round().to(torch.int8), scales
+
+
+def _product(integers: Tensor, scales: Tensor) -> Tensor:
+    return integers.float() * scales
