@@ -15,6 +15,7 @@ from user_dir.checkpoints import (
     average_checkpoints,
     averaged_updates,
     for_inference,
+    last_checkpoints,
     last_epoch_checkpoints,
     load_checkpoint,
     num_updates,
@@ -91,6 +92,24 @@ def test_an_average_names_its_updates(tmp_path):
     assert num_updates(average) == 9
     for alone in (average_checkpoints(paths[:1]), state(averaged="x"), state(averaged=["x"])):
         assert averaged_updates(alone) is None
+
+
+def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
+    def save_at(updates: int, name: str) -> None:
+        save(state(optimizer_history=[{"num_updates": updates}]), tmp_path / name)
+
+    epochs = [f"checkpoint{epoch}.pt" for epoch in (1, 2, 3)]
+    for number, name in enumerate(epochs, start=1):
+        save_at(100 * number, name)
+
+    def found(count: int) -> list[str]:
+        return [path.name for path in last_checkpoints(tmp_path, count)]
+
+    assert found(2) == epochs[1:]
+    save_at(300, "checkpoint_last.pt")  # training ended with the epoch
+    assert found(2) == epochs[1:]
+    save_at(350, "checkpoint_last.pt")
+    assert found(2) == [epochs[2], "checkpoint_last.pt"] and found(1) == ["checkpoint_last.pt"]
 
 
 def test_moving_averages_are_used_on_request(tmp_path):

@@ -108,7 +108,11 @@ def known_flags(script: str) -> set[str]:
     folder = ROOT / "user_dir" / "commands"
     paths = [ROOT / "scripts" / script, folder / script, *folder.glob("*options.py")]
     paths = [path for path in paths if path.is_file()]
-    return {flag for path in paths for flag in re.findall(r'"(--[a-z][a-z0-9-]+)"', path.read_text(encoding="utf-8"))}
+    return {
+        flag
+        for path in paths
+        for flag in re.findall(r'"(--[a-z][a-z0-9-]+)"', path.read_text(encoding="utf-8"))
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))

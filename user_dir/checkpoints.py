@@ -176,6 +176,15 @@ def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 
 
+def last_checkpoints(folder: str | Path, count: int) -> list[Path]:
+    """As :func:`last_epoch_checkpoints`, of which ``checkpoint_last.pt`` is one if training went on to it."""
+    epochs = last_epoch_checkpoints(folder, count)
+    last = Path(folder) / "checkpoint_last.pt"
+    if not last.is_file() or num_updates(load_checkpoint(last)) <= num_updates(load_checkpoint(epochs[-1])):
+        return epochs
+    return [*epochs[1:], last]
+
+
 def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     """Average the parameters of checkpoints, in float64; all else is that of the last of ``paths``.
 

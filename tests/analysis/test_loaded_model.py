@@ -48,7 +48,7 @@ def test_attention_is_that_of_a_report_on_the_same_sentences(opened, tmp_path):
     sources, targets = translator.encode(texts), [best.tokens for best, *_ in translator(texts)]
     (loaded,), task = translator.models, translator.task
     given = translator.corpus, loaded, task, sources, targets, texts, tmp_path / "maps.npz"
-    expected = analyse_translations("x", tmp_path / "last.pt", *given).maps
+    expected = analyse_translations("x", tiny_checkpoint(tmp_path / "last.pt"), *given).maps
     for number, text in enumerate(texts):
         found = model.attention(text)
         assert (found.source, found.target, found.text) == (
