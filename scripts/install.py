@@ -53,9 +53,11 @@ def main(argv=None) -> None:
             sys.exit(f"error: .venv is a link to {VENV.resolve()}, where that environment is not; remove it")
         # What an interrupted installation left cannot be told from what is whole.
         run(sys.executable, "-m", "venv", "--clear", VENV)
+    print("installing the requirements into .venv, which takes some minutes", flush=True)
     pip("--quiet", "--upgrade", "pip")
-    pip(*BUILDS_FAIRSEQ)
-    pip("--no-build-isolation", *(word for file in REQUIREMENTS for word in ("--requirement", file)))
+    pip("--quiet", *BUILDS_FAIRSEQ)
+    requirements = (word for file in REQUIREMENTS for word in ("--requirement", file))
+    pip("--quiet", "--no-build-isolation", *requirements)
     STAMP.touch()
 
 

@@ -20,6 +20,9 @@ from ..checkout import ROOT, SHARED
 from ..command_line import file_path, option_adder
 from .options import new_parser
 
+# fairseq's command; one of its imports would have all libraries log at DEBUG, hydra before there are guards.
+FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
+FAIRSEQ += "from fairseq_cli.hydra_train import cli_main; cli_main()"
 LOG, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"  # see user_dir/guards/short_log.py
 
 
@@ -58,5 +61,7 @@ def main(argv=None) -> None:
         environment["PYTHONIOENCODING"] = f"{sys.stdout.encoding}:backslashreplace"
     if not args.verbose:
         environment[LOG] = SHORT
+    module = command.index("-m")
+    command[module : module + 2] = ["-c", FAIRSEQ]
     os.chdir(ROOT)
     os.execve(command[0], command, environment)
