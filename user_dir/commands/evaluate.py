@@ -21,6 +21,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
     add("--output", path_of, what)
     add_search_options(parser)
+    what = "also score with COMET: folder of a model that you have, with hparams.yaml and checkpoints/"
+    add("--comet", path_of, what)
     add("--tokenize", str, "sacrebleu's tokenizer for BLEU (default: that of the language)", metavar="NAME")
     for flag, what in (
         ("--skip-long", "leave out sentences that are longer than the model's limit, and list them"),
@@ -79,6 +81,8 @@ def described(scores: dict) -> str:
         lines.append(f"    of at most {scores['ceiling']:.2f}: that of the references, through the pieces")
     lines.append(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
     lines.append(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
+    if "comet" in scores:
+        lines.append(f"  COMET {scores['comet']:.4f}  {scores['comet_signature']}")
     if "uncorrected" in scores:
         before, changes = scores["uncorrected"], scores["changes"]
         shown = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))

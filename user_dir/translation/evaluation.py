@@ -19,6 +19,7 @@ from ..corpora.checksums import checksums
 from ..errors import UserError
 from ..io import check_output, make_folder, unchanged, within, write_json, write_text
 from .ceiling import LOW, ceiling_of
+from .comet import Comet
 from .limits import MIN_DEFAULT, translation_limit
 from .loading import (
     check_lengths,
@@ -51,6 +52,7 @@ class Options:
         truncate_source: truncate sources longer than the model's limit; ``truncated_lines`` lists them.
         cpu: do not use a GPU.
         int8: translate on the CPU with linear layers in 8-bit integers.
+        comet: folder of a COMET model to score with as well, see :class:`~.comet.Comet`.
     """
 
     beam: int = 5
@@ -64,6 +66,7 @@ class Options:
     truncate_source: bool = False
     cpu: bool = False
     int8: bool = False
+    comet: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class _Evaluator:
                 f"{checkpoint}: fairseq would take the {os.pathsep!r} for the end of a path; rename it"
             )
         self.checkpoint, self.corpus, self.output, self.options = checkpoint, corpus, output, options
+        self.comet = None if options.comet is None else Comet(options.comet, cpu=options.cpu)
         with unchanged(checkpoint):
             state = load_checkpoint(checkpoint)
             self.direction = translation_direction(state, checkpoint, corpus)
@@ -192,6 +196,8 @@ class _Evaluator:
             "ceiling": ceiling if ceiling < LOW else None,
         }
         scores = {key: value for key, value in known.items() if value is not None} | scores
+        if self.comet is not None:
+            scores |= split.comet(self.comet, lines, left_out)
         write_json(files["scores"], scores)
         return Evaluation(scores, found.seconds)
 

@@ -11,6 +11,7 @@ from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
 from . import scoring, text
+from .comet import Comet
 from .limits import translation_limit
 
 
@@ -36,6 +37,7 @@ class ScoredSplit:
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
         source, self.target = direction
+        self._source = source
         self.name, self.subset = corpus.split(name), corpus.subset(name)
         self.tokenised = corpus.description.tokenised
         self.limit = translation_limit({}, corpus)
@@ -57,6 +59,19 @@ class ScoredSplit:
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
         return list(map(self._to_natural, lines))
+
+    def comet(self, comet: Comet, lines: list[str], left_out: Collection[int] = ()) -> dict:
+        """COMET by the first of the references, and the model's name; arguments as for :meth:`scores`."""
+        description = self._corpus.description
+        natural = text.natural_text(description, self._source)
+        source = read_made_lines(self._corpus.text(self.subset, self._source))
+        sides = (
+            [line for number, line in enumerate(side) if number not in left_out]
+            for side in (map(natural, source), self.references[0])
+        )
+        sources, references = sides
+        found = comet.score(sources, self.natural(lines), references)
+        return {"comet": round(found, 4), "comet_signature": comet.signature}
 
     @cached_property
     def _to_natural(self) -> Callable[[str], str]:
