@@ -6,18 +6,17 @@ Importing this package imports nothing else. When fairseq is given it as ``--use
 
 import importlib
 import os
+from typing import Any
 
 __version__ = "0.1.0"
 
 
-def load_model(model, **options):
+def load_model(model: "str | os.PathLike[str]", **options: object) -> Any:
     """A trained model that translates and shows its attention: ``load_model("de-en")``.
 
     See :func:`user_dir.analysis.loaded_model.open_model`. It needs the extra ``analysis``.
     """
-    from .analysis.loaded_model import open_model
-
-    return open_model(model, **options)
+    return importlib.import_module(f"{__name__}.analysis.loaded_model").open_model(model, **options)
 
 
 class _Path(list):
