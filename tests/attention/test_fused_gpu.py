@@ -476,6 +476,10 @@ def test_a_decoding_step(case):
     assert output.dtype == weights.dtype == dtype and weights.shape == expected_weights.shape
     close("output", output, expected, TOLERANCE[dtype])
     close("weights", weights, expected_weights, TOLERANCE[dtype])
+    values = views[2].detach().masked_fill((weights == 0).transpose(2, 3), float("nan"))
+    with torch.no_grad():
+        again, _ = computed(kernels.fused_attention, *views[:2], values, alpha, mask)
+    assert torch.equal(again, output)  # values without weight are not read
     given = AttentionInputs(*views, alpha, need_weights=True)
     assert "only in decoding steps" in kernels.supports(given)  # not with gradients
 

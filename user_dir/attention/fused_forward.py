@@ -16,6 +16,8 @@ from .fused_tiles import (
     load_rows,
     place_of,
     product,
+    row_mask,
+    row_offsets,
     scores_of,
     store_numbers,
     store_rows,
@@ -99,6 +101,9 @@ def forward_step(
             weights + both * keys + at[None, :], p.to(weights.dtype.element_ty), mask=(at < keys)[None, :]
         )
     p = tl.reshape(p, (N,))
-    v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE).to(tl.float32)
+    weighted = (
+        row_mask(0, keys, head_dim, N, D, WHOLE) & (p != 0)[:, None]
+    )  # values without weight are not read
+    v_tile = tl.load(v + row_offsets(0, v_row * UNIT, N, D), mask=weighted, other=0.0).to(tl.float32)
     output = tl.sum(v_tile * p[:, None], 0)
     tl.store(o + columns, output.to(o.dtype.element_ty), mask=there)
