@@ -1,4 +1,4 @@
-"""Compiling Triton kernels for a GPU on a machine without one."""
+"""What a GPU does, on a machine without one: compile kernels, let the host wait, replay graphs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import os
 import subprocess
 import sys
 
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+READS = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal", "bincount")
+BY_MASK = ("index", "index_put", "index_put_")
 SHARED_MEMORY = {80: 163 * 1024, 86: 99 * 1024, 90: 227 * 1024}  # maximum bytes per program
 
 
@@ -81,3 +88,63 @@ def take_triton_kernels(monkeypatch) -> None:
     backend.device = None
     monkeypatch.setattr(triton_backend, "unavailable", lambda: None)  # although ENTMAX_BACKEND=reference
     monkeypatch.setattr(dispatch, "TABLE", (backend, dispatch.TABLE[-1]))
+
+
+class HostInTheLoop(Exception):
+    """An operator that a CUDA graph cannot capture, or would repeat."""
+
+
+class NoHost(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.removeprefix("aten::")
+        given = tensors((args, kwargs))
+        on_device = any(each.is_meta for each in given)
+        if on_device and (name in READS or "unique" in name):
+            raise HostInTheLoop(f"{name} reads a value from the device")
+        if name in BY_MASK and any(each.dtype in (torch.bool, torch.uint8) for each in tensors(args[1])):
+            raise HostInTheLoop(f"{name} by a mask counts its entries")
+        result = func(*args, **(kwargs or {}))
+        results = tensors(result)
+        devices = {each.device.type for each in (*given, *results)}
+        if "copy" in name and len(devices) > 1:
+            raise HostInTheLoop(f"{name} copies between the devices")
+        if torch.Tag.nondeterministic_seeded in func.tags and "cpu" in devices:
+            raise HostInTheLoop(f"{name} draws on the host")
+        return result
+
+
+def tensors(tree) -> list[Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
+
+
+class Recorded(TorchDispatchMode):
+    """What the operators within it do, to be done again as by a CUDA graph: on the same memory, with the same
+    numbers of the host. When it ends, what they changed is as before.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.before = [], []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        for argument, value in zip(func._schema.arguments, args):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.before += [(each, each.clone()) for each in tensors(value)]
+        for argument in func._schema.arguments:
+            if argument.is_out and argument.name in kwargs:
+                self.before.append((kwargs[argument.name], kwargs[argument.name].clone()))
+        result = func(*args, **kwargs)
+        self.calls.append((func, args, kwargs, result))
+        return result
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for tensor, value in reversed(self.before):
+            tensor.copy_(value)
+
+    def __call__(self):
+        for func, args, kwargs, kept in self.calls:
+            for old, new in zip(tensors(kept), tensors(func(*args, **kwargs))):
+                if new.data_ptr() != old.data_ptr():
+                    old.copy_(new)

@@ -4,19 +4,15 @@ Models are on torch's device ``meta``, which has no values, with dropout; the ho
 """
 
 import pytest
-import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import batch, parse, translation_task
-from no_gpu import take_triton_kernels
+from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
 from post_editing import batch as triplets
 from post_editing import task as editing_task
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from user_dir.criterions import EntmaxLossCriterion
 from user_dir.graphs.replayable import why_never, why_not_now
@@ -34,35 +30,6 @@ DROPOUT = "--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1"
 BANDS = "--adaptive-softmax-cutoff 6,12"
 # Reasons against a graph although nothing is read: figures for the log, the state of random numbers.
 OTHER_REASONS = ("for the log line", "checkpointed")
-READS = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal", "bincount")
-BY_MASK = ("index", "index_put", "index_put_")
-
-
-class HostInTheLoop(Exception):
-    """An operator that a CUDA graph cannot capture, or would repeat."""
-
-
-class NoHost(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func._schema.name.removeprefix("aten::")
-        given = tensors((args, kwargs))
-        on_device = any(each.is_meta for each in given)
-        if on_device and (name in READS or "unique" in name):
-            raise HostInTheLoop(f"{name} reads a value from the device")
-        if name in BY_MASK and any(each.dtype in (torch.bool, torch.uint8) for each in tensors(args[1])):
-            raise HostInTheLoop(f"{name} by a mask counts its entries")
-        result = func(*args, **(kwargs or {}))
-        results = tensors(result)
-        devices = {each.device.type for each in (*given, *results)}
-        if "copy" in name and len(devices) > 1:
-            raise HostInTheLoop(f"{name} copies between the devices")
-        if torch.Tag.nondeterministic_seeded in func.tags and "cpu" in devices:
-            raise HostInTheLoop(f"{name} draws on the host")
-        return result
-
-
-def tensors(tree) -> list[Tensor]:
-    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Iterable
 
 import torch
@@ -11,9 +13,12 @@ from torch import Tensor, nn
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
+from .device_search import DeviceSearch, unsupported_on_device
 from .ensemble import Ensemble
 from .search_loop import Settings, beam_search
 from .supported import unsupported_model
+
+logger = logging.getLogger(__name__)
 
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}  # of a batch of text
 
@@ -25,9 +30,12 @@ class FastGenerator(SequenceGenerator):
     score. Models and options that :func:`unsupported` gives a reason for keep fairseq's own search.
 
     A model whose ``int8`` is true computes its linear layers with 8-bit integers, or not at all.
+
+    Attributes:
+        on_device: search as on a GPU (:mod:`.device_search`), which models on a GPU always do.
     """
 
-    aligns = False
+    aligns = on_device = _lacked_memory = False
 
     def _generate(
         self,
@@ -36,19 +44,23 @@ class FastGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[dict]]:
-        reason = unsupported(self, sample, constraints)
+        reason = unsupported(self, sample, constraints, prefix_tokens)
         if reason is not None:
             require_no_int8(self.model.models, reason)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
         limit, suppressed = longest(self, source), self.token_indices_to_suppress
         assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
+        begin = self.eos if bos_token is None else bos_token
+        if _is_on_device(self):
+            found = self._found_on_device(sample["net_input"], limit, begin)
+            return super()._generate(sample, bos_token=bos_token) if found is None else found
         settings = Settings(
             beam=self.beam_size,
             symbols=self.vocab_size,
             longest=limit,
             shortest=self.min_len,
-            begin=self.eos if bos_token is None else bos_token,
+            begin=begin,
             end=self.eos,
             padding=self.pad,
             suppressed=torch.empty(0, dtype=torch.int64) if suppressed is None else suppressed,
@@ -60,6 +72,31 @@ class FastGenerator(SequenceGenerator):
         )
         hypotheses = self._ensemble().start(source, self.temperature, self.aligns)
         return beam_search(hypotheses, settings, prefix_tokens)
+
+    def _found_on_device(self, net_input: dict, limit: int, begin: int) -> list[list[dict]] | None:
+        """What the search on a GPU finds; None if it has too little memory for the batch."""
+        try:
+            return self._device_search()(net_input, limit, begin)
+        except torch.cuda.OutOfMemoryError:
+            del self._kept_search
+        if not self._lacked_memory:
+            self._lacked_memory = True
+            logger.warning(
+                "warning: the GPU has too little memory to search a batch in the fast way; fairseq's search "
+                "translates it (this is said once)"
+            )
+        return None
+
+    def _device_search(self) -> DeviceSearch:
+        """The search on a GPU for the model, kept while its parameters and these options are the same."""
+        model = self.model.single_model
+        addresses = [each.data_ptr() for each in itertools.chain(model.parameters(), model.buffers())]
+        output = model.decoder.output_normalizer.alpha()
+        state = addresses, self.beam_size, self.temperature, self.eos, output
+        kept = getattr(self, "_kept_search", None)
+        if kept is None or kept[0] != state:
+            self._kept_search = kept = state, DeviceSearch(self, model)
+        return kept[1]
 
     def _ensemble(self) -> Ensemble:
         """The models' layers, prepared once if they are no longer trained."""
@@ -86,7 +123,12 @@ def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
         raise UserError(f"--int8 is not possible here: {reason}")
 
 
-def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor | None = None) -> str | None:
+def unsupported(
+    generator: SequenceGenerator,
+    sample: dict,
+    constraints: Tensor | None = None,
+    prefix_tokens: Tensor | None = None,
+) -> str | None:
     """Why fairseq's own search is to translate a batch; None if ours can."""
     if constraints is not None:
         return "parts of translations are prescribed"
@@ -98,9 +140,17 @@ def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor 
         return "the beam is as large as the vocabulary"
     if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
         return "the source is not text alone"
+    on_device = _is_on_device(generator)
     models = list(generator.model.models)
-    reasons = (unsupported_model(model) for model in models)
+    reasons = (unsupported_model(model, on_device) for model in models)
     reason = next(filter(None, reasons), None)
     if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
         return "parameters are of different types"
+    if reason is None and on_device:
+        return unsupported_on_device(generator, prefix_tokens)
     return reason
+
+
+def _is_on_device(generator: SequenceGenerator) -> bool:
+    """Whether a batch is searched for as on a GPU."""
+    return getattr(generator, "on_device", False) or next(generator.model.parameters()).is_cuda

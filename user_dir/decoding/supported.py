@@ -18,8 +18,13 @@ from .known import MODELS, NAMES, OFF
 from .products import int8_unavailable
 
 
-def unsupported_model(model: nn.Module) -> str | None:
-    """Why fairseq's own search is to use a model; None if ours can."""
+def unsupported_model(model: nn.Module, on_device: bool = False) -> str | None:
+    """Why fairseq's own search is to use a model; None if ours can.
+
+    Args:
+        model: one of fairseq's.
+        on_device: it is to be searched with as on a GPU.
+    """
     modules = list(model.modules())
     reason = _unusual(model) or _unusual_attention(model)
     for module in modules:
@@ -30,10 +35,14 @@ def unsupported_model(model: nn.Module) -> str | None:
         if _functions(kind) != _functions_at_first(kind):
             return f"a method of {kind.__name__} was replaced"
     parameters = [each for module in modules for each in module._parameters.values() if each is not None]
-    if any(parameter.device.type != "cpu" for parameter in parameters):
-        return "the model is on a GPU"
+    if len({parameter.device for parameter in parameters}) > 1:
+        return "the model is on several devices"
     if len({parameter.dtype for parameter in parameters}) > 1:
         return "parameters are of different types"
+    if on_device:
+        return None
+    if parameters[0].device.type != "cpu":
+        return f"the model is on {parameters[0].device}"
     missing = unavailable(model.decoder.output_projection.weight.dtype)
     if missing is not None or not model.int8:
         return missing

@@ -1,0 +1,385 @@
+"""Our search for a GPU, on the CPU: what it remembers, replays and reads.
+
+Graphs are replaced by records of operators (``no_gpu.Recorded``), which repeat what the host did, as graphs
+do. ``test_generator.py`` has the models and options.
+"""
+
+import post_editing
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+from helpers import build, dictionary, parse, translation_task
+from no_gpu import NoHost, Recorded, take_triton_kernels
+
+from user_dir.decoding import FastGenerator, unsupported
+from user_dir.decoding import device_graphs as graphs
+from user_dir.decoding import device_search as search
+from user_dir.decoding.device_graphs import Graphs
+from user_dir.decoding.device_state import Arena, bucket
+
+PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+LONG = {"beam_size": 4, "max_len_a": 0, "max_len_b": 40, "len_penalty": 1.5}
+
+
+class OnDevice(FastGenerator):
+    on_device = True
+
+    @property
+    def graphs(self):
+        return self._kept_search[1]._graphs
+
+
+def model(flags=PRE_NORM, seed=1, dtype=torch.float64):
+    """A model whose hypotheses end at all lengths."""
+    built = build(flags, seed=seed).eval()
+    for name, parameter in built.named_parameters():
+        if "embed_tokens" in name or "output_projection" in name:
+            parameter.data.mul_(3)
+        elif "bias" in name or "norm" in name:
+            parameter.data.add_(torch.randn_like(parameter) / 5)
+    return built.to(dtype)
+
+
+def sources(count=3, longest=9, seed=1):
+    """Sentences of different lengths, padded on the left."""
+    generator, words = torch.Generator().manual_seed(seed), dictionary()
+    rows = torch.full((count, longest), words.pad())
+    lengths = torch.randint(2, longest + 1, (count,), generator=generator)
+    lengths[0] = longest
+    for row, length in zip(rows, lengths.tolist()):
+        row[-length:] = torch.randint(words.nspecial, len(words), (length,), generator=generator)
+        row[-1] = words.eos()
+    return {"net_input": {"src_tokens": rows, "src_lengths": lengths}}
+
+
+def tokens_of(hypotheses):
+    return [each["tokens"].tolist() for each in hypotheses]
+
+
+def assert_same(ours, theirs, tolerance=1e-5):
+    assert len(ours) == len(theirs)
+    for mine, expected in zip(ours, theirs):
+        assert tokens_of(mine) == tokens_of(expected)
+        for one, other in zip(mine, expected):
+            for name in ("score", "positional_scores"):
+                torch.testing.assert_close(
+                    one[name].double(), other[name].double().cpu(), rtol=tolerance, atol=tolerance
+                )
+
+
+def fairseqs(built, sample, options):
+    return SequenceGenerator([built], dictionary(), **options).generate([built], sample)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Steps are replayed, and not trusted at first, as on a GPU."""
+    made = []
+
+    def record(self, run):
+        with Recorded() as replay:
+            run()
+        made.append(replay)
+        return replay
+
+    untrusting = Graphs.__init__
+
+    def distrust(self, device):
+        untrusting(self, device)
+        self._trusted = False
+
+    monkeypatch.setattr(Graphs, "_recorded", record)
+    monkeypatch.setattr(Graphs, "__init__", distrust)
+    return made
+
+
+@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling --encoder-learned-pos"))
+@pytest.mark.parametrize("sooner", (True, False))
+def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded, caplog, monkeypatch):
+    """Also where batches grow, translations outgrow their room, and finished sentences are left out."""
+    if sooner:
+        for module, name in ((search, "EVERY"), (search, "LEAST_SENTENCES"), (search, "LEAST_POSITIONS")):
+            monkeypatch.setattr(module, name, 1)
+        monkeypatch.setattr(search, "SMALLER", 1.2)
+    built, moved = model(flags), []
+    generator = OnDevice([built], dictionary(), **LONG)
+    move = search.State.moved_to
+    monkeypatch.setattr(search.State, "moved_to", lambda *given: moved.append(given) or move(*given))
+    for count, length in ((3, 4), (20, 9), (9, 20), (20, 9)):
+        sample = sources(count, length)
+        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert generator.graphs._trusted and generator.graphs._replays
+    assert len(recorded) > 2 and bool(moved) == sooner
+    assert "graph" not in caplog.text
+
+
+def test_a_record_repeats_the_numbers_of_the_host():
+    """The test above could fail."""
+    place, number = torch.zeros(2), 3
+    with Recorded() as replay:
+        place.add_(number).mul_(2)
+        other = place + number
+    number = 5
+    assert place.tolist() == [0, 0]
+    replay()
+    replay()
+    assert place.tolist() == [18, 18] and other.tolist() == [21, 21]
+
+
+def spoiled(spoil):
+    def record(self, run):
+        def replay():
+            run()
+            spoil(run.__closure__)
+
+        return replay
+
+    return record
+
+
+def state_of(closure):
+    return next(cell.cell_contents for cell in closure if isinstance(cell.cell_contents, search.State))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    (
+        lambda state: state.caches[1].zero_(),
+        lambda state: state.step.sub_(1),
+        lambda state: state.totals.add_(0.01),
+        lambda state: state.symbols.add_(1),
+        lambda state: state.finished.logical_not_(),
+        lambda state: state.places.zero_(),
+    ),
+)
+def test_a_wrong_replay_is_noticed(spoil, recorded, caplog, monkeypatch):
+    monkeypatch.setattr(Graphs, "_recorded", spoiled(lambda closure: spoil(state_of(closure))))
+    built, sample = model(), sources()
+    generator = OnDevice([built], dictionary(), **LONG)
+    for _ in range(2):
+        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert not generator.graphs._replays
+    assert [each.levelname for each in caplog.records if "graph" in each.getMessage()] == ["WARNING"]
+
+
+@pytest.mark.parametrize("error", (torch.cuda.OutOfMemoryError, RuntimeError))
+def test_what_cannot_be_captured_runs_as_it_is(error, recorded, caplog, monkeypatch):
+    tried = []
+
+    def record(self, run):
+        run()  # half a step may have run
+        tried.append(run)
+        raise error("because")
+
+    monkeypatch.setattr(Graphs, "_recorded", record)
+    built = model()
+    generator = OnDevice([built], dictionary(), **LONG)
+    for sample in (sources(), sources(), sources(20)):
+        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert len(tried) == 1 if error is RuntimeError else len(tried) > 2
+    assert sum("graph" in each.getMessage() for each in caplog.records) == 1
+
+
+def test_a_batch_without_enough_memory_is_translated_by_fairseqs_search(caplog, monkeypatch):
+    def step(*_):
+        raise torch.cuda.OutOfMemoryError("because")
+
+    built, sample = model(), sources()
+    generator = OnDevice([built], dictionary(), **LONG)
+    with monkeypatch.context() as patch:
+        patch.setattr(search.DeviceSearch, "_step", step)
+        for _ in range(2):
+            assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert sum("memory" in each.getMessage() for each in caplog.records) == 1
+    assert not hasattr(generator, "_kept_search")
+    assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert hasattr(generator, "_kept_search")
+
+
+def test_no_more_graphs_than_allowed(recorded, caplog, monkeypatch):
+    monkeypatch.setattr(graphs, "MOST", 1)
+    built, sample = model(), sources()
+    generator = OnDevice([built], dictionary(), **LONG)
+    for _ in range(2):
+        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert len(generator.graphs._replays) == 1 and len(generator._kept_search[1]._states) > 1
+    assert sum("graph" in each.getMessage() for each in caplog.records) == 1
+
+
+def test_changed_parameters_are_seen_by_replayed_steps(recorded):
+    built, sample = model(), sources()
+    generator = OnDevice([built], dictionary(), **LONG)
+    generator.generate([built], sample)
+    kept, captured = generator._kept_search[1], generator.graphs._replays.copy()
+    for name, parameter in built.named_parameters():
+        if "k_proj" in name or "alpha" in name or "embed" in name or "fc1" in name:
+            parameter.data.mul_(-0.5)
+    assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    assert generator._kept_search[1] is kept and generator.graphs._replays.items() >= captured.items()
+    generator.beam_size = 2
+    generator.unk_penalty, generator.min_len = 3.0, 4  # beam apart, these are read in each call
+    options = {**LONG, "beam_size": 2, "unk_penalty": 3.0, "min_len": 4}
+    assert_same(generator.generate([built], sample), fairseqs(built, sample, options))
+
+
+def test_scores_that_are_nan_do_not_reach_the_next_batch():
+    built, sample = model(), sources(20)
+    generator = OnDevice([built], dictionary(), **LONG)
+    broken = sources(20)
+    broken["net_input"]["src_tokens"][13, -2] = 4
+    sample["net_input"]["src_tokens"][sample["net_input"]["src_tokens"] == 4] = 5
+    weight = built.encoder.embed_tokens.weight
+    kept = weight[4].clone()
+    weight.data[4] = torch.nan
+    with pytest.raises(ValueError, match="of the batch has no translation"):
+        generator.generate([built], broken)
+    assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+    weight.data[4] = kept
+
+
+def test_sentences_beside_one_that_is_nan_are_translated(monkeypatch):
+    built, sample = model(), sources(20)
+    monkeypatch.setattr(search, "EVERY", 1)
+    monkeypatch.setattr(search, "SMALLER", 1.2)
+    built.encoder.embed_tokens.weight.data[4] = torch.nan
+    rows = sample["net_input"]["src_tokens"]
+    rows[rows == 4] = 5
+    expected = fairseqs(built, sample, LONG)
+    rows[7, -2] = 4
+    found = []
+    real = search.hypotheses_of
+    monkeypatch.setattr(search, "hypotheses_of", lambda *given: found.append(real(*given)) or found[-1])
+    with pytest.raises(ValueError, match="sentence 8 of the batch"):
+        OnDevice([built], dictionary(), **LONG).generate([built], sample)
+    assert sum(len(each) for each in found) == 20
+    collected = [hypotheses for each in found for hypotheses in each.values() if hypotheses]
+    wanted = [tokens_of(each) for number, each in enumerate(expected) if number != 7]
+    assert sorted(map(tokens_of, collected)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
+@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling"))
+def test_lower_precision(dtype, flags, recorded):
+    exact, sample = model(flags), sources(9)
+    options = {"beam_size": 4, "max_len_b": 12}
+    built = model(flags, dtype=dtype)
+    ours = OnDevice([built], dictionary(), **options).generate([built], sample)
+    theirs = fairseqs(exact, sample, options)
+    if dtype == torch.float32:
+        assert_same(ours, theirs, 1e-4)
+    for mine, expected in zip(ours, theirs):
+        assert mine[0]["score"].dtype == torch.float32
+        scores = mine[0]["score"].double(), expected[0]["score"].double()
+        torch.testing.assert_close(*scores, rtol=0.2, atol=0.2)
+
+
+# ------------------------------------------------------------------------------------ nothing is read
+
+ON_META = [
+    ("adaptively_sparse_transformer", PRE_NORM),
+    ("adaptively_sparse_transformer", "--output-alpha 1.5 --attention-backend dense"),
+    ("adaptively_sparse_transformer", "--attention-normalizer softmax --length-scaling"),
+    ("adaptively_sparse_transformer", "--fixed-alpha 1.5 --decoder-learned-pos --layernorm-embedding"),
+    ("adaptively_sparse_post_editor", ""),
+]
+
+
+@pytest.mark.parametrize(("arch", "flags"), ON_META)
+def test_a_step_reads_nothing_from_the_device(arch, flags, monkeypatch):
+    take_triton_kernels(monkeypatch)
+    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
+    if "post_editor" in arch:
+        built, words = post_editing.build(flags, arch), post_editing.dictionary()
+        source = post_editing.batch()["src_tokens"]
+    else:
+        small = "--encoder-layers 1 --decoder-layers 2 --encoder-embed-dim 16 --decoder-embed-dim 16"
+        built = ARCH_MODEL_REGISTRY[arch].build_model(parse(f"{small} {flags}", arch), translation_task())
+        words, source = dictionary(), sources()["net_input"]["src_tokens"]
+    built = built.eval().float().to("meta")
+    generator = OnDevice([built], words, beam_size=3, temperature=0.5, unk_penalty=1.0)
+    sample = {"net_input": {"src_tokens": source.to("meta"), "src_lengths": torch.tensor([1]).to("meta")}}
+    assert unsupported(generator, sample) is None
+    once = generator._device_search()
+    with torch.no_grad(), NoHost():
+        state, _ = once._begin(sample["net_input"], longest=9, begin=2)
+        once._step(state)
+
+
+# ----------------------------------------------------------------------------------------- its parts
+
+
+def test_memory_that_grows_keeps_its_contents():
+    arena = Arena(torch.device("cpu"))
+    first = arena.view("a", torch.int64, 2, 3)
+    first.copy_(torch.arange(6).view(2, 3))
+    assert arena.view("a", torch.int64, 3).data_ptr() == first.data_ptr() and arena.moves == 1
+    assert arena.view("a", torch.int64, 3, 3).flatten().tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 0]
+    assert arena.moves == 2
+
+
+def test_buckets():
+    assert [bucket(n, 8) for n in (0, 8, 9, 12, 13, 17, 24, 25, 33)] == [8, 8, 12, 12, 16, 24, 24, 32, 48]
+    assert all(n <= bucket(n, 1) <= 1.5 * n for n in range(1, 300))
+
+
+def test_what_is_left_to_fairseq():
+    sample = sources()
+
+    def reason(flags="", **options):
+        built = build(flags).eval()
+        built.int8 = options.pop("int8", False)
+        generator = OnDevice([built], dictionary(), **options)
+        return unsupported(generator, sample)
+
+    assert reason() is None
+    assert reason(int8=True) is not None
+    for flags in ("--latent-alignment", "--no-cross-attention"):
+        assert reason(flags) is not None
+
+
+# ----------------------------------------------------------------------------------------- with a GPU
+
+
+@GPU
+@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling"))
+def test_captured_steps_give_the_same_as_fairseq_on_the_cpu(flags, caplog):
+    built, on_gpu = model(flags, dtype=torch.float32), model(flags, dtype=torch.float32).cuda()
+    generator = FastGenerator([on_gpu], dictionary(), **LONG)
+    for count, length in ((3, 4), (20, 9), (9, 20), (20, 9)):
+        sample = sources(count, length)
+        placed = {"net_input": {name: each.cuda() for name, each in sample["net_input"].items()}}
+        assert unsupported(generator, placed) is None
+        found = generator.generate([on_gpu], placed)
+        for ours, theirs in zip(found, fairseqs(built, sample, LONG)):
+            assert ours[0]["tokens"].tolist() == theirs[0]["tokens"].tolist()
+            torch.testing.assert_close(ours[0]["score"], theirs[0]["score"], rtol=1e-3, atol=1e-3)
+    assert generator._kept_search[1]._graphs._trusted and len(generator._kept_search[1]._graphs._replays) > 1
+    assert "graph" not in caplog.text
+
+
+@GPU
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16))
+def test_captured_steps_give_the_same_as_others(dtype, caplog):
+    built, sample = model(dtype=dtype).cuda(), sources(20)
+    placed = {"net_input": {name: each.cuda() for name, each in sample["net_input"].items()}}
+    found = []
+    for captures in (True, False):
+        generator = FastGenerator([built], dictionary(), **LONG)
+        generator._device_search()._graphs._captures = captures
+        found.append(generator.generate([built], placed))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one[0]["score"], other[0]["score"], rtol=0.05, atol=0.05)
+    assert "graph" not in caplog.text
+
+
+@GPU
+def test_random_numbers_are_not_disturbed():
+    built = model(dtype=torch.float32).cuda()
+    placed = {"net_input": {name: each.cuda() for name, each in sources()["net_input"].items()}}
+    torch.manual_seed(3)
+    expected = torch.rand(4, device="cuda")
+    torch.manual_seed(3)
+    FastGenerator([built], dictionary(), **LONG).generate([built], placed)
+    assert torch.equal(torch.rand(4, device="cuda"), expected)

@@ -1,0 +1,170 @@
+"""Steps of a search as CUDA graphs: what takes some three hundred launches takes one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .device_state import Shape, State
+
+MOST = 64  # captured graphs
+# Largest error of a replayed step as a share of the largest entry: its products may add in another order.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+DIFFERENT = 0.01  # share of entries that may differ: of hypotheses that are equally good, either is right
+
+logger = logging.getLogger(__name__)
+Step = Callable[[State], None]
+
+
+class Restart(Exception):
+    """The batch must begin again: what a failed capture, or a wrong replay, has changed is not known."""
+
+
+class Graphs:
+    """Runs the steps of a search; the first of a shape as it is, to be captured then, and others by replay.
+
+    The first replay of all is compared with the step itself, at another position than it was captured at. If
+    they differ, or a step reads a value from the device, steps run as they are from then on, with a warning.
+    Steps of shapes for which memory does not suffice always do.
+
+    Args:
+        device: of the states; only a GPU captures, elsewhere a replay is a call.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._replays: dict[Shape, Callable[[], None]] = {}
+        self._uncaptured: set[Shape] = set()
+        self._captures, self._trusted = True, device.type != "cuda"
+        self._stream: Any = None
+        self._pool: Any = None
+
+    def clear(self) -> None:
+        """Forget all graphs, which read memory that is no longer used."""
+        self._replays.clear()
+        self._pool = None  # a pool that no graph uses cannot be used again
+
+    def run(self, state: State, position: int, step: Step) -> None:
+        """Compute the next position of a state.
+
+        Args:
+            state: which ``step`` changes.
+            position: the value of ``state.step``.
+            step: reads and writes what the state holds, and other tensors that stay where they are.
+
+        Raises:
+            Restart: see there; it will not happen for the same reason again.
+        """
+        replay = self._replays.get(state.shape)
+        if replay is None:
+            step(state)
+            # There must be a further position: before it trusts a step, a capture tries it once more.
+            has_next = position + 1 < state.shape.positions
+            if has_next and self._captures and state.shape not in self._uncaptured:
+                self._capture(state, step)
+        elif self._trusted:
+            replay()
+        else:
+            self._compare(state, position, step, replay)
+
+    def _capture(self, state: State, step: Step) -> None:
+        if len(self._replays) >= MOST:
+            self._leave(state.shape, f"there are {MOST} of them")
+            return
+        try:
+            if not self._trusted:
+                before = _copies(state.changing())
+                with _without_reads():
+                    step(state)
+                _restore(state.changing(), before)
+            self._replays[state.shape] = self._recorded(lambda: step(state))
+            return
+        except torch.cuda.OutOfMemoryError:
+            self._leave(state.shape, "the GPU's memory does not suffice")
+        except RuntimeError as error:
+            self._stop(f"a step cannot be captured ({str(error).splitlines()[0]})")
+        raise Restart
+
+    def _recorded(self, run: Callable[[], None]) -> Callable[[], None]:
+        """A function that does again what ``run`` does, which need not happen now."""
+        if self._device.type != "cuda":
+            return run
+        with torch.cuda.device(self._device):
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            self._stream = self._stream or torch.cuda.Stream()
+            graph = torch.cuda.CUDAGraph()
+            # Not torch.cuda.graph, which empties the allocator's cache each time.
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                # other threads may load the next batch meanwhile
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    run()
+                finally:
+                    graph.capture_end()
+            torch.cuda.current_stream().wait_stream(self._stream)
+        return graph.replay
+
+    def _compare(self, state: State, position: int, step: Step, replay: Callable[[], None]) -> None:
+        """Compute the next position in both ways."""
+        changing, written = state.changing(), state.written(position)
+        before = _copies(changing)
+        step(state)
+        expected = _copies([*changing, *written])
+        _restore(changing, before)
+        for tensor in written:
+            tensor.zero_()
+        replay()
+        if any(map(_differ, [*changing, *written], expected)):
+            self._stop("a replayed step does not do what the step does")
+            raise Restart
+        self._trusted = True
+
+    def _leave(self, shape: Shape, reason: str) -> None:
+        if not self._uncaptured:
+            logger.warning("warning: some steps of translation run without a CUDA graph: %s", reason)
+        self._uncaptured.add(shape)
+
+    def _stop(self, reason: str) -> None:
+        logger.warning("warning: translation runs without CUDA graphs, which takes longer: %s", reason)
+        self._captures = False
+        self.clear()
+
+
+@contextmanager
+def _without_reads() -> Iterator[None]:
+    """On a GPU, raise RuntimeError where a value is read from it, before a failed capture could break it."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def _copies(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.clone() for tensor in tensors]
+
+
+def _restore(tensors: list[Tensor], copies: list[Tensor]) -> None:
+    for tensor, copy in zip(tensors, copies):
+        tensor.copy_(copy)
+
+
+def _differ(actual: Tensor, expected: Tensor) -> bool:
+    """Whether too many entries do."""
+    if actual.is_floating_point():
+        most = expected.nan_to_num(0, 0, 0).abs().max().item()
+        same = actual.isclose(expected, rtol=0, atol=TOLERANCE[actual.dtype] * most, equal_nan=True)
+    else:
+        same = actual == expected
+    return (~same).double().mean().item() > DIFFERENT

@@ -1,0 +1,258 @@
+"""Beam search on a GPU, with the results of fairseq's ``SequenceGenerator``.
+
+A step computes the next position of all hypotheses on tensors of fixed shapes (:mod:`.device_state`) without
+the host, so that it can be replayed as a CUDA graph (:mod:`.device_graphs`). The host only counts positions,
+looks every few steps which sentences are finished, and in the end reads the translations, all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import Tensor, nn
+
+from ..entmax import has_native
+from ..models.bert_sides import BertDecoder
+from ..models.sides import AdaptivelySparseDecoder
+from .device_decoder import DeviceDecoder
+from .device_graphs import Graphs, Restart
+from .device_state import LEAST_POSITIONS, LEAST_SENTENCES, LEAST_SOURCE, Arena, Shape, Sizes, State, bucket
+from .hypotheses import hypotheses_of
+
+DECODERS = (AdaptivelySparseDecoder, BertDecoder)
+EVERY = 4  # steps after which the host looks which sentences are finished
+SMALLER = 4  # a batch is moved together if it then needs this part of the room: a new shape costs two steps
+
+
+class DeviceSearch:
+    """Searches with one model; keeps memory and captured graphs for the batches that follow.
+
+    Args:
+        generator: fairseq's, with its options; beam, temperature and end must not change.
+        model: in evaluation mode, its parameters on one device and of one dtype. They may change, but must
+            stay where they are.
+    """
+
+    def __init__(self, generator: SequenceGenerator, model: nn.Module):
+        self._generator, self._model = generator, model
+        self._temperature, self._end = generator.temperature, generator.eos
+        self._decoder_output = model.decoder.output_normalizer
+        weight = model.decoder.output_projection.weight
+        self._device = weight.device
+        self._sizes = Sizes(
+            generator.beam_size,
+            len(model.decoder.layers),
+            model.decoder.embed_dim,
+            weight.dtype,
+            torch.float64 if weight.dtype == torch.float64 else torch.float32,
+        )
+        self._arena = Arena(self._device)
+        self._decoder = DeviceDecoder(model.decoder, self._arena)
+        self._graphs = Graphs(self._device)
+        self._states: dict[Shape, State] = {}
+        self._rules = torch.zeros(generator.vocab_size, dtype=self._sizes.scores, device=self._device)
+        self._is_end = torch.arange(generator.vocab_size, device=self._device) == self._end
+
+    def __call__(self, net_input: dict, longest: int, begin: int) -> list[list[dict]]:
+        """The K best hypotheses found for each sentence, in fairseq's form, best first, on the host.
+
+        There are fewer if the output is sparse and fewer have a probability; if none has, there is the most
+        probable unfinished one, with the score −∞.
+
+        Args:
+            net_input: of a batch of fairseq's.
+            longest: positions of a translation without its end.
+            begin: the symbol before the first position.
+
+        Raises:
+            ValueError: no translation was found by softmax, because the model's scores are not finite.
+        """
+        with torch.inference_mode(False), torch.no_grad():
+            while True:
+                try:
+                    found = self._search(net_input, longest, begin)
+                    break
+                except Restart:
+                    continue
+        for number in range(len(found)):
+            if not found[number]:
+                raise ValueError(
+                    f"sentence {number + 1} of the batch has no translation: scores are NaN or infinite"
+                )
+        return [found[number] for number in range(len(found))]
+
+    def _search(self, net_input: dict, longest: int, begin: int) -> dict[int, list[dict]]:
+        """Hypotheses by the numbers of their sentences."""
+        found: dict[int, list[dict]] = {}
+        state, sentences = self._begin(net_input, longest, begin)
+        for step in range(longest + 1):
+            if step == state.shape.positions:
+                state = self._state(state.shape._replace(positions=2 * step))
+                state.clear(step)
+            self._graphs.run(state, step, self._step)
+            if step % EVERY == EVERY - 1 and step < longest:
+                state, sentences = self._without_finished(state, sentences, step + 1, found)
+                if not sentences:
+                    break
+        self._collect(state, dict(enumerate(sentences)), step + 1, found)
+        return found
+
+    # ---------------------------------------------------------------------------------- between steps
+
+    def _begin(self, net_input: dict, longest: int, begin: int) -> tuple[State, list[int]]:
+        """The state before the first step, and the numbers of its sentences."""
+        generator = self._generator
+        encoded = self._model.encoder.forward_torchscript(net_input)
+        source, padding = net_input["src_tokens"], encoded["encoder_padding_mask"][0]
+        with self._forgetting():
+            self._decoder.refresh(longest + 1)
+        room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), LEAST_POSITIONS
+        state = self._state(Shape(*room))
+        context = self._decoder.context(encoded["encoder_out"][0])
+        state.begin(source, padding, context, begin, (generator.min_len, longest))
+        self._rules.zero_()[generator.unk] = -generator.unk_penalty
+        suppressed = generator.token_indices_to_suppress
+        for symbol in (generator.pad, *(() if suppressed is None else suppressed.tolist())):
+            self._rules[symbol] = -torch.inf
+        return state, list(range(len(source)))
+
+    def _state(self, shape: Shape) -> State:
+        if shape not in self._states:
+            with self._forgetting():
+                state = State(self._arena, self._sizes, shape, self._device)
+            self._states[shape] = state
+        return self._states[shape]
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Forget states and graphs if memory moves."""
+        moves = self._arena.moves
+        yield
+        if self._arena.moves != moves:
+            self._states.clear()
+            self._graphs.clear()
+
+    def _without_finished(
+        self, state: State, sentences: list[int], steps: int, found: dict[int, list[dict]]
+    ) -> tuple[State, list[int]]:
+        """The state of the unfinished sentences, in less memory if that is worth while; waits for the device.
+
+        Args:
+            state: after so many ``steps``.
+            sentences: their numbers.
+            steps: see ``state``.
+            found: gets the hypotheses of sentences that are left out.
+        """
+        finished = state.finished.tolist()
+        going = [place for place in range(len(sentences)) if not finished[place]]
+        room = bucket(len(going), LEAST_SENTENCES)
+        if going and room * SMALLER > state.shape.sentences:
+            return state, sentences
+        done = {place: each for place, each in enumerate(sentences) if finished[place]}
+        self._collect(state, done, steps, found)
+        if not going:
+            return state, []
+        smaller = self._state(state.shape._replace(sentences=room))
+        kept = torch.tensor(going + going[:1] * (room - len(going)), device=self._device)
+        state.moved_to(smaller, kept, steps)
+        smaller.finished[len(going) :] = True
+        return smaller, [sentences[place] for place in going]
+
+    def _collect(
+        self, state: State, places: dict[int, int], steps: int, found: dict[int, list[dict]]
+    ) -> None:
+        """Read the hypotheses of the sentences at these places; ``found`` gets them by their numbers."""
+        generator, is_sparse = self._generator, self._decoder_output.alpha() != 1
+        power = generator.len_penalty if generator.normalize_scores else 0.0
+        for place, hypotheses in hypotheses_of(
+            state, list(places), steps, self._end, power, is_sparse
+        ).items():
+            found[places[place]] = hypotheses
+
+    # ------------------------------------------------------------------------------------------- a step
+
+    def _step(self, state: State) -> None:
+        """Compute the next position: no value is read from the device, and no shape depends on one."""
+        state.places.index_copy_(0, state.step, (state.step * state.rows + state.own)[None])
+        values, symbols, parents = self._candidates(state)
+        ends = symbols.eq(self._end) & values.ne(-torch.inf)
+        self._finish(state, ends[:, : state.beam], values, parents)
+        # The first K that go on. A hypothesis ends only once, so of 2·K at least K do.
+        order = (ends * len(state.candidates) + state.candidates).topk(state.beam, dim=1, largest=False)[1]
+        values, symbols, parents = (each.gather(1, order) for each in (values, symbols, parents))
+        for history, chosen in zip((state.symbols, state.parents, state.scores), (symbols, parents, values)):
+            history.index_copy_(0, state.step, chosen.view(1, -1))
+        rows = (parents + state.first_rows).flatten()
+        state.places.copy_(state.places.index_select(1, rows))
+        state.tokens.copy_(symbols)
+        state.totals.copy_(values)
+        state.step.add_(1)
+
+    def _candidates(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
+        logits = self._decoder.step(state)
+        if self._temperature != 1:
+            logits = logits / self._temperature
+        if self._decoder_output.alpha() == 1:
+            scores = torch.log_softmax(logits, -1, dtype=self._sizes.scores)
+        else:
+            scores = self._decoder_output(logits, log_probs=True)
+        early, late = state.step < state.shortest, state.step >= state.longest
+        scores += self._rules.masked_fill((self._is_end & early) | (~self._is_end & late), -torch.inf)
+        wanted = 2 * state.beam
+        best, symbols = scores.topk(wanted)
+        # as fairseq: nothing follows a NaN, which topk takes for the greatest
+        best = best.masked_fill(best.isnan().any(1, keepdim=True), -torch.inf) + state.totals.view(-1, 1)
+        values, order = best.view(len(state.totals), -1).topk(wanted)
+        return values, symbols.view_as(best).view(len(values), -1).gather(1, order), order // wanted
+
+    def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
+        """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""
+        going = ~state.finished
+        ends = ends & going[:, None]
+        # to which of the K places of ended hypotheses each goes: (B, K of them, K places)
+        number = state.counts[:, None] + ends.cumsum(1) - 1
+        goes = ends[:, :, None] & (number[:, :, None] == state.candidates[: state.beam])
+        filled, which = goes.any(1), goes.to(torch.uint8).argmax(1)
+        steps = state.step.expand_as(which)
+        for kept, new in (
+            (state.end_steps, steps),
+            (state.end_parents, parents.gather(1, which)),
+            (state.end_totals, values.gather(1, which)),
+        ):
+            kept.copy_(torch.where(filled, new, kept))
+        state.counts.add_(ends.sum(1)).clamp_(max=state.beam)
+        # Where no hypothesis has a continuation, and none has ended, the most probable one ends, impossibly.
+        exhausted = going & values[:, 0].eq(-torch.inf)
+        given_up = exhausted & state.counts.eq(0)
+        for kept, new in (
+            (state.end_steps, state.step),
+            (state.end_parents, state.totals.argmax(1)),
+            (state.end_totals, values[:, 0]),
+        ):
+            kept[:, 0].copy_(torch.where(given_up, new, kept[:, 0]))
+        state.counts.add_(given_up)
+        state.finished.logical_or_(exhausted | state.counts.eq(state.beam))
+
+
+def unsupported_on_device(generator: SequenceGenerator, prefix_tokens: Tensor | None = None) -> str | None:
+    """Why fairseq's own search is to translate on a GPU what ours can on a CPU; None if it can there."""
+    if generator.model.models_size != 1:
+        return "there are several models on a GPU"
+    if prefix_tokens is not None or generator.repeat_ngram_blocker is not None:
+        return "the beginnings of translations are prescribed, or n-grams forbidden, on a GPU"
+    if getattr(generator, "aligns", False):
+        return "alignments are asked for on a GPU"
+    model = generator.model.single_model
+    if model.int8:
+        return "8-bit integers are for models on a CPU"
+    if type(model.decoder) not in DECODERS:
+        return f"there is a {type(model.decoder).__name__} on a GPU"
+    if any(layer.encoder_attn is None for layer in model.decoder.layers):
+        return "a decoder layer lacks context attention"
+    if next(model.parameters()).is_cuda and not has_native("cuda"):
+        return "it needs Triton, and ENTMAX_BACKEND not to be reference"
+    return None
