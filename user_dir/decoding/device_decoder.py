@@ -17,20 +17,24 @@ class DeviceDecoder:
 
     Args:
         decoder: the model's.
+        number: of the model.
+        first: number of its first layer, where states count those of all models.
         arena: for the embeddings of positions.
     """
 
-    def __init__(self, decoder: nn.Module, arena: Arena):
+    def __init__(self, decoder: nn.Module, number: int, first: int, arena: Arena):
         self._layers = [
             with_parts(
                 layer,
-                self_attn=_SelfAttention(layer.self_attn, number),
-                encoder_attn=_ContextAttention(layer.encoder_attn, number),
+                self_attn=_SelfAttention(layer.self_attn, layer_number),
+                encoder_attn=_ContextAttention(layer.encoder_attn, layer_number, number),
             )
-            for number, layer in enumerate(decoder.layers)
+            for layer_number, layer in enumerate(decoder.layers, first)
         ]
         positions = decoder.embed_positions
-        self._positions = None if positions is None else _Positions(positions, arena)
+        self._positions = None
+        if positions is not None:
+            self._positions = _Positions(positions, f"embedded positions {number}", arena)
         self._decoder = with_parts(
             decoder,
             layers=[layer.forward for layer in self._layers],
@@ -67,8 +71,8 @@ class DeviceDecoder:
 class _Positions:
     """Embeddings of positions by a number on the device."""
 
-    def __init__(self, module: nn.Module, arena: Arena):
-        self._module, self._arena = module, arena
+    def __init__(self, module: nn.Module, name: str, arena: Arena):
+        self._module, self._name, self._arena = module, name, arena
         self._table: Tensor | None = None
 
     def refresh(self, positions: int) -> None:
@@ -76,7 +80,7 @@ class _Positions:
         device = (self._module.weights if parameter is None else parameter).device
         words = torch.full((1, positions), self._module.padding_idx + 1, device=device)
         embedded = self._module(words)[0]
-        self._table = self._arena.view("embedded positions", embedded.dtype, *embedded.shape)
+        self._table = self._arena.view(self._name, embedded.dtype, *embedded.shape)
         self._table.copy_(embedded)
 
     def __call__(self, tokens: Tensor, incremental_state: State) -> Tensor:
@@ -111,7 +115,7 @@ class _Attention:
 
     Args:
         attention: the layer's.
-        layer: its number.
+        layer: its number in states.
         joined: the projections that are computed together.
     """
 
@@ -172,13 +176,13 @@ class _SelfAttention(_Attention):
 class _ContextAttention(_Attention):
     """Attention to the source, whose keys and values all hypotheses of a sentence share."""
 
-    def __init__(self, attention: nn.Module, layer: int):
+    def __init__(self, attention: nn.Module, layer: int, model: int):
         super().__init__(attention, layer, attention.k_proj, attention.v_proj)
-        self.keys = self._joined
+        self.keys, self._model = self._joined, model
 
     def __call__(self, query: Tensor, incremental_state: State, **_: object) -> tuple[Tensor, None]:
         """(1, R, C) → (1, R, C)."""
         state = incremental_state
-        queries = self._queries(self.attention.q_proj(query[0]), query, state.visible)
+        queries = self._queries(self.attention.q_proj(query[0]), query, state.visible[self._model])
         queries = queries.squeeze(2).unflatten(0, (-1, state.beam)).transpose(1, 2)
-        return self._attend(queries, state.context[self.layer], state.mask), None
+        return self._attend(queries, state.context[self.layer], state.masks[self._model]), None

@@ -49,13 +49,14 @@ class Graphs:
         self._replays.clear()
         self._pool = None  # a pool that no graph uses cannot be used again
 
-    def run(self, state: State, position: int, step: Step) -> None:
+    def run(self, state: State, position: int, step: Step, is_last: bool) -> None:
         """Compute the next position of a state.
 
         Args:
             state: which ``step`` changes.
             position: the value of ``state.step``.
             step: reads and writes what the state holds, and other tensors that stay where they are.
+            is_last: there is no position after this one.
 
         Raises:
             Restart: see there; it will not happen for the same reason again.
@@ -63,9 +64,9 @@ class Graphs:
         replay = self._replays.get(state.shape)
         if replay is None:
             step(state)
-            # There must be a further position: before it trusts a step, a capture tries it once more.
-            has_next = position + 1 < state.shape.positions
-            if has_next and self._captures and state.shape not in self._uncaptured:
+            # Before it trusts a step, a capture tries it once more, at the next position.
+            is_last = is_last or position + 1 == state.shape.positions
+            if self._captures and not is_last and state.shape not in self._uncaptured:
                 self._capture(state, step)
         elif self._trusted:
             replay()

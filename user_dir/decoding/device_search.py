@@ -7,12 +7,14 @@ looks every few steps which sentences are finished, and in the end reads the tra
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..entmax import has_native
 from ..models.bert_sides import BertDecoder
@@ -28,52 +30,59 @@ SMALLER = 4  # a batch is moved together if it then needs this part of the room:
 
 
 class DeviceSearch:
-    """Searches with one model; keeps memory and captured graphs for the batches that follow.
+    """Searches with one model or an ensemble; keeps memory and captured graphs for the batches that follow.
 
     Args:
-        generator: fairseq's, with its options; beam, temperature and end must not change.
-        model: in evaluation mode, its parameters on one device and of one dtype. They may change, but must
-            stay where they are.
+        generator: fairseq's, with its models in evaluation mode and its options. Beam, temperature and end
+            must not change; parameters, on one device and of one dtype, may, but must stay where they are.
     """
 
-    def __init__(self, generator: SequenceGenerator, model: nn.Module):
-        self._generator, self._model = generator, model
+    def __init__(self, generator: SequenceGenerator):
+        self._generator, self._models = generator, list(generator.model.models)
         self._temperature, self._end = generator.temperature, generator.eos
-        self._decoder_output = model.decoder.output_normalizer
-        weight = model.decoder.output_projection.weight
+        decoders = [model.decoder for model in self._models]
+        weight = decoders[0].output_projection.weight
         self._device = weight.device
         self._sizes = Sizes(
             generator.beam_size,
-            len(model.decoder.layers),
-            model.decoder.embed_dim,
+            len(decoders),
+            tuple(decoder.embed_dim for decoder in decoders for _ in decoder.layers),
             weight.dtype,
             torch.float64 if weight.dtype == torch.float64 else torch.float32,
         )
         self._arena = Arena(self._device)
-        self._decoder = DeviceDecoder(model.decoder, self._arena)
+        firsts = itertools.accumulate((len(decoder.layers) for decoder in decoders), initial=0)
+        self._decoders = [
+            DeviceDecoder(decoder, number, first, self._arena)
+            for number, (decoder, first) in enumerate(zip(decoders, firsts))
+        ]
         self._graphs = Graphs(self._device)
         self._states: dict[Shape, State] = {}
-        self._rules = torch.zeros(generator.vocab_size, dtype=self._sizes.scores, device=self._device)
-        self._is_end = torch.arange(generator.vocab_size, device=self._device) == self._end
+        symbols = torch.arange(generator.vocab_size, device=self._device)
+        self._is_end, self._suppressed = symbols == self._end, torch.zeros_like(symbols, dtype=torch.bool)
+        self._rules = torch.zeros_like(symbols, dtype=self._sizes.scores)
 
-    def __call__(self, net_input: dict, longest: int, begin: int) -> list[list[dict]]:
+    def __call__(
+        self, net_input: dict, longest: int, begin: int, prefix: Tensor | None = None
+    ) -> list[list[dict]]:
         """The K best hypotheses found for each sentence, in fairseq's form, best first, on the host.
 
-        There are fewer if the output is sparse and fewer have a probability; if none has, there is the most
-        probable unfinished one, with the score −∞.
+        There are fewer if the output is sparse, or what is prescribed or forbidden leaves fewer; if none is
+        left, there is the most probable unfinished one, with the score −∞.
 
         Args:
             net_input: of a batch of fairseq's.
             longest: positions of a translation without its end.
             begin: the symbol before the first position.
+            prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
 
         Raises:
-            ValueError: no translation was found by softmax, because the model's scores are not finite.
+            ValueError: no translation was found, because the model's scores are not finite.
         """
         with torch.inference_mode(False), torch.no_grad():
             while True:
                 try:
-                    found = self._search(net_input, longest, begin)
+                    found = self._search(net_input, longest, begin, prefix)
                     break
                 except Restart:
                     continue
@@ -84,15 +93,18 @@ class DeviceSearch:
                 )
         return [found[number] for number in range(len(found))]
 
-    def _search(self, net_input: dict, longest: int, begin: int) -> dict[int, list[dict]]:
+    def _search(
+        self, net_input: dict, longest: int, begin: int, prefix: Tensor | None
+    ) -> dict[int, list[dict]]:
         """Hypotheses by the numbers of their sentences."""
         found: dict[int, list[dict]] = {}
-        state, sentences = self._begin(net_input, longest, begin)
+        state = self._begin(net_input, longest, begin, prefix)
+        sentences = list(range(len(net_input["src_tokens"])))
         for step in range(longest + 1):
             if step == state.shape.positions:
                 state = self._state(state.shape._replace(positions=2 * step))
                 state.clear(step)
-            self._graphs.run(state, step, self._step)
+            self._graphs.run(state, step, self._step, is_last=step == longest)
             if step % EVERY == EVERY - 1 and step < longest:
                 state, sentences = self._without_finished(state, sentences, step + 1, found)
                 if not sentences:
@@ -102,22 +114,36 @@ class DeviceSearch:
 
     # ---------------------------------------------------------------------------------- between steps
 
-    def _begin(self, net_input: dict, longest: int, begin: int) -> tuple[State, list[int]]:
-        """The state before the first step, and the numbers of its sentences."""
-        generator = self._generator
-        encoded = self._model.encoder.forward_torchscript(net_input)
-        source, padding = net_input["src_tokens"], encoded["encoder_padding_mask"][0]
+    def _begin(self, net_input: dict, longest: int, begin: int, prefix: Tensor | None = None) -> State:
+        """The state before the first step."""
+        generator, source = self._generator, net_input["src_tokens"]
+        encoded = [model.encoder.forward_torchscript(net_input) for model in self._models]
         with self._forgetting():
-            self._decoder.refresh(longest + 1)
-        room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), LEAST_POSITIONS
-        state = self._state(Shape(*room))
-        context = self._decoder.context(encoded["encoder_out"][0])
-        state.begin(source, padding, context, begin, (generator.min_len, longest))
+            for decoder in self._decoders:
+                decoder.refresh(longest + 1)
+        positions = LEAST_POSITIONS
+        while prefix is not None and positions < min(prefix.size(1), longest):
+            positions *= 2
+        ngram = getattr(generator.repeat_ngram_blocker, "no_repeat_ngram_size", 0)
+        room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), positions
+        state = self._state(Shape(*room, prefix is not None, ngram))
+        context = [
+            each
+            for decoder, of in zip(self._decoders, encoded)
+            for each in decoder.context(of["encoder_out"][0])
+        ]
+        paddings = [of["encoder_padding_mask"][0] for of in encoded]
+        state.begin(source, paddings, context, begin, (generator.min_len, longest))
+        if prefix is not None:
+            state.prefix.fill_(generator.pad)
+            state.prescribe(prefix, longest)
         self._rules.zero_()[generator.unk] = -generator.unk_penalty
-        suppressed = generator.token_indices_to_suppress
-        for symbol in (generator.pad, *(() if suppressed is None else suppressed.tolist())):
-            self._rules[symbol] = -torch.inf
-        return state, list(range(len(source)))
+        self._rules[generator.pad] = -torch.inf
+        self._suppressed.fill_(False)
+        if generator.token_indices_to_suppress is not None:
+            for symbol in generator.token_indices_to_suppress.tolist():
+                self._suppressed[symbol] = True
+        return state
 
     def _state(self, shape: Shape) -> State:
         if shape not in self._states:
@@ -165,12 +191,12 @@ class DeviceSearch:
         self, state: State, places: dict[int, int], steps: int, found: dict[int, list[dict]]
     ) -> None:
         """Read the hypotheses of the sentences at these places; ``found`` gets them by their numbers."""
-        generator, is_sparse = self._generator, self._decoder_output.alpha() != 1
+        generator, shape = self._generator, state.shape
         power = generator.len_penalty if generator.normalize_scores else 0.0
-        for place, hypotheses in hypotheses_of(
-            state, list(places), steps, self._end, power, is_sparse
-        ).items():
-            found[places[place]] = hypotheses
+        may_fail = shape.prescribed or shape.ngram > 0
+        may_fail = may_fail or any(model.decoder.output_normalizer.alpha() != 1 for model in self._models)
+        made = hypotheses_of(state, list(places), steps, self._end, power, may_fail)
+        found.update({places[place]: hypotheses for place, hypotheses in made.items()})
 
     # ------------------------------------------------------------------------------------------- a step
 
@@ -193,21 +219,52 @@ class DeviceSearch:
 
     def _candidates(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Scores, symbols and parents (B, 2·K) of the best continuations; parents count within a sentence."""
-        logits = self._decoder.step(state)
-        if self._temperature != 1:
-            logits = logits / self._temperature
-        if self._decoder_output.alpha() == 1:
-            scores = torch.log_softmax(logits, -1, dtype=self._sizes.scores)
-        else:
-            scores = self._decoder_output(logits, log_probs=True)
+        scores = self._scores(state)
         early, late = state.step < state.shortest, state.step >= state.longest
-        scores += self._rules.masked_fill((self._is_end & early) | (~self._is_end & late), -torch.inf)
+        banned = self._suppressed | (self._is_end & early)
+        if state.shape.prescribed:  # as in fairseq, what is not prescribed is then free
+            banned = banned & (state.step >= state.prescribed)
+        scores += self._rules.masked_fill(banned | (~self._is_end & late), -torch.inf)
+        if 0 < state.shape.ngram < state.shape.positions:
+            scores.scatter_(1, repeated(state, self._generator.pad), -torch.inf)
         wanted = 2 * state.beam
         best, symbols = scores.topk(wanted)
+        if state.shape.prescribed:
+            only, given = self._given(state)
+            alone = torch.where(state.candidates == 0, scores.gather(1, given), -torch.inf)
+            best, symbols = torch.where(only, alone, best), torch.where(only, given, symbols)
         # as fairseq: nothing follows a NaN, which topk takes for the greatest
         best = best.masked_fill(best.isnan().any(1, keepdim=True), -torch.inf) + state.totals.view(-1, 1)
         values, order = best.view(len(state.totals), -1).topk(wanted)
-        return values, symbols.view_as(best).view(len(values), -1).gather(1, order), order // wanted
+        symbols, parents = symbols.reshape(len(values), -1).gather(1, order), order // wanted
+        if state.shape.prescribed:
+            # where the end is prescribed, fairseq ends the first hypothesis as often as there are others
+            ended = (only & given.eq(self._end))[:: state.beam] & (state.step > 0)
+            ended = ended & (state.candidates < state.beam)
+            values = torch.where(ended, values[:, :1], values)
+            symbols, parents = symbols.masked_fill(ended, self._end), parents.masked_fill(ended, 0)
+        return values, symbols, parents
+
+    def _scores(self, state: State) -> Tensor:
+        """Log-probabilities (R, V) of what may follow."""
+        found = []
+        for model, decoder in zip(self._models, self._decoders):
+            logits, normalizer = decoder.step(state), model.decoder.output_normalizer
+            if self._temperature != 1:
+                logits = logits / self._temperature
+            if normalizer.alpha() == 1:
+                found.append(torch.log_softmax(logits, -1, dtype=self._sizes.scores))
+            else:
+                found.append(normalizer(logits, log_probs=True))
+        if len(found) == 1:
+            return found[0]
+        return torch.stack(found).logsumexp(0) - math.log(len(found))
+
+    def _given(self, state: State) -> tuple[Tensor, Tensor]:
+        """Whether a symbol is prescribed for each hypothesis, and which (R, 1)."""
+        given = state.prefix.index_select(0, state.step).t()  # (B, 1)
+        only = given.ne(self._generator.pad) & (state.step < state.prescribed)
+        return tuple(each.expand(-1, state.beam).reshape(-1, 1) for each in (only, given))
 
     def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
         """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""
@@ -238,21 +295,30 @@ class DeviceSearch:
         state.finished.logical_or_(exhausted | state.counts.eq(state.beam))
 
 
-def unsupported_on_device(generator: SequenceGenerator, prefix_tokens: Tensor | None = None) -> str | None:
+def repeated(state: State, padding: int) -> Tensor:
+    """Symbols (R, N) that would repeat an n-gram of each hypothesis, and padding."""
+    size, count = state.shape.ngram, state.shape.positions - state.shape.ngram
+    # a hypothesis reads at each position what was chosen before it, in the row that it has there
+    rows = (state.places[1:] - state.rows).flatten()
+    words = state.symbols.flatten().index_select(0, rows).view(-1, state.rows)
+    repeats = (state.positions[:count] <= state.step - size)[:, None]
+    last = words.index_select(0, (state.step - size + 1 + state.positions[: size - 1]).clamp(min=0))
+    for place in range(size - 1):
+        repeats = repeats & (words[place : place + count] == last[place])
+    return torch.where(repeats, words[size - 1 : size - 1 + count], padding).t()
+
+
+def unsupported_on_device(generator: SequenceGenerator) -> str | None:
     """Why fairseq's own search is to translate on a GPU what ours can on a CPU; None if it can there."""
-    if generator.model.models_size != 1:
-        return "there are several models on a GPU"
-    if prefix_tokens is not None or generator.repeat_ngram_blocker is not None:
-        return "the beginnings of translations are prescribed, or n-grams forbidden, on a GPU"
     if getattr(generator, "aligns", False):
         return "alignments are asked for on a GPU"
-    model = generator.model.single_model
-    if model.int8:
-        return "8-bit integers are for models on a CPU"
-    if type(model.decoder) not in DECODERS:
-        return f"there is a {type(model.decoder).__name__} on a GPU"
-    if any(layer.encoder_attn is None for layer in model.decoder.layers):
-        return "a decoder layer lacks context attention"
-    if next(model.parameters()).is_cuda and not has_native("cuda"):
+    for model in generator.model.models:
+        if model.int8:
+            return "8-bit integers are for models on a CPU"
+        if type(model.decoder) not in DECODERS:
+            return f"there is a {type(model.decoder).__name__} on a GPU"
+        if any(layer.encoder_attn is None for layer in model.decoder.layers):
+            return "a decoder layer lacks context attention"
+    if next(generator.model.parameters()).is_cuda and not has_native("cuda"):
         return "it needs Triton, and ENTMAX_BACKEND not to be reference"
     return None

@@ -17,14 +17,16 @@ class Shape(NamedTuple):
     sentences: int  # B
     source: int  # S, positions of the source
     positions: int  # T, positions of translations
+    prescribed: bool = False  # whether beginnings of translations are
+    ngram: int = 0  # no n-gram of this many symbols may come twice, if above 0
 
 
 class Sizes(NamedTuple):
     """What does not change between batches."""
 
     beam: int  # K
-    layers: int
-    channels: int  # C
+    models: int
+    channels: tuple[int, ...]  # C, of the layers of all models
     dtype: torch.dtype
     scores: torch.dtype  # of sums of log-probabilities
 
@@ -81,19 +83,22 @@ class State:
         caches: by layer, keys and values of translations (T, R, 2·C).
         context: by layer, keys and values of the source (B, S, 2·C).
         source: int64 (B, S), its symbols, and some of them again.
-        mask: (B, S), true at padding of the source.
-        visible: float32 (B, 1), the number of other positions.
+        masks: by model, (B, S), true at padding of the source.
+        visible: by model, float32 (B, 1), the number of other positions.
+        prefix: int64 (T, B), the symbols that are prescribed, and padding.
+        prescribed: int64 (1,), before which position there may be some.
     """
 
     def __init__(self, arena: Arena, sizes: Sizes, shape: Shape, device: torch.device):
         self.shape, self.sizes = shape, sizes
-        sentences, source, positions = shape
+        sentences, source, positions, *_ = shape
         self.beam, self.rows = sizes.beam, sentences * sizes.beam
         beams, history = (sentences, sizes.beam), (positions, self.rows)
         view, integer = arena.view, torch.int64
-        self.step, self.shortest, self.longest = (
-            view(name, integer, 1) for name in ("step", "shortest", "longest")
+        self.step, self.shortest, self.longest, self.prescribed = (
+            view(name, integer, 1) for name in ("step", "shortest", "longest", "prescribed")
         )
+        self.prefix = view("prefix", integer, positions if shape.prescribed else 0, sentences)
         self.tokens, self.totals = view("tokens", integer, *beams), view("totals", sizes.scores, *beams)
         self.finished = view("finished", torch.bool, sentences)
         self.counts = view("counts", integer, sentences)
@@ -105,12 +110,12 @@ class State:
             view(name, integer, *history) for name in ("symbols", "parents", "places")
         )
         self.scores = view("scores", sizes.scores, *history)
-        both, layers = 2 * sizes.channels, range(sizes.layers)
-        self.caches = [view(f"cache {i}", sizes.dtype, *history, both) for i in layers]
-        self.context = [view(f"context {i}", sizes.dtype, sentences, source, both) for i in layers]
+        layers, models = list(enumerate(sizes.channels)), range(sizes.models)
+        self.caches = [view(f"cache {i}", sizes.dtype, *history, 2 * c) for i, c in layers]
+        self.context = [view(f"context {i}", sizes.dtype, sentences, source, 2 * c) for i, c in layers]
         self.source = view("source", integer, sentences, source)
-        self.mask = view("mask", torch.bool, sentences, source)
-        self.visible = view("visible", torch.float32, sentences, 1)
+        self.masks = [view(f"mask {i}", torch.bool, sentences, source) for i in models]
+        self.visible = [view(f"visible {i}", torch.float32, sentences, 1) for i in models]
         # constants, which a captured graph reads
         self.own = torch.arange(self.rows, device=device)
         self.first_rows = torch.arange(0, self.rows, sizes.beam, device=device)[:, None]
@@ -132,7 +137,7 @@ class State:
     def begin(
         self,
         source: Tensor,
-        padding: Tensor,
+        paddings: list[Tensor],
         context: list[Tensor],
         first: int,
         limits: tuple[int, int],
@@ -141,7 +146,7 @@ class State:
 
         Args:
             source: (B′, S′), its symbols; not more than there is room for.
-            padding: (B′, S′), true at its padding.
+            paddings: by model, (B′, S′), true at its padding.
             context: by layer, its keys and values (B′, S′, 2·C).
             first: the symbol before the first position.
             limits: the least and the greatest position of an end.
@@ -155,11 +160,18 @@ class State:
         self.counts.zero_()
         self.source[:count, :length] = source
         self.source[:count, length:] = source[:, -1:]  # no symbol that is not there
-        self.mask.fill_(True)[:count, :length] = padding
-        self.visible.copy_((~self.mask).sum(1, keepdim=True))
+        for mask, visible, padding in zip(self.masks, self.visible, paddings):
+            mask.fill_(True)[:count, :length] = padding
+            visible.copy_((~mask).sum(1, keepdim=True))
         for own, given in zip(self.context, context):
             own.zero_()[:count, :length] = given
         self.clear(0)
+
+    def prescribe(self, prefix: Tensor, most: int) -> None:
+        """Let translations begin with symbols (B′, P), padded at the end, of which ``most`` count."""
+        most = min(most, prefix.size(1))
+        self.prescribed.fill_(most)
+        self.prefix[:most, : len(prefix)] = prefix[:, :most].t()
 
     def clear(self, first: int) -> None:
         """Forget what was at positions from this one on: a weight of 0 does not hide what is not finite."""
@@ -183,7 +195,7 @@ class State:
         places = self.places[:steps].index_select(1, rows).flatten()
 
         def by_sentence(state: State) -> list[Tensor]:
-            return [*state._found(), state.source, state.mask, state.visible, *state.context]
+            return [*state._found(), state.source, *state.masks, *state.visible, *state.context]
 
         def by_position(state: State) -> tuple[Tensor, ...]:
             return state.symbols, state.parents, state.scores
@@ -192,6 +204,7 @@ class State:
             new.copy_(old.index_select(0, kept))
         for old, new in zip(by_position(self), by_position(smaller)):
             new[:steps] = old[:steps].index_select(1, rows)
+        smaller.prefix.copy_(self.prefix.index_select(1, kept))
         for old, new in zip(self.caches, smaller.caches):
             new[:steps] = old.flatten(0, 1).index_select(0, places).view_as(new[:steps])
         smaller.clear(steps)

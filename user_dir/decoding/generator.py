@@ -44,7 +44,7 @@ class FastGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[dict]]:
-        reason = unsupported(self, sample, constraints, prefix_tokens)
+        reason = unsupported(self, sample, constraints)
         if reason is not None:
             require_no_int8(self.model.models, reason)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
@@ -53,8 +53,10 @@ class FastGenerator(SequenceGenerator):
         assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
         begin = self.eos if bos_token is None else bos_token
         if _is_on_device(self):
-            found = self._found_on_device(sample["net_input"], limit, begin)
-            return super()._generate(sample, bos_token=bos_token) if found is None else found
+            found = self._found_on_device(sample["net_input"], limit, begin, prefix_tokens)
+            if found is not None:
+                return found
+            return super()._generate(sample, prefix_tokens, bos_token=bos_token)
         settings = Settings(
             beam=self.beam_size,
             symbols=self.vocab_size,
@@ -73,10 +75,10 @@ class FastGenerator(SequenceGenerator):
         hypotheses = self._ensemble().start(source, self.temperature, self.aligns)
         return beam_search(hypotheses, settings, prefix_tokens)
 
-    def _found_on_device(self, net_input: dict, limit: int, begin: int) -> list[list[dict]] | None:
+    def _found_on_device(self, *given) -> list[list[dict]] | None:
         """What the search on a GPU finds; None if it has too little memory for the batch."""
         try:
-            return self._device_search()(net_input, limit, begin)
+            return self._device_search()(*given)
         except torch.cuda.OutOfMemoryError:
             del self._kept_search
         if not self._lacked_memory:
@@ -88,14 +90,13 @@ class FastGenerator(SequenceGenerator):
         return None
 
     def _device_search(self) -> DeviceSearch:
-        """The search on a GPU for the model, kept while its parameters and these options are the same."""
-        model = self.model.single_model
-        addresses = [each.data_ptr() for each in itertools.chain(model.parameters(), model.buffers())]
-        output = model.decoder.output_normalizer.alpha()
-        state = addresses, self.beam_size, self.temperature, self.eos, output
+        """The search on a GPU, kept while these options are the same and parameters are where they were."""
+        tensors = itertools.chain(self.model.parameters(), self.model.buffers())
+        outputs = [model.decoder.output_normalizer.alpha() for model in self.model.models]
+        state = [each.data_ptr() for each in tensors], outputs, self.beam_size, self.temperature, self.eos
         kept = getattr(self, "_kept_search", None)
         if kept is None or kept[0] != state:
-            self._kept_search = kept = state, DeviceSearch(self, model)
+            self._kept_search = kept = state, DeviceSearch(self)
         return kept[1]
 
     def _ensemble(self) -> Ensemble:
@@ -123,12 +124,7 @@ def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
         raise UserError(f"--int8 is not possible here: {reason}")
 
 
-def unsupported(
-    generator: SequenceGenerator,
-    sample: dict,
-    constraints: Tensor | None = None,
-    prefix_tokens: Tensor | None = None,
-) -> str | None:
+def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor | None = None) -> str | None:
     """Why fairseq's own search is to translate a batch; None if ours can."""
     if constraints is not None:
         return "parts of translations are prescribed"
@@ -147,7 +143,7 @@ def unsupported(
     if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
         return "parameters are of different types"
     if reason is None and on_device:
-        return unsupported_on_device(generator, prefix_tokens)
+        return unsupported_on_device(generator)
     return reason
 
 

@@ -11,7 +11,7 @@ _NOTHING = torch.empty(0)
 
 
 def hypotheses_of(
-    state: State, places: list[int], steps: int, end: int, power: float, is_sparse: bool
+    state: State, places: list[int], steps: int, end: int, power: float, may_fail: bool
 ) -> dict[int, list[dict]]:
     """The ended hypotheses of the sentences at these places, best first; waits for the device.
 
@@ -21,7 +21,7 @@ def hypotheses_of(
         steps: see ``state``.
         end: the symbol that ends a hypothesis.
         power: scores are divided by the length, with the end, to this power.
-        is_sparse: a probability of 0 is one; else it is that of a sentence whose scores are NaN.
+        may_fail: a probability of 0 is one; else it is that of a sentence whose scores are NaN.
     """
     found: dict[int, list[dict]] = {place: [] for place in places}
     if not places:
@@ -31,7 +31,7 @@ def hypotheses_of(
         each.cpu()[at] for each in (state.counts, state.end_steps, state.end_parents, state.end_totals)
     )
     exists = torch.arange(state.beam) < counts[:, None]
-    if not is_sparse:
+    if not may_fail:
         exists &= totals.isfinite()
     sentence, number = exists.nonzero(as_tuple=True)
     if not len(sentence):
