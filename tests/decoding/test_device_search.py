@@ -4,6 +4,9 @@ Graphs are replaced by records of operators (``no_gpu.Recorded``), which repeat 
 do. ``test_generator.py`` has the models and options.
 """
 
+import gc
+import weakref
+
 import post_editing
 import pytest
 import torch
@@ -218,6 +221,21 @@ def test_a_batch_without_enough_memory_is_translated_by_fairseqs_search(caplog, 
     assert not hasattr(generator, "_kept_search")
     assert_same(generator.generate([built], sample), fairseqs(built, sample, SHORT))
     assert hasattr(generator, "_kept_search")
+
+
+def test_memory_made_in_inference_mode_is_used_outside_and_goes_with_the_generator():
+    built, sample = model(), sources()
+    generator = OnDevice([built], dictionary(), **SHORT)
+    with torch.inference_mode():
+        first = generator.generate([built], sample)
+    assert_same(first, generator.generate([built], sample))
+    kept = weakref.ref(generator)
+    gc.disable()
+    try:
+        del generator
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_no_more_graphs_than_allowed(recorded, caplog, monkeypatch):

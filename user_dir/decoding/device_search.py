@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,8 +38,10 @@ class DeviceSearch:
             must not change; parameters, on one device and of one dtype, may, but must stay where they are.
     """
 
+    @torch.inference_mode(False)
     def __init__(self, generator: SequenceGenerator):
-        self._generator, self._models = generator, list(generator.model.models)
+        self._generator = weakref.proxy(generator)  # which keeps this, and its memory, alive
+        self._models = list(generator.model.models)
         self._temperature, self._end = generator.temperature, generator.eos
         decoders = [model.decoder for model in self._models]
         weight = decoders[0].output_projection.weight
