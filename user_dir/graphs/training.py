@@ -210,7 +210,7 @@ class TrainingGraphs:
     def _make_room(self, shape: Shape | None) -> None:
         """Leave out a shape that does not fit into memory, or all of them if it is a batch without shape."""
         if shape is None:
-            self.release("without them")
+            self.release("in a batch without one")
         else:
             self._say(f"no CUDA graph for batches of the shape {shape}: out of memory")
             self.shapes = [each for each in self.shapes if each != shape]
