@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import re
+import struct
 import zlib
 from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from browser import chromium, drawn, opened
 from examples import sentence, statistics, write_alpha_log, write_maps
 
+from user_dir.analysis.attribution import rollout
 from user_dir.analysis.maps import Maps, SentenceMaps
 from user_dir.analysis.report import write_report
 from user_dir.analysis.report.data import quantised, report_data
@@ -184,6 +190,8 @@ def test_the_keyboard_is_sufficient(browser, report):
         assert not page.get_by_label("same head in all models").is_checked()
 
         page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "words"
+        page.keyboard.press("Tab")
         page.keyboard.press("Home")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowDown")
@@ -348,6 +356,176 @@ def test_linked_heads_are_the_same_heads(browser, tmp_path):
     with opened(browser, tmp_path / "page.html", "#explorer?attention=encoder_self&head=2.1") as page:
         assert len(set(titles(page))) == 2
         assert not page.get_by_label("same head in all models").is_checked()
+
+
+def merged(weights: np.ndarray, queries: list[list[int]], keys: list[list[int]]) -> np.ndarray:
+    """Weights of words, in loops: summed over the pieces of a key, averaged over those of a query."""
+    return np.array(
+        [
+            [sum(weights[i][j] for i in rows for j in columns) / len(rows) for columns in keys]
+            for rows in queries
+        ]
+    )
+
+
+def test_words_are_sums_over_keys_and_means_over_queries(browser, report):
+    """The words of WORDS are 0, 1–2, 3, 4–5, and </s> 5 in the source of six tokens."""
+    ours, source = report[0][0], [[0], [1, 2], [3], [4], [5]]
+    assert (ours.maps[0].source, ours.maps[0].target) == ([*WORDS[:5], "</s>"], [*WORDS[:4], "</s>"])
+    written, read = [[0], [1, 2], [3], [4]], [[0], [1], [2, 3], [4]]
+    sides = {
+        "encoder_self": (source, source),
+        "decoder_self": (written, read),
+        "decoder_context": (written, source),
+    }
+    with opened(browser, report[1], "#explorer?attention=encoder_self&head=1.2&words=1") as page:
+        panel = page.locator(".explorer-panel").nth(0)
+        assert page.get_by_label("words, not pieces").is_checked()
+        for kind, (queries, keys) in sides.items():
+            page.locator(f"#explorer input[value={kind}]").check()
+            drawn(page)
+            panel.get_by_role("radio", name="layer 1, head 2,").click()
+            expected = merged(ours.maps[0].head(kind, 1, 2), queries, keys)
+            assert np.abs(shown_map(panel) - expected).max() < 0.01
+        rows = panel.locator(".matrix .token").all_text_contents()
+        assert rows == ["</s>→ Der", "Der→ Hund", "Hund→ <b>", "<b>→ </s>"]
+        panel.locator(".token").nth(1).click()
+        assert "words" in panel.locator(".readout p").nth(0).inner_text()
+        assert "token=1&words=1" in page.evaluate("location.hash")
+        page.get_by_label("words, not pieces").uncheck()
+        drawn(page)
+        assert panel.locator(".token[aria-pressed=true]").inner_text().startswith("Der")
+        assert "words" not in page.evaluate("location.hash")
+
+
+def test_sentences_are_found_by_their_words_or_number(browser, report):
+    with opened(browser, report[1]) as page:
+        select, find = page.get_by_label("Sentence", exact=True), page.locator("#find")
+        find.fill("SATZ")
+        assert select.input_value() == "1"
+        assert "1 of 3 sentences" in page.locator("label[for=find]").inner_text()
+        assert page.get_by_label("Next sentence").is_disabled()
+        find.fill("schläft")
+        assert select.locator("option").count() == 2
+        page.get_by_label("Next sentence").click()
+        assert select.input_value() == "2"
+        find.fill("no such words")
+        assert select.input_value() == "2"
+        find.fill("1")
+        assert select.input_value() == "1"
+        find.fill("")
+        assert select.locator("option").count() == 3
+
+
+def saved(page, button) -> bytes:
+    """The file that a button saves."""
+    with page.expect_download() as waiting:
+        button.click()
+    return Path(waiting.value.path()).read_bytes()
+
+
+def test_figures_and_tables_are_saved_as_files(browser, report):
+    models, path = report
+    with opened(browser, path, "#explorer?sentence=1&attention=decoder_context&head=1.2") as page:
+        for section in ("alphas", "densities", "diversity", "trajectories", "layers"):
+            button = page.locator(f"#{section} button", has_text=re.compile("^SVG$")).nth(0)
+            root = ElementTree.fromstring(saved(page, button))
+            assert len(root.findall("{*}svg")) >= 3
+            assert not any("class" in each.attrib for each in root.iter())
+        lines = [each for each in root.findall(".//{*}path") if each.get("stroke", "none") != "none"]
+        assert lines, "the style sheet's colours are missing"
+        png = saved(page, page.get_by_role("button", name=re.compile("^Save learned α as PNG$")))
+        size = struct.unpack(">II", png[16:24])
+        assert png[:4] == b"\x89PNG" and size[0] == 2 * (3 * 424 + 24)
+
+        panel = page.locator(".explorer-panel").nth(0)
+        weights = models[0].maps[1].head("decoder_context", 1, 2)
+        for kind, separator in (("CSV", ","), ("TSV", "\t")):
+            text = saved(page, panel.get_by_role("button", name=re.compile(f"as {kind}$"))).decode()
+            head, *rows = csv.reader(io.StringIO(text), delimiter=separator)
+            assert head[:3] == ["measure", "query", "Der"] and rows[0][1] == "</s> → Der"
+            found = np.array([[float(value) for value in row[2:]] for row in rows])
+            assert np.abs(found - weights).max() < 0.01 and ((found == 0) == (weights == 0)).all()
+        drawn_map = ElementTree.fromstring(
+            saved(page, panel.get_by_role("button", name=re.compile("as SVG$")))
+        )
+        fills = [each.get("fill") for each in drawn_map.findall("{*}rect")[1:]]
+        assert [fill == "none" for fill in fills] == (weights == 0).ravel().tolist()
+
+        page.locator("#heads summary").nth(0).click()
+        text = saved(page, page.get_by_role("button", name="Save Every head of ours as CSV")).decode()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [float(row["density"]) for row in rows] == [
+            pytest.approx(row["density"], abs=6e-5) for row in models[0].statistics["heads"]
+        ]
+
+
+def shown_measures(panel) -> dict[str, list[float]]:
+    """The rows below the map: by measure, the value of each key."""
+    found = {}
+    for row in panel.locator("tfoot tr:has(td)").all():
+        texts = row.locator("td").all_text_contents()
+        values = [float(text.strip("<% ").replace("−", "-") or 0) / 100 for text in texts]
+        found[row.locator("th").inner_text()] = values
+    return found
+
+
+def test_attribution_is_shown_below_the_map(browser, tmp_path):
+    ours = model(tmp_path)
+    random, attributions = np.random.default_rng(3), []
+    for maps in ours.maps:
+        found = {f"rollout/{kind}": each for kind, each in rollout(maps.weights).items()}
+        for kind, each in maps.weights.items():
+            found[f"value_zeroing/{kind}"] = random.dirichlet(np.ones(each.shape[-1]), (2, each.shape[-2]))
+        for kind in ("decoder_context", "decoder_self"):
+            found[f"gradient_input/{kind}"] = random.uniform(-0.3, 0.3, (1, *maps.weights[kind].shape[2:]))
+        attributions.append(found)
+    write_report([replace(ours, attributions=attributions)], tmp_path / "page.html")
+    with opened(
+        browser, tmp_path / "page.html", "#explorer?attention=decoder_context&head=1.2&token=3"
+    ) as page:
+        panel, first = page.locator(".explorer-panel"), attributions[0]
+
+        def expected(kind: str, layer: int, row: int) -> dict[str, np.ndarray]:
+            return {
+                f"value zeroing, layer {layer}": first[f"value_zeroing/{kind}"][layer, row],
+                f"rollout to layer {layer}": first[f"rollout/{kind}"][layer, row],
+                "gradient × input": first[f"gradient_input/{kind}"][0, row],
+            }
+
+        def check(wanted: dict) -> None:
+            found = shown_measures(panel)
+            assert list(found) == list(wanted)
+            for name, values in wanted.items():
+                assert np.abs(np.array(found[name]) - values).max() < 0.006, name
+
+        check(expected("decoder_context", 1, 3))
+        assert panel.locator("tfoot strong").inner_text() == "<b>"
+        negative = (
+            panel.locator("tfoot tr")
+            .last.locator("td")
+            .evaluate_all("cells => cells.map(cell => cell.classList.contains('against'))")
+        )
+        assert negative == (first["gradient_input/decoder_context"][0, 3] < 0).tolist()
+        panel.locator(".token").nth(0).click()
+        check(expected("decoder_context", 1, 0))
+        panel.get_by_role("radio", name="layer 0, head 1,").click()
+        check(expected("decoder_context", 0, 0))
+        panel.get_by_role("radio", name="mean of all heads").click()
+        wanted = expected("decoder_context", 1, 0)
+        assert (
+            np.abs(
+                np.array(shown_measures(panel)["value zeroing, all layers"])
+                - first["value_zeroing/decoder_context"][:, 0].mean(0)
+            ).max()
+            < 0.006
+        )
+        assert "rollout to layer 1" in shown_measures(panel) and "gradient × input" in wanted
+        page.locator("input[value=encoder_self]").check()
+        drawn(page)
+        assert [name.split()[0] for name in shown_measures(panel)] == ["value", "rollout"]
+        panel.locator("tfoot td").nth(2).hover()
+        assert "value zeroing" in page.locator("#tip").inner_text()
 
 
 def test_japanese_keys_are_upright(browser, tmp_path):

@@ -22,13 +22,14 @@ from .trajectories import Trajectories, read_trajectories
 
 @dataclass(frozen=True)
 class ModelAnalysis:
-    """A model's name and statistics and, if known, its α's, attention maps and head importance."""
+    """A model's name and statistics and, if known, its α's, maps, head importance and attributions."""
 
     name: str
     statistics: dict
     trajectories: Trajectories | None = None
     maps: Maps | None = None
     importance: dict | None = None  # as head_importance.py writes it
+    attributions: list[dict] | None = None  # of the first sentences of the maps: see attribution.attribution
 
 
 def result_file(checkpoint: Path, subset: str, ending: str) -> Path:

@@ -27,6 +27,7 @@ def analyse(
     sentences: int | None = None,
     map_sentences: int = 50,
     output: str | Path | None = None,
+    attribution: bool = False,
     cpu: bool = False,
 ) -> ModelAnalysis:
     """Run a model over a split, with teacher forcing, and measure what each of its heads attends to.
@@ -43,6 +44,7 @@ def analyse(
         sentences: only the first N sentences of the split; None for all.
         map_sentences: store the attention maps of the first N sentences.
         output: folder for the results; None for the checkpoint's.
+        attribution: also compute :mod:`~.attribution` of the sentences of the maps, which the report shows.
         cpu: use the CPU even if there is a GPU.
 
     Returns:
@@ -54,6 +56,7 @@ def analyse(
     """
     from ..checkpoints import load_checkpoint
     from ..translation.loading import corpus_of
+    from .attribution import with_attribution
     from .results import write_statistics
     from .split import open_split
 
@@ -65,7 +68,8 @@ def analyse(
     statistics, maps = (result_file(beside, split.name, end) for end in ("heads.json", "attention.npz"))
     write_statistics(split, statistics, maps=maps, map_sentences=map_sentences)
     name = name or f"{checkpoint.absolute().parent.name}/{checkpoint.stem}"
-    return read_results(name, statistics, log_beside(checkpoint), maps)
+    analysis = read_results(name, statistics, log_beside(checkpoint), maps)
+    return with_attribution(analysis, split, map_sentences) if attribution else analysis
 
 
 def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:

@@ -63,12 +63,16 @@ def parse_args(argv=None) -> argparse.Namespace:
         "show the first N sentences, with statistics of all (default: 50)",
         default=50,
     )
+    what = "also show gradient × input, value zeroing and attention rollout beside the attention maps"
+    parser.add_argument("--attribution", action="store_true", help=f"{what}; takes --path and --corpus")
     what = "report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)"
     add("--output", file_path, what, metavar="FILE.html")
     parser.set_defaults(models=None)
     args = parser.parse_args(argv)
     if not args.models:
         parser.error("give at least one model, by --path CHECKPOINT or --statistics FILE")
+    if args.attribution and (not args.corpus or not all("path" in model for model in args.models)):
+        parser.error("--attribution computes with the models: give each by --path, and --corpus")
     if args.output is None and len(args.models) > 1:
         parser.error("several models side by side: give --output FILE.html")
     if args.output is not None and args.output.suffix != ".html":
@@ -130,6 +134,15 @@ def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
     print(statistics_summary(report, model.statistics, maps, args.sentences))
 
 
+def attributed(analysis, path: Path, args: argparse.Namespace):
+    """The analysis of a model with attributions of the sentences that the page shows."""
+    from ..analysis.attribution import with_attribution
+    from ..analysis.split import open_split
+
+    split = open_split(path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+    return with_attribution(analysis, split, args.sentences)
+
+
 def main(argv=None) -> None:
     """Read the command line, compute what is missing, write the page."""
     args = parse_args(argv)
@@ -168,5 +181,7 @@ def main(argv=None) -> None:
         for name, model in zip(names, args.models)
     ]
     check_same_split(models)
+    if args.attribution:
+        models = [attributed(each, model.path, args) for each, model in zip(models, args.models)]
     write_report(models, output, args.sentences)
     print(f"head report of {', '.join(names)}: {output}")

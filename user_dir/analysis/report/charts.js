@@ -62,6 +62,9 @@ function panels(types, draw) {
     html("figure", { class: "panel" }, html("figcaption", {}, type.title), draw(type))));
 }
 
+// Panels with their legend, if any, and buttons that save them.
+const figure = (name, all, key) => [all, key, savers(name, { draw: () => composed(all, key) })];
+
 function legend(names, className, mark) {
   return html("ul", { class: "legend" }, names.map((name, index) =>
     html("li", {},

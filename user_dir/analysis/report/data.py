@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from itertools import islice
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def _model(model: ModelAnalysis, sentences: int) -> dict:
         "layers": [_rounded(row) for row in statistics["layers"]],
         "roles": statistics["roles"],
         "trajectories": model.trajectories and _trajectories(model.trajectories),
-        "maps": model.maps and _maps(model.maps, sentences),
+        "maps": model.maps and _maps(model.maps, model.attributions, sentences),
     }
 
 
@@ -72,17 +72,29 @@ def _trajectories(trajectories: Trajectories) -> dict:
     }
 
 
-def _maps(maps: Maps, sentences: int) -> dict:
+def _maps(maps: Maps, attributions: list[dict] | None, sentences: int) -> dict:
     first = maps[0]
+    measured = [_planes(each) for each in attributions or []]
+    arrays = {**first.weights, **(measured[0] if measured else {})}
+    shown = islice(maps, len(measured) if measured else sentences)
     return {
-        "shape": {name: list(weights.shape[:2]) for name, weights in first.weights.items()},
-        "sentences": [_sentence(each) for each in islice(maps, sentences)],
+        "shape": {name: list(each.shape[:2]) for name, each in arrays.items()},
+        "sentences": [_sentence(each, more) for each, more in zip_longest(shown, measured, fillvalue={})],
     }
 
 
-def _sentence(sentence: SentenceMaps) -> dict:
-    # Attention types in this order, concatenated; deflated, because many weights are zero.
-    weights = b"".join(quantised(weights).tobytes() for weights in sentence.weights.values())
+def _planes(attribution: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Attributions in the layout of maps: (L, 1, T, S); signed ones as (1, 2, T, S), the second negated."""
+    return {
+        name: np.stack([each, -each], axis=1).clip(0) if name.startswith("gradient") else each[:, None]
+        for name, each in attribution.items()
+    }
+
+
+def _sentence(sentence: SentenceMaps, attribution: dict[str, np.ndarray]) -> dict:
+    # In the order of "shape", concatenated; deflated, because many weights are zero.
+    arrays = (*sentence.weights.values(), *attribution.values())
+    weights = b"".join(quantised(each).tobytes() for each in arrays)
     return {
         "text": sentence.text,
         "source": sentence.source,

@@ -54,7 +54,7 @@ async function unpack(maps, index) {
     let offset = 0;
     sentence.unpacked = {};
     for (const [type, [layers, heads]] of Object.entries(maps.shape)) {
-      const { queries, keys } = sidesOf(sentence, type);
+      const { queries, keys } = sidesOf(sentence, type.split("/").at(-1)); // MEASURE/TYPE of attributions
       const shape = [layers, heads, queries.length, keys.length];
       const size = shape.reduce((product, length) => product * length, 1);
       sentence.unpacked[type] = { shape, q: bytes.subarray(offset, offset + size) };
@@ -168,85 +168,6 @@ const samePlace = (one, other) => (one.mean || other.mean ? one.mean === other.m
   : one.layer === other.layer && one.head === other.head);
 const exists = ([layers, heads], place) => place.mean || (place.layer < layers && place.head < heads);
 
-// Of a post-editor's input: where source and machine translation part; -1 in other sentences.
-const separatorOf = (tokens) => tokens.findIndex((token) => token === "▁[SEP]" || token === "[SEP]");
-
-// Rows are queries, columns are keys; exact zeros are empty cells.
-function matrix(sentence, type, map, chosen, choose) {
-  const { queries, keys } = sidesOf(sentence, type);
-  const decoding = type !== "encoder_self";
-  const weight = (row, key) => map[row * keys.length + key];
-  const read = readOf(sentence);
-  const buttons = queries.map((token, row) => html("button", {
-    type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
-    onclick: () => choose(row),
-    onkeydown: (event) => roving(buttons, 1, event, (to) => { choose(to); buttons[to].focus(); }),
-  }, tokenNode(decoding ? read : queries, row), decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
-  const [cutRow, cutKey] = [separatorOf(queries), separatorOf(keys)];
-  const rowClass = (row) => (row === chosen ? "chosen" : row === cutRow ? "parting" : null);
-  const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: rowClass(row) },
-    html("th", { scope: "row" }, buttons[row]),
-    keys.map((key, index) => weight(row, index)
-      ? html("td", { class: "heat", style: `--weight: ${weight(row, index).toFixed(4)}` },
-        html("span", { class: "hidden" }, percent(weight(row, index))))
-      : html("td")))));
-  const tell = (event) => {
-    const cell = event.target.closest("td");
-    if (!cell) return hideTip();
-    const [row, key] = [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
-    const share = weight(row, key);
-    const said = decoding ? `to write ${tokenText(read, row + 1)}, ${tokenText(read, row)}` : tokenText(queries, row);
-    showTip(event, `${said} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
-  };
-  const root = html("table", {
-    class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
-    onclick(event) {
-      const cell = event.target.closest("td");
-      if (!cell) return;
-      choose(cell.parentNode.rowIndex - 1);
-      tell(event);
-    },
-  }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
-  cutKey < 0 ? null : html("colgroup", {}, html("col", { span: cutKey + 1 }), html("col", { class: "parting" })),
-  html("thead", {}, html("tr", {},
-    html("th", { scope: "col", class: "corner" },
-      html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
-      decoding ? html("span", {}, "(read → next)") : null),
-    keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body);
-  return {
-    root: html("div", { class: "scroll" }, root),
-    mark(row) {
-      buttons.forEach((button, other) => {
-        button.setAttribute("aria-pressed", String(other === row));
-        button.tabIndex = other === row ? 0 : -1;
-        button.closest("tr").classList.toggle("chosen", other === row);
-      });
-    },
-  };
-}
-
-// The tokens that the chosen query attends to, as text and bars.
-function readout(sentence, type, map, row) {
-  const { queries, keys } = sidesOf(sentence, type);
-  const possible = type === "decoder_self" ? row + 1 : keys.length;
-  const attended = keys.map((token, key) => ({ key, share: map[row * keys.length + key] }))
-    .filter((each) => each.share).sort((one, other) => other.share - one.share);
-  const zeros = possible - attended.length;
-  const rest = zeros === 0 ? "; no weight is exactly 0"
-    : zeros === 1 ? "; the other weight is exactly 0" : `; the other ${zeros} weights are exactly 0`;
-  const read = readOf(sentence);
-  const reading = type === "encoder_self" ? null
-    : ["To write ", html("strong", {}, tokenNode(read, row + 1)), ", "];
-  return [
-    html("p", {}, reading, html("strong", {}, tokenNode(reading ? read : queries, row)), ` attends to ${attended.length} of ${possible} tokens${rest}.`),
-    html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
-      html("span", { class: "key" }, tokenNode(keys, key)),
-      html("span", { class: "bar", style: `--share: ${share}` }),
-      html("span", { class: "value" }, percent(share))))),
-    ...(attended.length > 8 ? [html("p", { class: "note" }, `and ${attended.length - 8} more with smaller weights`)] : []),
-  ];
-}
-
 // One model's panel of the explorer. state.chooseQuery and state.chooseHead pass a choice on to the other panels.
 function explorerPanel(model, index, state) {
   const body = html("div");
@@ -272,10 +193,12 @@ function explorerPanel(model, index, state) {
       root.setAttribute("aria-busy", "false");
       return;
     }
-    const weights = (await unpack(model.maps, state.sentence))[type];
+    const unpacked = await unpack(model.maps, state.sentence);
     if (mine !== turn) return;
+    const weights = unpacked[type];
+    const view = viewOf(sentence, state.words);
     const reading = AXES[type].queries;
-    const query = () => Math.min(state.query[reading], sidesOf(sentence, type).queries.length - 1);
+    const query = () => view.rowOf(type, Math.min(state.query[reading], sidesOf(sentence, type).queries.length - 1));
     const title = html("p", { class: "head-title" });
     const place = html("div");
     const picker = headPicker(model, type, (head) => state.chooseHead(side, head));
@@ -283,18 +206,24 @@ function explorerPanel(model, index, state) {
     show = () => {
       const head = chosen[type];
       picker.mark(head);
-      const map = sharesOf(mapOf(weights, head));
+      const map = view.merge(type, sharesOf(mapOf(weights, head)));
+      const measures = measuresOf(unpacked, type, head)
+        .map(({ name, values }) => ({ name, values: view.merge(type, values) }));
       const facts = head.mean ? null : model.heads.find((row) => sameHead(row, { attention: type, ...head }));
       title.replaceChildren();
       fill(title, {}, [html("strong", {}, headName(head)),
         facts ? ` · α ${facts.alpha.toFixed(3)} · mean density ${facts.density.toFixed(3)}` : null,
         (facts?.roles ?? []).map((role) => [" ", html("span", { class: "badge" }, role)])]);
-      const shown = matrix(sentence, type, map, query(), (row) => state.chooseQuery(reading, row));
+      const shown = matrix(view, type, map, measures, query(),
+        (row) => state.chooseQuery(reading, view.groups[type].queries[row][0]));
       mark = () => {
         shown.mark(query());
-        said.replaceChildren(...readout(sentence, type, map, query()));
+        said.replaceChildren(...readout(view, type, map, query()));
       };
-      place.replaceChildren(shown.root);
+      const name = `${model.name}, ${type.replace("_", " ")}, ${headName(head)}, sentence ${state.sentence}`;
+      place.replaceChildren(shown.root, savers(name, {
+        draw: () => mapFigure(view, type, map, name, state.ramp), table: () => mapRows(view, type, map, measures),
+      }));
       mark();
     };
 
@@ -327,7 +256,7 @@ function explorer(data) {
   const longest = models.reduce((best, model) =>
     (model.maps.sentences.length > best.maps.sentences.length ? model : best)).maps.sentences;
   const state = {
-    sentence: 0, type: types[0].key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true,
+    sentence: 0, type: types[0].key, query: { source: 1, reference: 1 }, ramp: heatRamp(), linked: true, words: false,
     chooseQuery(reading, query) {
       state.query[reading] = query;
       for (const each of sides) each.mark();
@@ -360,11 +289,37 @@ function explorer(data) {
   const source = html("dd", { class: "source" });
   const reference = html("dd", { class: "reference" });
 
+  // The sentences that the search finds: by a part of either side, or by their number.
+  function search() {
+    const wanted = find.value.trim().toLowerCase();
+    const has = (sentence) => [textOf(sentence), joined(sentence.target)].some((text) => text.toLowerCase().includes(wanted));
+    found = range(longest.length).filter((index) => !wanted || String(index) === wanted || has(longest[index]));
+    count.textContent = wanted ? `${found.length} of ${longest.length} sentences` : "";
+    list();
+    if (found.length && !found.includes(state.sentence)) chosenByUser(found[0]);
+    else steps();
+  }
+
+  // The sentences found, and the shown one, as options.
+  function list() {
+    select.replaceChildren(...[...new Set([...found, state.sentence])].sort((one, other) => one - other).map((index) => {
+      const whole = textOf(longest[index]);
+      return html("option", { value: index }, `${index}: ${whole.length > 60 ? `${whole.slice(0, 59)}…` : whole}`);
+    }));
+    select.value = String(state.sentence);
+  }
+
+  const before = () => found.findLast((index) => index < state.sentence);
+  const after = () => found.find((index) => index > state.sentence);
+  function steps() {
+    back.disabled = before() === undefined;
+    onward.disabled = after() === undefined;
+  }
+
   function goTo(index) {
     state.sentence = Math.max(0, Math.min(longest.length - 1, index));
-    select.value = String(state.sentence);
-    back.disabled = state.sentence === 0;
-    onward.disabled = state.sentence === longest.length - 1;
+    list();
+    steps();
     source.replaceChildren(textOf(longest[state.sentence]));
     reference.replaceChildren(joined(longest[state.sentence].target));
     return draw();
@@ -383,7 +338,7 @@ function explorer(data) {
     const heads = sides.map((side) => side.chosen(state.type)).filter(Boolean).map(placeText);
     const values = {
       sentence: state.sentence, attention: state.type, head: state.linked ? heads[0] : heads.join(","),
-      token: state.query[AXES[state.type].queries],
+      token: state.query[AXES[state.type].queries], ...(state.words && { words: 1 }),
     };
     history.replaceState(null, "", `#explorer?${new URLSearchParams(values)}`);
   }
@@ -397,6 +352,7 @@ function explorer(data) {
       return text === "mean" ? { mean: true } : layer !== null && Number.isInteger(head) ? { layer, head } : null;
     });
     setLinked(heads.length < 2);
+    state.words = words.checked = values.has("words");
     sides.forEach((side, index) => {
       const head = heads[state.linked ? 0 : index];
       if (head) side.choose(state.type, head);
@@ -420,33 +376,45 @@ function explorer(data) {
       else remember();
     },
   });
+  const words = html("input", {
+    type: "checkbox", id: "words",
+    onchange() {
+      state.words = words.checked;
+      draw().then(remember);
+    },
+  });
+  const find = html("input", { type: "search", id: "find", placeholder: "words or number", oninput: search });
+  const count = html("span", { class: "note", role: "status" });
+  let found = range(longest.length);
   const note = html("p", { class: "note", hidden: true }, translated()
     ? "The decoder reads the translation: each row shows the token it reads → the token that follows."
     : "The decoder reads the reference translation (teacher forcing), not the model's own output: each row shows " +
       "the reference token it reads → the reference token that follows.");
-  const select = html("select", { id: "sentence", onchange: () => chosenByUser(Number(select.value)) },
-    longest.map((sentence, index) => {
-      const whole = textOf(sentence);
-      return html("option", { value: index }, `${index}: ${whole.length > 60 ? `${whole.slice(0, 59)}…` : whole}`);
-    }));
-  const back = html("button", { type: "button", class: "step", "aria-label": "Previous sentence", onclick: () => chosenByUser(state.sentence - 1) }, "‹");
-  const onward = html("button", { type: "button", class: "step", "aria-label": "Next sentence", onclick: () => chosenByUser(state.sentence + 1) }, "›");
+  const select = html("select", { id: "sentence", onchange: () => chosenByUser(Number(select.value)) });
+  const back = html("button", { type: "button", class: "step", "aria-label": "Previous sentence", onclick: () => chosenByUser(before()) }, "‹");
+  const onward = html("button", { type: "button", class: "step", "aria-label": "Next sentence", onclick: () => chosenByUser(after()) }, "›");
   const radios = types.map((type) => html("label", {}, html("input", {
     type: "radio", name: "attention", value: type.key, checked: type.key === state.type,
     onchange: () => { setType(type.key); draw().then(remember); },
   }), html("span", {}, type.title)));
+  const measured = models.some((model) => Object.keys(model.maps.shape).some((name) => name.includes("/")));
   const root = html("div", { class: "explorer" },
     html("div", { class: "controls" },
+      html("div", { class: "control" }, html("label", { for: "find" }, "Find a sentence ", count), find),
       html("div", { class: "control" }, html("label", { for: "sentence" }, "Sentence"), html("div", { class: "joined" }, back, select, onward)),
       html("fieldset", { class: "control" }, html("legend", {}, "Attention"), html("div", { class: "joined" }, radios)),
-      sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null),
+      sides.length > 1 ? html("label", { class: "control linking", for: "linked" }, link, " same head in all models") : null,
+      html("label", { class: "control linking", for: "words" }, words, " words, not pieces")),
     html("dl", { class: "sentence" }, html("dt", {}, "source"), source,
       html("dt", {}, axisName("reference")), reference),
     note,
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
       range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; cells of exactly 0 are empty"),
-    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."));
+    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."),
+    measured ? html("p", { class: "note" }, "Below each map, for the chosen row: value zeroing, the share of a token's value in how the layer's output changes without it; ",
+      "rollout, attention and residual connections multiplied up to the layer, where source and tokens read are 100 % together; ",
+      "gradient × input of the written token's probability, as a share of all tokens' absolute values, orange where it is negative.") : null);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();

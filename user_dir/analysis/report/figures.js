@@ -127,10 +127,11 @@ function trajectories(data, choose) {
     ];
     return [
       html("h3", {}, model.name),
-      panels(types, (type) => trajectoryChart(model, type, scale, (row) => choose(model, row))),
-      html("ul", { class: "legend" }, range(layers).map((layer) => html("li", {},
-        svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, lineMark(0, layerClass(layer, layers))),
-        `layer ${layer}`))),
+      figure(`α over training of ${model.name}`,
+        panels(types, (type) => trajectoryChart(model, type, scale, (row) => choose(model, row))),
+        html("ul", { class: "legend" }, range(layers).map((layer) => html("li", {},
+          svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" }, lineMark(0, layerClass(layer, layers))),
+          `layer ${layer}`)))),
       notes.filter(Boolean).map((note) => html("p", { class: "note" }, note)),
     ];
   });
@@ -150,7 +151,7 @@ function alphaHistograms(data) {
   };
   const types = typesOf(data);
   const high = Math.max(...types.flatMap((type) => data.models.flatMap((model) => count(model, type))));
-  return [
+  return figure("learned α",
     panels(types, (type) => {
       const counts = data.models.map((model) => count(model, type));
       const chart = frame({
@@ -170,8 +171,8 @@ function alphaHistograms(data) {
       }));
       return chart.root;
     }),
-    modelLegend(data, barMark),
-  ];
+    modelLegend(data, barMark)
+  );
 }
 
 const modelLegend = (data, mark) =>
@@ -184,7 +185,7 @@ function densityHistograms(data) {
   });
   const types = typesOf(data);
   const high = 1.05 * Math.max(...types.flatMap((type) => sharesOfType(type).flat()));
-  return [
+  return figure("density",
     panels(types, (type) => {
       const shares = sharesOfType(type);
       const chart = frame({
@@ -198,8 +199,8 @@ function densityHistograms(data) {
         svg("path", { class: `line model-${index % 6}`, d: outline(row, chart.sx, chart.sy) })));
       return chart.root;
     }),
-    modelLegend(data, lineMark),
-  ];
+    modelLegend(data, lineMark)
+  );
 }
 
 const layerAxis = (layers) => ({ low: -0.25, high: layers - 0.75, label: "layer", ticks: range(layers) });
@@ -207,7 +208,7 @@ const layerAxis = (layers) => ({ low: -0.25, high: layers - 0.75, label: "layer"
 function sortedDensities(data) {
   return data.models.map((model, index) => [
     html("h3", {}, model.name),
-    panels(typesOf(data).filter((type) => model.heads.some((row) => row.attention === type.key)), (type) => {
+    figure(`density by layer of ${model.name}`, panels(typesOf(data).filter((type) => model.heads.some((row) => row.attention === type.key)), (type) => {
       const rows = model.heads.filter((row) => row.attention === type.key);
       const layers = 1 + Math.max(...rows.map((row) => row.layer));
       const sorted = range(layers).map((layer) =>
@@ -234,13 +235,13 @@ function sortedDensities(data) {
         svg("line", { class: `line thin model-${index % 6}`, x1: 0, x2: 28, y1: 6, y2: 6 })),
       "k-th densest head of each layer"),
       html("li", {}, svg("svg", { viewBox: "0 0 28 12", "aria-hidden": "true" },
-        svg("line", { class: "line union", x1: 0, x2: 28, y1: 6, y2: 6 })), "union of the heads' supports")),
+        svg("line", { class: "line union", x1: 0, x2: 28, y1: 6, y2: 6 })), "union of the heads' supports"))),
   ]);
 }
 
 function diversity(data) {
   const high = 1.08 * Math.max(0.05, ...data.models.flatMap((model) => model.layers.map((row) => row.diversity)));
-  return [
+  return figure("diversity of the heads",
     panels(typesOf(data), (type) => {
       const values = data.models.map((model) =>
         model.layers.filter((row) => row.attention === type.key).map((row) => row.diversity));
@@ -257,6 +258,6 @@ function diversity(data) {
       });
       return chart.root;
     }),
-    modelLegend(data, markerMark),
-  ];
+    modelLegend(data, markerMark)
+  );
 }

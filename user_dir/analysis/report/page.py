@@ -12,7 +12,8 @@ from ..result_files import ModelAnalysis
 from .data import report_data
 
 _FOLDER = Path(__file__).resolve().parent
-_SCRIPTS = ("elements.js", "charts.js", "figures.js", "tables.js", "explorer.js", "main.js")
+_SCRIPTS = ("elements.js", "files.js", "charts.js", "figures.js", "tables.js", "words.js", "matrix.js")
+_SCRIPTS += ("explorer.js", "main.js")
 
 
 def write_report(models: list[ModelAnalysis], path: str | Path, sentences: int = 50) -> None:

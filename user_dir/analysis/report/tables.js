@@ -1,9 +1,11 @@
 // The tables of models, roles and heads.
 
-const table = (caption, head, rows) =>
-  html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
-    html("table", { class: "data" }, html("caption", { class: "hidden" }, caption),
-      html("thead", {}, html("tr", {}, head)), html("tbody", {}, rows)));
+function table(caption, head, rows) {
+  const all = html("table", { class: "data" }, html("caption", { class: "hidden" }, caption),
+    html("thead", {}, html("tr", {}, head)), html("tbody", {}, rows));
+  const cells = () => [...all.rows].map((row) => [...row.cells].map((cell) => cell.textContent));
+  return [html("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption }, all), savers(caption, { table: cells })];
+}
 
 const column = (text, attributes = {}) => html("th", { scope: "col", ...attributes }, text);
 
@@ -106,7 +108,10 @@ function heads(data, choose) {
     });
     const caption = `Every head of ${model.name}`;
     // Drawn when first opened, because it is long.
+    const values = () => [["attention", "layer", "head", ...measures, "roles"], ...model.heads.map((row) =>
+      [row.attention, row.layer, row.head, ...measures.map((name) => row[name]), (row.roles ?? []).join("; ")])];
     return html("details", { ontoggle: () => body.hasChildNodes() || draw() }, html("summary", {}, caption),
+      savers(caption, { table: values }),
       html("div", { class: "scroll tall", tabindex: 0, role: "group", "aria-label": caption },
         html("table", { class: "data" }, html("caption", { class: "hidden" }, caption),
           html("thead", {}, html("tr", {}, column("head"), headers, column("roles"))), body)));

@@ -1,0 +1,160 @@
+// The map of one head, the measures of attribution beside it, and what the chosen query attends to.
+
+// Of a post-editor's input: where source and machine translation part; -1 in other sentences.
+const separatorOf = (tokens) => tokens.findIndex((token) => token === "▁[SEP]" || token === "[SEP]");
+
+// The measures of attribution of all queries, if the page has them: of the head's layer, or of all layers.
+function measuresOf(unpacked, type, head) {
+  const values = (name, layer, plane = 0) => Float32Array.from(headOf(unpacked[`${name}/${type}`], layer, plane).q, weightOf);
+  const found = [];
+  if (`rollout/${type}` in unpacked) {
+    const layers = unpacked[`rollout/${type}`].shape[0];
+    const zeroed = (head.mean ? range(layers) : [head.layer]).map((layer) => values("value_zeroing", layer));
+    const layer = head.mean ? layers - 1 : head.layer;
+    found.push(
+      { name: head.mean ? "value zeroing, all layers" : `value zeroing, layer ${layer}`,
+        values: zeroed[0].map((_, at) => mean(zeroed.map((each) => each[at]))) },
+      { name: `rollout to layer ${layer}`, values: values("rollout", layer) });
+  }
+  if (`gradient_input/${type}` in unpacked) {
+    const against = values("gradient_input", 0, 1);
+    found.push({ name: "gradient × input", values: values("gradient_input", 0).map((share, at) => share - against[at]) });
+  }
+  return found;
+}
+
+const signed = (share) => (share < 0 ? `−${percent(-share)}` : percent(share));
+const cellOf = (share) => (share
+  ? html("td", { class: share < 0 ? "heat against" : "heat", style: `--weight: ${Math.abs(share).toFixed(4)}` },
+    html("span", { class: "hidden" }, signed(share)))
+  : html("td"));
+
+// Rows are queries, columns are keys; exact zeros are empty cells. Below, a row for each measure of the chosen query.
+function matrix(sentence, type, map, measures, chosen, choose) {
+  const { queries, keys } = sidesOf(sentence, type);
+  const decoding = type !== "encoder_self";
+  const weight = (row, key) => map[row * keys.length + key];
+  const read = readOf(sentence);
+  const buttons = queries.map((token, row) => html("button", {
+    type: "button", class: "token", tabindex: row === chosen ? 0 : -1, "aria-pressed": String(row === chosen),
+    onclick: () => choose(row),
+    onkeydown: (event) => roving(buttons, 1, event, (to) => { choose(to); buttons[to].focus(); }),
+  }, tokenNode(decoding ? read : queries, row), decoding ? html("span", { class: "next" }, "→ ", tokenNode(read, row + 1)) : null));
+  const [cutRow, cutKey] = [separatorOf(queries), separatorOf(keys)];
+  const rowClass = (row) => (row === chosen ? "chosen" : row === cutRow ? "parting" : null);
+  const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: rowClass(row) },
+    html("th", { scope: "row" }, buttons[row]),
+    keys.map((key, index) => cellOf(weight(row, index))))));
+  const below = html("tfoot");
+  let current = chosen;
+  function measure(row) {
+    current = row;
+    const name = tokenNode(decoding ? read : queries, decoding ? row + 1 : row);
+    below.replaceChildren(...(measures.length ? [
+      html("tr", {}, html("th", { scope: "rowgroup" }, decoding ? "what writes " : "what enters ", html("strong", {}, name)),
+        html("th", { colspan: keys.length })),
+      ...measures.map(({ name: title, values }) => html("tr", {}, html("th", { scope: "row" }, title),
+        keys.map((key, index) => cellOf(values[row * keys.length + index])))),
+    ] : []));
+  }
+  const tell = (event) => {
+    const cell = event.target.closest("td");
+    if (!cell) return hideTip();
+    const [row, key] = [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
+    if (row >= queries.length) {
+      const { name, values } = measures[row - queries.length - 1];
+      return showTip(event, `${name}: ${tokenText(keys, key)} ${signed(values[current * keys.length + key])}`);
+    }
+    const share = weight(row, key);
+    const said = decoding ? `to write ${tokenText(read, row + 1)}, ${tokenText(read, row)}` : tokenText(queries, row);
+    return showTip(event, `${said} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
+  };
+  measure(chosen);
+  const root = html("table", {
+    class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
+    onclick(event) {
+      const cell = event.target.closest("td");
+      if (!cell) return;
+      if (!cell.closest("tfoot")) choose(cell.parentNode.rowIndex - 1);
+      tell(event);
+    },
+  }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
+  cutKey < 0 ? null : html("colgroup", {}, html("col", { span: cutKey + 1 }), html("col", { class: "parting" })),
+  html("thead", {}, html("tr", {},
+    html("th", { scope: "col", class: "corner" },
+      html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
+      decoding ? html("span", {}, "(read → next)") : null),
+    keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body, below);
+  return {
+    root: html("div", { class: "scroll" }, root),
+    mark(row) {
+      buttons.forEach((button, other) => {
+        button.setAttribute("aria-pressed", String(other === row));
+        button.tabIndex = other === row ? 0 : -1;
+        button.closest("tr").classList.toggle("chosen", other === row);
+      });
+      measure(row);
+    },
+  };
+}
+
+// The tokens that the chosen query attends to, as text and bars.
+function readout(sentence, type, map, row) {
+  const { queries, keys } = sidesOf(sentence, type);
+  const possible = sentence.possible(type, row);
+  const attended = keys.map((token, key) => ({ key, share: map[row * keys.length + key] }))
+    .filter((each) => each.share).sort((one, other) => other.share - one.share);
+  const zeros = possible - attended.length;
+  const rest = zeros === 0 ? "; no weight is exactly 0"
+    : zeros === 1 ? "; the other weight is exactly 0" : `; the other ${zeros} weights are exactly 0`;
+  const read = readOf(sentence);
+  const reading = type === "encoder_self" ? null
+    : ["To write ", html("strong", {}, tokenNode(read, row + 1)), ", "];
+  return [
+    html("p", {}, reading, html("strong", {}, tokenNode(reading ? read : queries, row)), ` attends to ${attended.length} of ${possible} ${sentence.words ? "words" : "tokens"}${rest}.`),
+    html("ol", { class: "bars" }, attended.slice(0, 8).map(({ key, share }) => html("li", {},
+      html("span", { class: "key" }, tokenNode(keys, key)),
+      html("span", { class: "bar", style: `--share: ${share}` }),
+      html("span", { class: "value" }, percent(share))))),
+    ...(attended.length > 8 ? [html("p", { class: "note" }, `and ${attended.length - 8} more with smaller weights`)] : []),
+  ];
+}
+
+
+// The names of rows and columns as text.
+function labelsOf(sentence, type) {
+  const { queries, keys } = sidesOf(sentence, type);
+  const read = readOf(sentence);
+  return {
+    rows: queries.map((_, row) => (type === "encoder_self" ? tokenText(queries, row)
+      : `${tokenText(read, row)} → ${tokenText(read, row + 1)}`)),
+    columns: keys.map((_, key) => tokenText(keys, key)),
+  };
+}
+
+// A map as rows of values, with the measures of attribution.
+function mapRows(sentence, type, map, measures) {
+  const { rows, columns } = labelsOf(sentence, type);
+  const all = [{ name: "attention", values: map }, ...measures];
+  return [["measure", "query", ...columns], ...all.flatMap(({ name, values }) => rows.map((row, at) =>
+    [name, row, ...[...values.subarray(at * columns.length, (at + 1) * columns.length)].map((value) => Number(value.toPrecision(4)))]))];
+}
+
+// A map as a figure of its own.
+function mapFigure(sentence, type, map, title, ramp) {
+  const { rows, columns } = labelsOf(sentence, type);
+  const [cell, left, top] = [20, 16 + 7 * Math.max(...rows.map((row) => row.length)), 44 + 7 * Math.max(...columns.map((text) => text.length))];
+  const colour = (share) => (share ? `rgb(${ramp[Math.max(1, Math.round(255 * Math.sqrt(share)))].slice(0, 3).map(Math.round).join()})` : "none");
+  const style = getComputedStyle(document.documentElement);
+  const width = Math.max(left + cell * columns.length + 16, 16 + 7 * title.length);
+  return paper(width, top + cell * rows.length + 16,
+    svg("text", { x: 8, y: 18, "font-weight": 600 }, title),
+    columns.map((text, key) => svg("text", { transform: `translate(${left + cell * key + 14} ${top - 6}) rotate(-90)` }, text)),
+    rows.map((text, row) => [
+      svg("text", { x: left - 8, y: top + cell * row + 14, "text-anchor": "end" }, text),
+      columns.map((_, key) => svg("rect", {
+        x: left + cell * key, y: top + cell * row, width: cell, height: cell,
+        fill: colour(map[row * columns.length + key]), stroke: style.getPropertyValue("--line").trim(),
+      })),
+    ]));
+}
