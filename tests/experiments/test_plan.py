@@ -44,6 +44,8 @@ runs:
     (tmp_path / "other.yaml").write_text("search: 3\n" + RUN, encoding="utf-8")
     with pytest.raises(UserError, match=r"other\.yaml, line 1: search is 3, but must be a mapping"):
         read_plan(tmp_path / "mine.yaml", ROOT)
+    penalised = read_plan(plan(tmp_path, "new_piece_penalty: valid\n" + RUN), ROOT)
+    assert penalised[0].new_piece_penalty == "valid" and runs[0].new_piece_penalty is None
     assert [run.label for run in select(runs, ["a-*1", "b*"])] == ["b-seed1", "a-seed1"]
     with pytest.raises(UserError, match=r"--only x\* matches none of the runs: a-seed3, b-seed1"):
         select(runs, ["a*", "x*"])
@@ -87,6 +89,7 @@ runs:
         ("average: 0\n" + RUN, "average is 0, but must be a whole number from 1 .*or ema"),
         ("average: sma\n" + RUN, "average is 'sma', but must be a whole number"),
         ("beam: 0\n" + RUN, "beam is 0"),
+        ("new_piece_penalty: test\n" + RUN, "new_piece_penalty is 'test'"),
         ("importance: 1\n" + RUN, "importance is 1, but must be true or false"),
         ("stop_early: never\n" + RUN, "stop_early is 'never', but must be true or false"),
         ("search: [5]\n" + RUN, r"search is \[5\], but must be a mapping"),

@@ -9,6 +9,11 @@ import logging
 from ..command_line import option_adder, path_of, plain_name
 from .options import add_model_options, add_search_options, new_parser
 
+_CASE = {
+    "ignored": "ignored in all scores, because the pieces have no capitals",
+    "from_translation": "copied from the machine translation, because the pieces have no capitals",
+}
+
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
@@ -20,7 +25,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--test-set", plain_name, argparse.SUPPRESS, dest="subset", action="append")
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
     add("--output", path_of, what)
-    add_search_options(parser)
+    add_search_options(parser, chooses=True)
     what = "also score with COMET: folder of a model that you have, with hparams.yaml and checkpoints/"
     add("--comet", path_of, what)
     add("--tokenize", str, "sacrebleu's tokenizer for BLEU (default: that of the language)", metavar="NAME")
@@ -76,6 +81,8 @@ def described(scores: dict) -> str:
         if numbers := scores.get(key):
             lines.append(f"  {told}: {len(numbers)} ({first_few([line - 1 for line in numbers])})")
     lines.append(f"  references: {scores['references']}")
+    if "case" in scores:
+        lines.append(f"  case: {_CASE[scores['case']]}")
     lines.append(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
     if "ceiling" in scores:
         lines.append(f"    of at most {scores['ceiling']:.2f}: that of the references, through the pieces")
@@ -83,6 +90,11 @@ def described(scores: dict) -> str:
     lines.append(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
     if "comet" in scores:
         lines.append(f"  COMET {scores['comet']:.4f}  {scores['comet_signature']}")
+    if "new_piece_penalties" in scores:
+        found = (f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
+        lines.append(
+            f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {', '.join(found)}"
+        )
     if "uncorrected" in scores:
         before, changes = scores["uncorrected"], scores["changes"]
         shown = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
@@ -90,6 +102,9 @@ def described(scores: dict) -> str:
         lines.append(
             "  sentences: " + ", ".join(f"{changes[key]} {key.replace('_', ' ')}" for key in changes)
         )
+        gain = scores["gain"]
+        told = f"  gain over doing nothing: {gain['ter']:+.2f} TER by {gain['edits']} edits"
+        lines.append(told if gain["per_edit"] is None else f"{told}, {gain['per_edit']:+.3f} each")
     if "tokenized_bleu" in scores:
         lines.append(f"  tokenized BLEU {scores['tokenized_bleu']:.2f}  {scores['tokenized_bleu_signature']}")
         lines.append(

@@ -69,8 +69,11 @@ def add_cpu_option(parser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use a GPU")
 
 
-def add_search_options(parser) -> None:
-    """Add ``--beam``, ``--lenpen``, ``--max-len-a`` and ``-b``, ``--new-piece-penalty`` and ``--int8``."""
+def add_search_options(parser, chooses: bool = False) -> None:
+    """Add ``--beam``, ``--lenpen``, ``--max-len-a`` and ``-b``, ``--new-piece-penalty`` and ``--int8``.
+
+    If the command ``chooses``, the penalty may be ``valid``.
+    """
     add = option_adder(parser)
     add("--beam", positive, "beam size (default: 5)", default=5)
     add_length_penalty(parser, "length penalty; above 1 favours longer translations")
@@ -82,8 +85,14 @@ def add_search_options(parser) -> None:
         "of a post-editor: subtract this from the logits of pieces that stand neither in the source nor in "
         "the machine translation (default: that of the checkpoint, usually 0)"
     )
-    add("--new-piece-penalty", real(0, 1000), penalty, metavar="X")
+    if chooses:
+        penalty += "; valid: that of 0, 0.5, 1, 2, 4 and 8 with the lowest TER on validation"
+    add("--new-piece-penalty", _penalty if chooses else real(0, 1000), penalty, metavar="X")
     parser.add_argument("--int8", action="store_true", help="translate with 8-bit integers, on the CPU")
+
+
+def _penalty(text: str) -> float | str:
+    return text if text == "valid" else real(0, 1000)(text)
 
 
 def add_length_penalty(parser, what: str) -> None:

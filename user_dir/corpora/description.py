@@ -116,6 +116,7 @@ class Keys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     clean: Clean = Clean()
     normalise: dict[str, list[Step]] = {}  # by split, or EVERY
     tokenised: bool = False
+    case: Literal["from_translation"] | None = None  # of triplets, see translation/casing.py
     sacrebleu: dict[str, str] = {}
     downloads: dict[str, Download] = {}
 
@@ -212,6 +213,9 @@ def _pieces(keys: Keys, given: dict[str, int]) -> Iterator[Fault]:
         for other in ("wordpiece", "vocabulary_size"):
             if other in given:
                 yield Fault((other,), f"{other}: the pieces are those of {keys.pieces_of}; omit it")
+    if keys.case is not None and keys.origin != "triplets":
+        complaint = "case: there is a machine translation only in triplets (origin: triplets); omit it"
+        yield Fault(("case",), complaint)
     if keys.wordpiece is not None:
         yield from _name(keys.wordpiece, "wordpiece", "the file", folders=True)
 

@@ -14,6 +14,7 @@ from . import cleaning, raw_text, stamps
 from .binarise import copy_dictionary, preprocess, preprocess_text, write_dictionary
 from .corpus import Corpus
 from .description import MAX_INTEGER
+from .lost_case import case_of
 from .raw_files import RawFiles
 from .readers import read_made_lines
 from .segment import segment, vocabulary
@@ -55,6 +56,8 @@ def prepare(
         make_text(corpus, files, workers, force)
         make_normalised(corpus, workers, force)
         make_model(corpus, vocabulary_size, force)
+        for split in corpus.subsets:
+            case_of(corpus, split)  # refuses to restore what is not lost
         make_pieces(corpus, workers, force)
         make_bin(corpus, workers, force)
         make_pretraining(corpus, workers, force)

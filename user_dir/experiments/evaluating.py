@@ -40,7 +40,7 @@ def evaluate(job: Job) -> None:
     ]
     if not missing:
         return
-    options = translation.Options(beam=job.run.beam)
+    options = translation.Options(job.run.beam, new_piece_penalty=job.run.new_piece_penalty)
     for evaluation in translation.evaluate(job.average, job.corpus, missing, output, options):
         scores = evaluation.scores
         speeds[scores["test_set"]] = round(scores["sentences"] / evaluation.seconds, 2)

@@ -110,8 +110,9 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
 
 
 def _of_plan(run: Run) -> dict:
-    """What the plan decides about averaging and translating; the default beam is that of older records."""
-    return {"average": run.average, **({} if run.beam == 5 else {"beam": run.beam})}
+    """What the plan decides about averaging and translating; without the defaults, as in older records."""
+    penalty = {} if run.new_piece_penalty is None else {"new_piece_penalty": run.new_piece_penalty}
+    return {"average": run.average, **({} if run.beam == 5 else {"beam": run.beam}), **penalty}
 
 
 def _corpus(run: Run, config: dict, root: Path) -> Corpus:

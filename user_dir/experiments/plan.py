@@ -15,7 +15,7 @@ from msgspec import Meta, Struct, field
 from ..errors import UserError
 from ..faults import Fault, Steps
 from ..io import name_fault, shown
-from ..schema import pattern, whole
+from ..schema import number, pattern, whole
 from ..yaml_files import line_of, read_yaml_as
 from .settings import DEFAULTS
 
@@ -109,6 +109,7 @@ class _Plan(Struct, forbid_unknown_fields=True):
     stop_early: bool = True
     before: list[Step] = []
     search: Search | None = None
+    new_piece_penalty: number(0, 1000) | Literal["valid"] | None = None
     overrides: list[Override] = []
 
 
@@ -125,6 +126,7 @@ class Run:
     beam: int = 5
     importance: bool = True  # whether to measure the importance of heads
     search: Search | None = None
+    new_piece_penalty: float | Literal["valid"] | None = None  # of evaluate.py
 
     @property
     def label(self) -> str:
@@ -164,7 +166,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
             other = path.with_name(f"{experiment}.yaml")
             searches[experiment] = _read(other)[0].search if other.is_file() else None
         config, overrides, search = root / entry.config, (*shared, *entry.overrides), searches[experiment]
-        chosen = plan.average, plan.beam, plan.importance, search
+        chosen = plan.average, plan.beam, plan.importance, search, plan.new_piece_penalty
         for seed in entry.seeds:
             run = Run(experiment, entry.name, seed, config, overrides, *chosen)
             if run.label in runs:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from fairseq.tasks.translation import TranslationConfig
@@ -32,6 +33,7 @@ from .loading import (
 from .scored_split import ScoredSplit
 from .split_search import Search, check_beam, translate_split
 
+PENALTIES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to cut long sources"
 
 
@@ -44,7 +46,8 @@ class Options:
         length_penalty: fairseq's ``--lenpen``.
         max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
         max_len_b: see ``max_len_a``.
-        new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`.
+        new_piece_penalty: of a post-editor, see :func:`~.loading.penalise_new_pieces`; ``valid``: that of
+            :data:`PENALTIES` with the lowest TER on the validation set, the smallest of equals.
         max_tokens: batch size in tokens.
         tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
         skip_long: leave out sentences longer than the model's limit: they are not scored, their lines among
@@ -59,7 +62,7 @@ class Options:
     length_penalty: float = 1.0
     max_len_a: float | None = None
     max_len_b: int | None = None
-    new_piece_penalty: float | None = None
+    new_piece_penalty: float | Literal["valid"] | None = None
     max_tokens: int = 4096
     tokenize: str | None = None
     skip_long: bool = False
@@ -128,7 +131,11 @@ class _Evaluator:
             self.model, self.task = load_model(
                 checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
             )
-        penalise_new_pieces(self.model, options.new_piece_penalty, checkpoint)
+        self.penalty, self.penalties = options.new_piece_penalty, None
+        if self.penalty == "valid":
+            self.penalties = self._penalties()
+            self.penalty = min(self.penalties, key=self.penalties.__getitem__)
+        penalise_new_pieces(self.model, self.penalty, checkpoint)
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": digest}
         self.about |= {"model": name, "corpus": corpus.name}
 
@@ -148,6 +155,22 @@ class _Evaluator:
         names |= {"tokens": f"{split.name}.tok.{split.target}"} if split.tokenised else {}
         return {kind: self.output / name for kind, name in names.items()}
 
+    def _penalties(self) -> dict[float, float]:
+        """TER on the validation set by penalty."""
+        split, found = ScoredSplit(self.corpus, "valid", self.direction), {}
+        left_out, _ = self.fit(split)
+        for penalty in PENALTIES:
+            penalise_new_pieces(self.model, penalty, self.checkpoint)
+            what = {"left_out": left_out, "description": f"penalty {penalty:g}"}
+            texts = translate_split(self.model, self.task, split.subset, self._search, **what).texts
+            found[penalty] = split.scores(split.lines(texts, left_out), left_out)["ter"]
+        return found
+
+    @property
+    def _search(self) -> Search:
+        options = self.options
+        return Search(options.beam, options.length_penalty, self.limit, options.max_tokens)
+
     def fit(self, split: ScoredSplit) -> tuple[list[int], list[int]]:
         """Load a split that fits the model: the numbers, from 0, of sentences left out and truncated."""
         dataset, truncated = load_split(self.task, split.subset), []
@@ -166,9 +189,8 @@ class _Evaluator:
     def evaluate(self, split: ScoredSplit, left_out: list[int], truncated: list[int]) -> Evaluation:
         """Translate a split that fits, score it, and write its files."""
         options = self.options
-        search = Search(options.beam, options.length_penalty, self.limit, options.max_tokens)
-        found = translate_split(self.model, self.task, split.subset, search, left_out=left_out)
-        lines = split.lines(found.texts)
+        found = translate_split(self.model, self.task, split.subset, self._search, left_out=left_out)
+        lines = split.lines(found.texts, left_out)
         scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
         files = {kind: within(self.output, path) for kind, path in self._files(split).items()}
         write_text(files["search"], found.as_fairseq_writes_it())
@@ -189,9 +211,11 @@ class _Evaluator:
             "max_len_a": self.limit.a,
             "max_len_b": self.limit.b,
             "unfinished_lines": _lines(found.unfinished),
-            "new_piece_penalty": options.new_piece_penalty,
+            "new_piece_penalty": self.penalty,
+            "new_piece_penalties": self.penalties and {f"{x:g}": ter for x, ter in self.penalties.items()},
             "int8": options.int8 or None,
             "command": self._command(split, left_out, truncated),
+            "case": split.case,
             "references": split.references_name,
             "ceiling": ceiling if ceiling < LOW else None,
         }
@@ -210,8 +234,8 @@ class _Evaluator:
         words += ["--lenpen", str(options.length_penalty), "--max-tokens", str(options.max_tokens)]
         words += ["--max-len-a", str(self.limit.a)] if self.limit.a else []
         words += ["--max-len-b", str(self.limit.b)] if self.limit.b != MIN_DEFAULT else []
-        if options.new_piece_penalty is not None:
-            words += ["--model-overrides", f"{{'new_piece_penalty': {options.new_piece_penalty}}}"]
+        if self.penalty is not None:
+            words += ["--model-overrides", f"{{'new_piece_penalty': {self.penalty}}}"]
         words += _length_flags(self.model, left_out, truncated)
         words += ["--cpu", "--model-overrides", "{'int8': True}"] if options.int8 else []
         return shlex.join(words)

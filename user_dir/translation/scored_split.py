@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection
 from functools import cached_property
 from importlib.metadata import version
 
-from ..corpora import Corpus, normalising
+from ..corpora import Corpus
+from ..corpora.lost_case import FROM_TRANSLATION, case_of
 from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from ..metrics import make_bleu, make_ter, written
 from . import scoring, text
+from .casing import folding, with_case_of
 from .comet import Comet
 from .limits import translation_limit
 
@@ -23,6 +25,7 @@ class ScoredSplit:
         subset: fairseq's name of the split.
         target: target language.
         tokenised: whether the corpus is released as tokens, so that models output tokens.
+        case: from :func:`~user_dir.corpora.lost_case.case_of`.
         bleu: sacrebleu's BLEU with the tokenizer and case that the corpus specifies.
         references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
         references_name: origin of the references.
@@ -42,7 +45,8 @@ class ScoredSplit:
         self.tokenised = corpus.description.tokenised
         self.limit = translation_limit({}, corpus)
         self._corpus = corpus
-        self._lower_case = "lower_case" in normalising.steps_of(corpus.description, self.name)
+        self.case = case_of(corpus, self.name)
+        self._lower_case = self.case == "ignored"
         file = corpus.reference(self.subset, self.target)
         self._own = list(read_made_lines(file))
         self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own)
@@ -52,9 +56,18 @@ class ScoredSplit:
             f"sacrebleu's {corpus.description.sacrebleu[self.name]}" if theirs else str(file)
         )
 
-    def lines(self, hypotheses: list[str]) -> list[str]:
-        """Convert hypotheses with joined pieces to lines of the corpus."""
-        return text.corpus_lines(hypotheses, self._corpus.description)
+    def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:
+        """Convert hypotheses with joined pieces to lines of the corpus.
+
+        They are of its first sentences, without those ``left_out``, whose numbers count from 0.
+        """
+        lines = text.corpus_lines(hypotheses, self._corpus.description)
+        if self.case != FROM_TRANSLATION:
+            return lines
+        given = read_made_lines(self._corpus.uncorrected(self.subset))
+        kept = (line for number, line in enumerate(given) if number not in left_out)
+        fold = folding(self._corpus, self.target, self.name)
+        return [with_case_of(line, translation, fold) for line, translation in zip(lines, kept)]
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
@@ -86,7 +99,7 @@ class ScoredSplit:
         """BLEU, chrF, TER and tokenised BLEU, with signatures.
 
         For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
-        and how many sentences were changed for better or worse, ``changes``.
+        how many sentences were changed for better or worse, ``changes``, and the ``gain`` over doing nothing.
 
         Args:
             lines: lines of the corpus, one for each sentence of the split that is not left out.
@@ -112,6 +125,7 @@ class ScoredSplit:
             before = scoring.scores(given, references, self.bleu, self._lower_case, ter)
             found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
             found["changes"] = scoring.changes(hypotheses, given, references, ter)
+            found["gain"] = scoring.gain(hypotheses, given, references, ter)
         if self.tokenised:
             release = kept(list(read_made_lines(self._corpus.text(self.subset, self.target))))
             found |= scoring.tokenized_bleu(lines, release, self._lower_case, "the release")

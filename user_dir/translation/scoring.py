@@ -47,6 +47,28 @@ def changes(
     return counts
 
 
+def gain(hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER) -> dict:
+    """What post-editing gained over doing nothing, and by how many edits, as TER counts them.
+
+    Returns:
+        ``ter``, the points by which TER fell; ``edits`` from the machine translations to the corrections;
+        and ``per_edit``, by how many fewer edits each of them left to be made: 1 if all were right, negative
+        if more of them did harm, None if there are none.
+    """
+
+    def total(lines: list[str], others: list[list[str]]) -> int:
+        return sum(int(edits) for edits, _ in ter._extract_corpus_statistics(lines, others))
+
+    before, after = (ter.corpus_score(each, references).score for each in (uncorrected, hypotheses))
+    edits = total(hypotheses, [uncorrected])
+    saved = total(uncorrected, references) - total(hypotheses, references)
+    return {
+        "ter": round(before - after, 2),
+        "edits": edits,
+        "per_edit": round(saved / edits, 3) if edits else None,
+    }
+
+
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
     """BLEU on tokens separated by spaces, as reported before sacrebleu; ``tokens`` names the tokenisation.
 

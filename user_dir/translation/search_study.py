@@ -140,7 +140,9 @@ class SearchStudy:
         )
         return {
             "beam": beam,
-            "bleu": self._scored.scores(self._scored.lines(found.texts), self._left_out)["bleu"],
+            "bleu": self._scored.scores(self._scored.lines(found.texts, self._left_out), self._left_out)[
+                "bleu"
+            ],
             "length_ratio": words / max(1, expected),
             "empty": sum(not text.strip() for text in found.texts) / count,
             "unfinished": len(found.unfinished) / count,

@@ -31,8 +31,12 @@ def corpus_lines(hypotheses: list[str], description: Description) -> list[str]:
 
 
 def natural_text(description: Description, language: str) -> Callable[[str], str]:
-    """A function that makes natural text of a line, detokenising it if the corpus is tokenised."""
-    return detokenizer(language) if description.tokenised else lambda line: line
+    """A function that makes natural text of a line, detokenising it if the corpus is tokenised.
+
+    A BERT takes each Chinese character for a word, so the spaces between them are removed as well.
+    """
+    parted = description.tokenised or (description.wordpiece and not language_of(language).spaced)
+    return detokenizer(language) if parted else lambda line: line
 
 
 def detokenizer(language: str) -> Callable[[str], str]:

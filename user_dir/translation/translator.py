@@ -13,6 +13,7 @@ from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.new_text import NewText
 from ..errors import UserError
+from .casing import folding, with_case_of
 from .limits import translation_limit
 from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
 from .split_search import BeamSearch, Search, check_beam, log2_p
@@ -63,6 +64,9 @@ class Translator:
         self._nbest, self._max_tokens = nbest, search.max_tokens
         self._new_text, self._new_target = (NewText(corpus, language) for language in self.direction)
         self._natural = natural_text(corpus.description, self.direction[1])
+        self._fold = None
+        if corpus.description.case is not None:
+            self._fold = folding(corpus, self.direction[1], next(iter(corpus.test_sets), "valid"))
 
     def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
         """The (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
@@ -112,11 +116,14 @@ class Translator:
         for members in dataset.batch_by_size(order, max_tokens=max(self._max_tokens, int(lengths.max()))):
             sample = dataset.collater([dataset[i] for i in members])
             for row, hypotheses in zip(sample["id"].tolist(), self._search(sample)):
-                found[texts[row]] = [self._hypothesis(each) for each in hypotheses[: self._nbest]]
+                given = sentences[texts[row]]
+                found[texts[row]] = [self._hypothesis(each, given) for each in hypotheses[: self._nbest]]
         return found
 
-    def _hypothesis(self, found: dict) -> Hypothesis:
+    def _hypothesis(self, found: dict, sentence: str) -> Hypothesis:
         (line,) = corpus_lines([self._search.text(found)], self.corpus.description)
+        if self._fold is not None:
+            line = with_case_of(line, sentence.partition("\t")[2], self._fold)
         tokens, unfinished = found["tokens"].cpu().long(), found.get("unfinished", False)
         return Hypothesis(self._natural(line), log2_p(found), tokens, unfinished)
 

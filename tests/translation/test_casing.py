@@ -1,0 +1,105 @@
+"""Case and accents of corrections: copied from the machine translation, or ignored in scores."""
+
+import json
+
+import pytest
+
+from user_dir.corpora import load_corpus
+from user_dir.corpora.lost_case import case_of
+from user_dir.errors import UserError
+from user_dir.metrics import make_ter
+from user_dir.translation import scoring
+from user_dir.translation.casing import with_case_of
+from user_dir.translation.scored_split import ScoredSplit
+from user_dir.translation.text import natural_text
+
+ACCENTS = str.maketrans("äöüé", "aoue")
+
+
+def fold(word: str) -> str:
+    return word.lower().translate(ACCENTS)
+
+
+@pytest.mark.parametrize(
+    ("correction", "translation", "expected"),
+    [
+        ("der hund schlaft .", "Der Hund schlaf .", "Der Hund schlaft ."),  # what is new has no case to copy
+        ("das ist fur käthe .", "Das ist für Käthe .", "Das ist für käthe ."),  # nor what fold would change
+        ("heute schlaft der hund .", "Der Hund schläft heute .", "Heute schläft der Hund ."),
+        ("der hund , der bellt", "der Hund , der BELLT", "der Hund , der BELLT"),
+        ("in rom sah er rom .", "In Rom sah er ROM .", "In Rom sah er ROM ."),
+        ("the nato said ( nato )", "The NATO said ( Nato )", "The NATO said ( Nato )"),
+        ("und rom", "Rom", "Und rom"),  # the capital may be of the beginning
+        ("the u.s. army, too", "The U.S. Army too", "The U.S. Army, too"),
+        ("", "Ein Satz", ""),
+        ("ein satz", "", "ein satz"),
+        (". . .", "A", ". . ."),
+    ],
+)
+def test_words_are_written_as_in_the_translation(correction, translation, expected):
+    assert with_case_of(correction, translation, fold) == expected
+
+
+def test_a_translation_that_was_left_alone_is_restored_as_it_was():
+    for line in ("Der Sultan ernennt Richter , und Äpfel fallen .", "iPhone und eBay : McDonald’s", "GROSS"):
+        assert with_case_of(fold(line), line, fold) == line
+
+
+MT, PE = ["Der Hund schläft nie .", "Wo ist Rom ?"], ["Der Hund schläft .", "Wo liegt Rom ?"]
+HYPOTHESES = ["der hund schlaft .", "wo liegt rom ?"]
+
+
+def prepared(folder, *keys):
+    """What scoring needs of a corpus in the pieces of an uncased BERT."""
+    text = folder / "mine" / "text"
+    (text / "mt").mkdir(parents=True)
+    description = 'title: t\nlanguages: [en, de]\nsplits: {train: "a.{side}", valid: "b.{side}"}\n'
+    (folder / "mine" / "corpus.yaml").write_text("\n".join([description, "origin: triplets", *keys]))
+    for name, lines in (("mt/valid.de", MT), ("valid.de", PE)):
+        (text / name).write_text("".join(f"{line}\n" for line in lines))
+    letters = "abcdefghijklmnopqrstuvwxyz.?"
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    normalizer = {"type": "BertNormalizer", "lowercase": True}
+    model = {"type": "WordPiece", "vocab": {token: row for row, token in enumerate(tokens)}}
+    (text / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer, "model": model}))
+    return load_corpus("mine", folder)
+
+
+def test_case_is_ignored_unless_it_is_copied(tmp_path):
+    plain = prepared(tmp_path / "a", "wordpiece: vocab.txt")
+    split = ScoredSplit(plain, "valid", ("en", "de"))
+    found = split.scores(split.lines(HYPOTHESES))
+    assert split.case == "ignored" and split.lines(HYPOTHESES) == HYPOTHESES
+    assert "case:lc" in found["bleu_signature"] and "case:lc" in found["ter_signature"]
+    assert found["ter"] == pytest.approx(100 / 8)  # schlaft
+    copied = prepared(tmp_path / "b", "wordpiece: vocab.txt", "case: from_translation")
+    split = ScoredSplit(copied, "valid", ("en", "de"))
+    found = split.scores(split.lines(HYPOTHESES))
+    assert split.case == "from_translation" and split.lines(HYPOTHESES) == PE
+    assert "case:mixed" in found["bleu_signature"] and found["ter"] == 0
+    assert split.lines(HYPOTHESES[1:], left_out=[0]) == PE[1:]
+
+
+def test_case_that_is_not_lost_is_not_restored(tmp_path):
+    corpus = prepared(tmp_path, "wordpiece: vocab.txt", "case: from_translation")
+    assert case_of(corpus, "valid") == "from_translation"
+    tokenizer = corpus.folder / "text" / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("true", "false"))
+    with pytest.raises(UserError, match=r"corpus.yaml, line \d+: case"):
+        case_of(corpus, "valid")
+
+
+def test_characters_that_the_bert_parts_are_joined(tmp_path):
+    corpus = prepared(tmp_path, "wordpiece: vocab.txt")
+    assert natural_text(corpus.description, "zh")("中 国 BERT is") == "中国BERT is"
+    assert natural_text(corpus.description, "de")("zwei Wörter") == "zwei Wörter"
+
+
+def test_gain_counts_edits():
+    """One edit in the first sentence is right, two in the second do harm."""
+    references, given = [["a b c d", "e f g h"]], ["a b x d", "e f g h"]
+    ter = make_ter("en")
+    found = scoring.gain(["a b c d", "e f y z"], given, references, ter)
+    assert found == {"ter": -12.5, "edits": 3, "per_edit": round(-1 / 3, 3)}
+    assert scoring.gain(["a b c d", "e f g h"], given, references, ter)["per_edit"] == 1
+    assert scoring.gain(given, given, references, ter) == {"ter": 0, "edits": 0, "per_edit": None}
