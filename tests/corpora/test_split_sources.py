@@ -63,6 +63,16 @@ def test_invalid_sources(tmp_path, train, complaint):
     assert complaint in str(caught.value) and "line 3: splits" in str(caught.value)
 
 
+def test_a_correction_may_stand_for_the_translation_but_not_for_the_source(tmp_path):
+    valid = "v.{side}\norigin: triplets"
+    found = splits(tmp_path, "{src: a.src, mt: a.pe, pe: a.pe}", valid)
+    (source,) = sources_of(found, "train")
+    assert source.names == {"src": "a.src", "mt": "a.pe", "pe": "a.pe"}
+    found = splits(tmp_path, "{src: a, mt: a, pe: a}", valid)
+    with pytest.raises(UserError, match=r"must have \{side\} in it"):
+        sources_of(found, "train")
+
+
 @pytest.mark.parametrize("every", ["1", "0", "x", "true"])
 def test_bad_held_out(tmp_path, every):
     with pytest.raises(UserError, match="only valid can be held_out, with a number of at least 2"):

@@ -13,6 +13,7 @@ import sacrebleu
 import torch
 from commands import (
     PLUGIN,
+    ROOT,
     evaluated_as_by_fairseq,
     fairseq,
     lines,
@@ -114,6 +115,30 @@ def test_training_starts_from_the_bert(trained):
     assert torch.equal(*sides)
     alphas = checkpoint_alphas(load_checkpoint(trained / "checkpoint_last.pt"))
     assert [len(layers) for layers in alphas.values()] == [2, 2, 2]
+
+
+def test_a_copier_learns_by_the_settings_for_a_published_bert(triplets, trained, tmp_path):
+    """Two learning rates; from a BERT that it does not know, it begins with the machine translations."""
+    config = ROOT / "configs" / "mlqe-pe-en-de" / "minilm.yaml"
+    changes = [f"task.data={triplets / 'bin'}", f"model.bert={trained / 'bert.pt'}", "common.log_interval=1"]
+    sizes = {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 4}
+    changes += [f"model.encoder_{name}={value}" for name, value in sizes.items()]
+    changes += [f"checkpoint.save_dir={tmp_path}", "optimization.max_update=2", "dataset.num_workers=0"]
+    train_with(config, *changes, root=tmp_path)
+    bert, last = (load_checkpoint(each) for each in (trained / "bert.pt", tmp_path / "checkpoint_last.pt"))
+    names = "encoder.layers.1.fc2.weight", "decoder.layers.0.encoder_attn.q_proj.weight"
+    theirs = [bert["model"][f"encoder.layers.{name}.weight"] for name in ("1.fc2", "0.self_attn.q_proj")]
+    rates = {"bert": 5e-5, "default": 5e-4}  # warm-up by 1/300 and 2/300
+    for name, start in zip(names, theirs):
+        assert 0 < (last["model"][name] - start).abs().max() < rates["bert"] / 80
+    jumps = last["model"]["decoder.copy_gate.jumps"]
+    assert rates["bert"] / 80 < (jumps - 2.0 * jumps.gt(1)).abs().max() < rates["default"] / 80
+    where = [*of(tmp_path / "checkpoint_last.pt", triplets), "--output", tmp_path / "scores"]
+    said = script("evaluate", *where, "--beam", "2", "--new-piece-penalty", "valid").stdout
+    result = evaluated_as_by_fairseq(tmp_path / "scores", "exam")
+    assert lines(tmp_path / "scores" / "exam.de") == MT
+    assert result["ter"] == result["uncorrected"]["ter"] == result["new_piece_penalties"]["8"]
+    assert result["gain"] == {"ter": 0.0, "edits": 0, "per_edit": None} and "over doing nothing" in said
 
 
 def test_the_moving_average_is_a_model(trained, tmp_path):

@@ -125,7 +125,7 @@ def _source(description: Description, split: str, entry: Any) -> Source:
     form = given.format or format_of(next(iter(names.values())))
     if triplets and (form != "lines" or given.reference is not None):
         raise fail("but triplets are three files of lines, without references: pe is the reference")
-    alike = len(set(names.values())) < len(names)
+    alike = len(set(names.values())) < (2 if triplets else len(names))  # what is right is mt and pe
     if alike and form not in ONE_FILE:
         raise fail(f"but must have {mark} in it")
     if form in ("tmx", "columns") and not alike:

@@ -16,9 +16,18 @@ from ..corpora.wordpiece import WordPieces
 from ..errors import UserError
 
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
+GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
 PADDING = re.compile(r"madeupword\d+")  # symbols that fill a dictionary up to a multiple of 8
 _PROJECTIONS = tuple(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
 _SHARED = (*_PROJECTIONS, "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")
+
+
+def start_from(module: nn.Module, other: nn.Module) -> None:
+    """Copy the parameters of another module, and what says that they are a BERT's."""
+    module.load_state_dict(other.state_dict())
+    for own, theirs in zip(module.parameters(), other.parameters()):
+        if hasattr(theirs, "param_group"):
+            own.param_group = theirs.param_group
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ class Bert:
         self._require_shape("embed_tokens.weight", words, (len(words), weight.size(1)))
         with torch.no_grad():
             weight[places] = words[rows].to(weight)
+        weight.param_group = GROUP
         positions = encoder.input_positions.positions.weight
         theirs = self._weight("input_positions.positions.weight")[: len(positions)]
         self._copy("input_positions.positions.weight", theirs, positions)
@@ -129,6 +139,7 @@ class Bert:
         self._require_shape(name, value, parameter.shape)
         with torch.no_grad():
             parameter.copy_(value)
+        parameter.param_group = GROUP
 
     def _require_shape(self, name: str, value: Tensor, shape: tuple[int, ...]) -> None:
         if tuple(value.shape) != tuple(shape):

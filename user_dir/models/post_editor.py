@@ -13,7 +13,9 @@ from ..errors import UserError
 from ..fingerprints import pieces_file
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from .bert_files import read_bert
-from .bert_sides import BertDecoder, BertEncoder, set_eps
+from .bert_sides import BertDecoder, BertEncoder, separator_of, set_eps
+from .bert_weights import start_from
+from .copying_decoder import CopyingBertDecoder
 from .latent_alignment import latent_alignment
 from .post_editor_flags import add_post_editor_flags
 from .sides import layers_of
@@ -62,7 +64,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
             bert.load_layers(layers_of(encoder))
             if args.decoder_init == "bert":
                 bert.load_layers(layers_of(decoder))
-                decoder.layernorm_embedding.load_state_dict(encoder.layernorm_embedding.state_dict())
+                start_from(decoder.layernorm_embedding, encoder.layernorm_embedding)
         for source, layer in zip(layers_of(encoder), layers_of(decoder)):
             _start_context_attention(layer, projections=args.context_init == "self")
             if args.share_self_attention:
@@ -81,7 +83,10 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
     @classmethod
     def build_decoder(cls, args, tgt_dict, embed_tokens):
         """See fairseq."""
-        return BertDecoder(TransformerConfig.from_namespace(args), tgt_dict, embed_tokens)
+        cfg, alpha = TransformerConfig.from_namespace(args), getattr(args, "copy_gate", None)
+        if alpha is None:  # as in older checkpoints
+            return BertDecoder(cfg, tgt_dict, embed_tokens)
+        return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict))
 
 
 def _pieces_of(task) -> Path | None:
@@ -92,9 +97,9 @@ def _pieces_of(task) -> Path | None:
 
 def _start_context_attention(layer: nn.Module, projections: bool) -> None:
     """Copy LayerNorm, and projections if so, of a decoder layer's self-attention to its context attention."""
-    layer.encoder_attn_layer_norm.load_state_dict(layer.self_attn_layer_norm.state_dict())
+    start_from(layer.encoder_attn_layer_norm, layer.self_attn_layer_norm)
     for name in PROJECTIONS if projections else ():
-        getattr(layer.encoder_attn, name).load_state_dict(getattr(layer.self_attn, name).state_dict())
+        start_from(getattr(layer.encoder_attn, name), getattr(layer.self_attn, name))
 
 
 def _share_projections(attention: nn.Module, other: nn.Module) -> None:

@@ -83,6 +83,13 @@ def add_post_editor_flags(parser) -> None:
         help="let the decay of --store-ema grow from 0: at most (t + 1) / (t + 10) at update t",
     )
     add(
+        "--copy-gate",
+        type=float,
+        metavar="A",
+        help="copy from the machine translation unless a gate opens, which is α-entmax with this α, from 1 "
+        "to 2, such as 1.5; train with --criterion post_editing_loss (default: no gate)",
+    )
+    add(
         "--new-piece-penalty",
         type=float,
         metavar="X",
@@ -117,6 +124,9 @@ def check_post_editor_flags(args) -> None:
         if value not in (None, False, True):
             raise UserError(f"--{name.replace('_', '-')} must be true or false, not {value!r}")
         setattr(args, name, bool(value))
+    args.copy_gate = getattr(args, "copy_gate", None)
+    if args.copy_gate is not None:
+        _require_number(args, "copy_gate", 2, 1)
     penalty = getattr(args, "new_piece_penalty", None)
     args.new_piece_penalty = 0.0 if penalty is None else penalty
     _require_number(args, "new_piece_penalty", 1000)
@@ -130,7 +140,7 @@ def check_post_editor_flags(args) -> None:
             )
 
 
-def _require_number(args, name: str, most: float) -> None:
+def _require_number(args, name: str, most: float, least: float = 0) -> None:
     value = getattr(args, name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= most:
-        raise UserError(f"--{name.replace('_', '-')} must be a number from 0 to {most}, not {value!r}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= most:
+        raise UserError(f"--{name.replace('_', '-')} must be a number from {least} to {most}, not {value!r}")

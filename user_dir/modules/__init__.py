@@ -1,5 +1,6 @@
 """fairseq's attention and Transformer layers with α-entmax."""
 
+from .copy_gate import CopyGate
 from .latent_context_attention import LatentAlignment
 from .multihead_attention import EntmaxMultiheadAttention, causal_mask
 from .output_normalizer import OutputNormalizer, SparseOutput
@@ -9,6 +10,7 @@ from .transformer_layer import AdaptivelySparseDecoderLayer, AdaptivelySparseEnc
 __all__ = [
     "AdaptivelySparseDecoderLayer",
     "AdaptivelySparseEncoderLayer",
+    "CopyGate",
     "EntmaxMultiheadAttention",
     "LatentAlignment",
     "OutputNormalizer",

@@ -1,0 +1,79 @@
+"""A post-editor's decoder that copies from the machine translation unless a sparse gate opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..entmax import entmax
+from ..errors import UserError, exit_on_user_error
+from ..modules import CopyGate
+from .bert_sides import BertDecoder
+
+
+class CopyingBertDecoder(BertDecoder):
+    """p(y_t) = g_t Σ_s c_ts [mt_s = y_t] + (1 − g_t) softmax(…), with g and c by α-entmax.
+
+    g is the probability of copying, c that of each token of the machine translation
+    (:class:`~user_dir.modules.CopyGate`). A sentence that the gate leaves alone with probability 1 is
+    repeated as it is. ``new_piece_penalty`` is also subtracted from the scores of writing and of correcting.
+
+    In evaluation the output is log p, which log_softmax does not change; in training it is that of the
+    vocabulary alone. ``extra`` has what the criterion ``post_editing_loss`` needs.
+
+    Source: the gate is that of See et al. 2017 (https://arxiv.org/abs/1704.04368), equations 8 and 9, with
+    α-entmax (https://arxiv.org/abs/1905.05702) for sigmoid and softmax.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens, alpha: float, separator: int):
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.copy_gate = CopyGate(self.output_embed_dim, alpha, separator, dictionary.pad(), dictionary.eos())
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]] | None = None,
+        incremental_state: dict[str, dict[str, Tensor | None]] | None = None,
+        features_only: bool = False,
+        **others: Any,
+    ):
+        """See fairseq."""
+        x, extra = super().forward(prev_output_tokens, encoder_out, incremental_state, True, **others)
+        if features_only:
+            return x, extra
+        logits = self.outputs(x, extra, encoder_out, incremental_state)
+        assert encoder_out is not None
+        tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
+        beam = x.size(0) // tokens.size(0)  # above 1 if fairseq stores the source once per sentence
+        if beam > 1:
+            tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
+        decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens, self._weights)
+        extra |= {"decisions": decisions, "logits": logits}
+        if self.training:
+            return logits, extra
+        return self.log_mixture(logits, decisions, prev_output_tokens.size(1)), extra
+
+    def _weights(self, scores: Tensor) -> Tensor:
+        return entmax(scores, self.copy_gate.alpha)
+
+    def log_mixture(self, logits: Tensor, decisions, length: int) -> Tensor:
+        """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
+        penalty = torch.tensor([0.0, self.new_piece_penalty], device=logits.device)
+        copying = self._weights(decisions.gate - penalty)[..., :1]  # (B, T, 1)
+        alone = self._weights(decisions.sentence - penalty)[:, 1].eq(0)[:, None, None]
+        pointed = self._weights(decisions.pointer)  # (B, T, S)
+        numbers = torch.arange(length - logits.size(1), length, device=logits.device)
+        pointed = torch.where(alone, decisions.translation.at(numbers), pointed)
+        copying = torch.where(alone, 1.0, copying)
+        p = (1 - copying) * torch.softmax(logits.float(), -1)
+        tokens = decisions.translation.tokens[:, None].expand_as(pointed)
+        return p.scatter_add(2, tokens, copying * pointed).log()
+
+    def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
+        """See fairseq; refused in training, where the gate would be left out."""
+        if self.training:
+            with exit_on_user_error():
+                raise UserError("with --copy-gate, train with --criterion post_editing_loss")
+        return super().get_normalized_probs(net_output, log_probs, sample)

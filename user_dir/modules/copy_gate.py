@@ -1,0 +1,164 @@
+"""A pointer into the machine translation, and a sparse gate that decides between copying and writing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+LONGEST_MATCH = 4  # tokens; a pointer follows the longest match of what was written last
+FARTHEST, LONGEST_GAP = 8, 4  # jumps of the pointer, and tokens since a match, that are told apart
+_DRIFT = 0.15  # matched tokens that a token's distance from the same place in the translation outweighs
+
+
+class Translation(NamedTuple):
+    """Where the machine translation stands in source lines ``src [SEP] mt </s>`` of a batch."""
+
+    tokens: Tensor  # (B, S) the whole lines
+    inside: Tensor  # (B, S) whether a token is of the translation or its </s>
+    number: Tensor  # (B, S) of tokens of the translation, from 0
+
+    @classmethod
+    def of(cls, tokens: Tensor, separator: int, padding: int) -> Translation:
+        """Find what follows the first separator of each line (B, S)."""
+        separators = tokens.eq(separator).long()
+        inside = (separators.cumsum(1) - separators).gt(0) & tokens.ne(padding)
+        return cls(tokens, inside, inside.cumsum(1) - 1)
+
+    def at(self, place: Tensor) -> Tensor:
+        """Weight 1 on the token with a number of :attr:`number`, or the last: (T,) → (B, T, S)."""
+        last = self.number.amax(1)[:, None]  # (B, 1)
+        wanted = torch.minimum(place[None], last)[..., None]  # (B, T, 1)
+        return (self.number[:, None].eq(wanted) & self.inside[:, None]).float()
+
+
+class Decisions(NamedTuple):
+    """Scores of what to copy, and of whether to."""
+
+    pointer: Tensor  # (B, T, S), −∞ outside the translation
+    gate: Tensor  # (B, T, 2): of copying, and of writing
+    sentence: Tensor  # (B, 2): of leaving the sentence alone, and of correcting it
+    translation: Translation
+
+
+class CopyGate(nn.Module):
+    """Scores for copying from the machine translation, in place of writing from the vocabulary.
+
+    The pointer stands behind the last tokens of the translation that match what was written last. A score for
+    each jump from there, which depends on the number of tokens written since, is added to the product of
+    decoder state and encoder output. The gate reads the decoder state and what the pointer would copy; a
+    second gate, which reads the encoder's output at the separator, may leave the whole sentence alone.
+
+    All start such that α-entmax copies with probability 1, token by token, so that an untrained model repeats
+    the machine translation.
+
+    Args:
+        embed_dim: C.
+        alpha: α of the gates and the pointer, from 1 to 2; with more than 1, probabilities are exactly 0 or
+            1 where scores differ by 1/(α − 1).
+        separator, padding, eos: indices of these tokens.
+    """
+
+    def __init__(self, embed_dim: int, alpha: float, separator: int, padding: int, eos: int):
+        super().__init__()
+        self.alpha, self.separator, self.padding, self.eos = float(alpha), separator, padding, eos
+        margin = 1 / (alpha - 1) if alpha > 1 else 4.0
+        self.query = nn.Linear(embed_dim, embed_dim)
+        self.jumps = nn.Parameter(torch.zeros(LONGEST_GAP + 1, 2 * FARTHEST + 1))
+        self.reading = nn.Linear(2 * embed_dim, embed_dim)
+        self.decision = nn.Linear(embed_dim, 2)
+        self.sentence = nn.Linear(embed_dim, 2)
+        with torch.no_grad():
+            for layer in (self.query, self.decision, self.sentence):
+                layer.weight.zero_()
+                layer.bias.zero_()
+            self.decision.bias[0] = margin
+            for gap in range(LONGEST_GAP + 1):  # what was written replaces as much
+                self.jumps[gap, FARTHEST + gap] = margin
+
+    def forward(
+        self, state: Tensor, encoded: Tensor, tokens: Tensor, previous: Tensor, weights_of
+    ) -> Decisions:
+        """Decide on the last T tokens.
+
+        Args:
+            state: (B, T, C) of the decoder.
+            encoded: (B, S, C) output of the encoder.
+            tokens: (B, S) source lines.
+            previous: (B, at least T) the decoder's whole input, which begins with </s>.
+            weights_of: probabilities of scores, α-entmax.
+        """
+        translation = Translation.of(tokens, self.separator, self.padding)
+        pointer = self._jumps(translation, previous)[:, -state.size(1) :]
+        query = self.query(state) * state.size(-1) ** -0.5
+        pointer = pointer + (query @ encoded.transpose(1, 2)).float()  # (B, T, S)
+        pointer = pointer.masked_fill(~translation.inside[:, None], -torch.inf)
+        read = weights_of(pointer).type_as(encoded) @ encoded  # (B, T, C)
+        hidden = nn.functional.gelu(self.reading(torch.cat([state, read], -1)))
+        at_separator = tokens.eq(self.separator) & ~translation.inside  # one in each line
+        sentence = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
+        return Decisions(pointer, self.decision(hidden).float(), self.sentence(sentence).float(), translation)
+
+    def _jumps(self, translation: Translation, previous: Tensor) -> Tensor:
+        """The learned score of each place (B, T, S), by its distance from where the pointer stands."""
+        _, fit = self.matches(translation, previous)
+        best, place = fit.max(2)  # (B, T)
+        number = torch.arange(previous.size(1), device=previous.device)
+        matched = torch.where(best.gt(0), number, 0).cummax(1).values  # the last token with a match
+        gap = (number - matched).clamp(max=LONGEST_GAP)
+        places = torch.arange(translation.tokens.size(1), device=previous.device)
+        last = (places * translation.inside).amax(1, keepdim=True)  # so that no jump leads behind it
+        stands = torch.minimum(place.gather(1, matched), last - gap)
+        jump = (places - stands[..., None]).clamp(-FARTHEST, FARTHEST) + FARTHEST  # (B, T, S)
+        return self.jumps.float()[gap[..., None], jump]
+
+    def matches(self, translation: Translation, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """How many of the last tokens (B, T) stand before each place (B, T, S); and how well it fits.
+
+        At most :data:`LONGEST_MATCH` are counted. Where the beginning of the translation was copied, the next
+        token fits best, whatever repeats itself.
+        """
+        tokens, inside = translation.tokens, translation.inside
+        first = inside & translation.number.eq(0)
+        before = tokens.roll(1, 1).masked_fill(first, self.eos)  # </s> begins the decoder's input
+        same = previous[:, :, None].eq(before[:, None]) & inside[:, None]
+        length = run_lengths(same, backward=True)
+        return length, _fit(length, translation)
+
+    def targets(self, translation: Translation, previous: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        """What a correction (B, T) says should have been decided.
+
+        Returns:
+            The place to copy each token from (B, T), whether it is copied (B, T), because it and a neighbour
+            stand so in the translation; and whether the sentence is right as it is (B,).
+        """
+        same = target[:, :, None].eq(translation.tokens[:, None]) & translation.inside[:, None]
+        before, _ = self.matches(translation, previous)
+        length = (before + run_lengths(same, backward=False)) * same
+        best, place = _fit(length, translation).max(2)
+        copied = length.gather(2, place[..., None]).squeeze(2).ge(2) & best.gt(0)
+        number = torch.arange(target.size(1), device=target.device)
+        there = (same & translation.number[:, None].eq(number[:, None])).any(2)
+        return place, copied, (there | target.eq(self.padding)).all(1)
+
+
+def run_lengths(same: Tensor, backward: bool) -> Tensor:
+    """How long a run of ``same`` (B, T, S) along its diagonals ends (or begins) at each place, at most 4."""
+    run, length = same, same.long()
+    for _ in range(LONGEST_MATCH - 1):
+        moved = torch.zeros_like(run)
+        if backward:
+            moved[:, 1:, 1:] = run[:, :-1, :-1]
+        else:
+            moved[:, :-1, :-1] = run[:, 1:, 1:]
+        run = same & moved
+        length = length + run
+    return length
+
+
+def _fit(length: Tensor, translation: Translation) -> Tensor:
+    """Matched tokens, less what the distance from the same place outweighs; −∞ without a match."""
+    number = torch.arange(length.size(1), device=length.device)
+    distance = (translation.number[:, None] - number[:, None]).abs()
+    return (length - _DRIFT * distance).masked_fill(length.eq(0), -torch.inf)
