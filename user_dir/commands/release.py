@@ -5,6 +5,8 @@ model card with the settings of the training and the scores that evaluate.py wro
 
   release.py --path checkpoints/toy/alpha_entmax/average.pt --output toy.tar
   translate.py --path toy.tar "Wer sieht den kleinen Hund?"
+
+With --transformers, a folder that Hugging Face's transformers loads, instead of an archive.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--evaluation", path_of, f"folder of evaluate.py's scores (default: {beside})")
     what = "archive (default: CHECKPOINT.release.tar beside the checkpoint)"
     add("--output", file_path, what, metavar="FILE.tar")
+    what = "new folder to write for Hugging Face's transformers, instead of an archive"
+    add("--transformers", path_of, what, metavar="FOLDER")
     args = parser.parse_args(argv)
+    if args.transformers and (args.output or args.evaluation):
+        parser.error("--transformers FOLDER is the output; omit --output and --evaluation")
     args.output = args.output or args.path.with_name(f"{args.path.stem}.release.tar")
     if args.output.suffix != ".tar":
         parser.error(f"--output {args.output} must end in .tar")
@@ -49,6 +55,9 @@ def main(argv=None) -> None:
     from ..translation.loading import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if args.transformers:
+        export(args)
+        return
     check_output(args.output, [args.path])
     if args.evaluation and not args.evaluation.is_dir():
         raise UserError(f"--evaluation {args.evaluation}: there is no such folder")
@@ -70,3 +79,20 @@ def main(argv=None) -> None:
     else:
         print(f"no scores: there are none in {evaluation}; evaluate.py writes them")
     print(f"{args.output}  SHA-256 {release.sha256}")
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write the folder for transformers, and print how it is loaded."""
+    from ..checkpoints import load_checkpoint
+    from ..errors import UserError
+    from ..releases.hugging_face import write_folder
+    from ..translation.loading import corpus_of
+
+    folder = args.transformers
+    if folder.exists():
+        raise UserError(f"--transformers {folder} exists already; name a new folder")
+    corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
+    name = write_folder(args.path, corpus, folder)
+    trust = "" if name.startswith("M2M100") else ", trust_remote_code=True"
+    print(f"{folder}: {name}")
+    print(f'AutoModelForSeq2SeqLM.from_pretrained("{folder}"{trust})')

@@ -1,0 +1,130 @@
+"""The adaptively sparse Transformer for Hugging Face's transformers, in one file that goes with a model.
+
+M2M100 is fairseq's pre-norm Transformer; here attention is α-entmax, and layers may be post-norm.
+"""
+
+import torch
+from torch import nn
+from transformers import M2M100Config, M2M100ForConditionalGeneration
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.m2m_100.modeling_m2m_100 import (
+    M2M100Attention,
+    M2M100DecoderLayer,
+    M2M100EncoderLayer,
+)
+
+
+def entmax(scores, alpha):
+    """α-entmax along the last dimension, for α from 1 to 2, by Newton's method.
+
+    Source: Peters et al. 2019 (https://arxiv.org/abs/1905.05702), equation 3, with ε = α − 1 and weights
+    [1 + ε (z − λ)]₊^(1/ε). The last step is differentiated, which makes gradients those of the solution.
+    """
+    eps = (alpha - 1).clamp_min(1e-6).to(torch.float32)  # softmax to float32's precision
+    z = scores.float() - scores.float().amax(-1, keepdim=True)
+
+    def powers(lam):
+        x = (eps * (z - lam)).clamp_min(-1.0)
+        inside = x > -1.0
+        x = torch.where(inside, x, 0.0)
+        p = torch.where(inside, torch.exp(torch.log1p(x) / eps), 0.0)
+        return p, p / (1.0 + x)
+
+    with torch.no_grad():
+        lam = torch.zeros_like(z[..., :1])
+        for _ in range(40):
+            p, slope = powers(lam)
+            mass = p.sum(-1, keepdim=True)
+            step = -mass * torch.expm1(-eps * mass.log()) / (eps * slope.sum(-1, keepdim=True))
+            lam = lam + step
+            if (step <= 5e-7 * (1 + lam)).all():
+                break
+    p, slope = powers(lam)
+    lam = lam + (p.sum(-1, keepdim=True) - 1.0) / slope.sum(-1, keepdim=True).detach()
+    p, _ = powers(lam)
+    return p.to(scores.dtype)
+
+
+def entmax_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, **kwargs):
+    """Attention with the α of each head of ``module``, in the form that transformers calls."""
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = entmax(scores, module.alpha)
+    dropped = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return torch.matmul(dropped, value).transpose(1, 2).contiguous(), weights
+
+
+ALL_ATTENTION_FUNCTIONS.register("entmax", entmax_attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register("entmax", eager_mask)
+
+
+class PostNormEncoderLayer(M2M100EncoderLayer):
+    """An encoder layer with layer norm after each part."""
+
+    def forward(self, hidden_states, attention_mask, **kwargs):
+        """As that of M2M100."""
+        x, _ = self.self_attn(hidden_states=hidden_states, attention_mask=attention_mask, **kwargs)
+        x = self.self_attn_layer_norm(hidden_states + _dropout(self, x))
+        return self.final_layer_norm(x + _feed_forward(self, x))
+
+
+class PostNormDecoderLayer(M2M100DecoderLayer):
+    """A decoder layer with layer norm after each part."""
+
+    def forward(
+        self,
+        hidden_states,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        past_key_values=None,
+        use_cache=True,
+        **kwargs,
+    ):
+        """As that of M2M100."""
+        kwargs["past_key_values"] = past_key_values
+        x, _ = self.self_attn(hidden_states=hidden_states, attention_mask=attention_mask, **kwargs)
+        hidden_states = self.self_attn_layer_norm(hidden_states + _dropout(self, x))
+        kwargs["key_value_states"] = encoder_hidden_states
+        x, _ = self.encoder_attn(hidden_states=hidden_states, attention_mask=encoder_attention_mask, **kwargs)
+        x = self.encoder_attn_layer_norm(hidden_states + _dropout(self, x))
+        return self.final_layer_norm(x + _feed_forward(self, x))
+
+
+def _dropout(layer, x):
+    return nn.functional.dropout(x, p=layer.dropout, training=layer.training)
+
+
+def _feed_forward(layer, x):
+    x = layer.activation_fn(layer.fc1(x))
+    x = nn.functional.dropout(x, p=layer.activation_dropout, training=layer.training)
+    return _dropout(layer, layer.fc2(x))
+
+
+class AdaptivelySparseConfig(M2M100Config):
+    """That of M2M100, and ``normalize_before``: whether layers are pre-norm."""
+
+    model_type = "adaptively_sparse_transformer"
+
+
+class AdaptivelySparseForConditionalGeneration(M2M100ForConditionalGeneration):
+    """The model; each attention has a buffer ``alpha`` (H, 1, 1)."""
+
+    config_class = AdaptivelySparseConfig
+
+    def __init__(self, config):
+        config._attn_implementation = "entmax"
+        super().__init__(config)
+        if not config.normalize_before:
+            for side, kind in (
+                (self.model.encoder, PostNormEncoderLayer),
+                (self.model.decoder, PostNormDecoderLayer),
+            ):
+                side.layer_norm = nn.Identity()
+                for layer in side.layers:
+                    layer.__class__ = kind
+        for module in self.modules():
+            if isinstance(module, M2M100Attention):
+                module.register_buffer("alpha", torch.ones(module.num_heads, 1, 1))
