@@ -1,115 +1,121 @@
 #!/usr/bin/env python3
-"""Run all tests and benchmarks that need a GPU, and print a table of results and targets.
+"""Test and measure everything that needs a GPU, in sections, the most important first.
 
-First the tests of the kernels, on the GPU instead of in Triton's interpreter; then attention alone, compared
-with softmax and with other implementations of α-entmax; then training of base models on random tokens.
+Each section is a process of its own with a time limit, and writes SECTION.json as it goes; all that they
+print is in gpu.log as well. Together they end within nine minutes. Needs no network and no repository;
+training and translation need a prepared corpus.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import _checkout  # noqa: F401  finds the package
 
-from user_dir.command_line import at_most, file_path, option_adder, run_command, seed
-from user_dir.commands.options import new_parser
+from user_dir.command_line import option_adder, path_of, plain_name, run_command, seed
+from user_dir.commands.options import add_data_option, new_parser
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = "--encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-layers 1 --encoder-attention-heads 2 "
-SMALL += "--decoder-embed-dim 16 --decoder-ffn-embed-dim 16 --decoder-layers 1 --decoder-attention-heads 2"
-TESTS = ("tests/attention", "tests/entmax", "tests/modules", "tests/models")
+NAMES = ("tests", "models", "training", "translation", "multi30k", "attention")
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
     add = option_adder(parser)
-    lengths = "sequence lengths (default: 32 64 128 256 512 1024 4096)"
-    add("--lengths", at_most(65_536), lengths, nargs="+")
-    add("--rounds", at_most(10_000), "rounds to measure (default: 11)", default=11)
-    add("--updates", at_most(100_000), "training updates per round (default: 20)", default=20)
+    what = f"run this section; may be repeated (default: all, in this order: {', '.join(NAMES)})"
+    add("--section", str, what, action="append", choices=NAMES, metavar="NAME")
+    where = "measurements (default: benchmarks/gpu in the repository)"
+    add("--output", path_of, where, default=ROOT / "benchmarks" / "gpu")
+    add("--corpus", plain_name, "prepared corpus (default: multi30k)", default="multi30k")
+    add_data_option(parser)
     add("--seed", seed, "random seed (default: 1)", default=1)
-    output = ROOT / "benchmarks" / "gpu.json"
-    where = "measurements (default: benchmarks/gpu.json in the repository)"
-    add("--output", file_path, where, default=output, metavar="FILE.json")
-    dtypes = ("bfloat16", "float16", "float32")
-    what = "of attention and models (default: %(default)s)"
-    parser.add_argument("--dtype", choices=dtypes, default="bfloat16", help=what)
-    parser.add_argument("--no-tests", action="store_true", help="measure only, without tests")
     what = "run the least of everything on the CPU; its times are meaningless"
     parser.add_argument("--rehearse", action="store_true", help=what)
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
-    """Test, measure, print, write; the exit status is 1 where a test fails."""
+    """Run the sections one after the other; the exit status is 1 if one did not end well."""
     args = parse_args(argv)
 
-    import torch
-
-    import user_dir.models  # noqa: F401  registers the model
-    from user_dir.benchmarks import random_tokens
-    from user_dir.benchmarks.attention import (
-        CAUSAL_SENTENCES,
-        SENTENCES,
-        alpha_error,
-        attention_table,
-        time_attention,
-        verdict_table,
-        verdicts,
-    )
-    from user_dir.benchmarks.machine import heading, record, write_measurements
-    from user_dir.benchmarks.speed import speed_table
+    from user_dir.benchmarks.gpu_sections import SECTIONS
     from user_dir.errors import UserError
     from user_dir.io import check_output
 
-    if not torch.cuda.is_available() and not args.rehearse:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # as in benchmark.py
+    require_device(args.rehearse)
+    if args.in_this_process:
+        for name in args.section:
+            run_section(args, name, SECTIONS[name][0])
+        return
+    log = args.output / "gpu.log"
+    check_output(log)
+    args.output.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"")
+    words = [sys.executable, __file__, "--in-this-process", "--corpus", args.corpus, "--data", args.data]
+    words += ["--output", args.output, "--seed", args.seed, *["--rehearse"] * args.rehearse]
+    ended = {
+        name: in_time([*words, "--section", name], None if args.rehearse else SECTIONS[name][1], log)
+        for name in args.section or NAMES
+    }
+    for name, how in ended.items():
+        print(f"{name}: {how}")
+    if any(how != "done" for how in ended.values()):
+        raise UserError(f"not all sections are done; see {log}")
+
+
+def require_device(rehearse: bool) -> None:
+    """Raise a UserError if there is no GPU and none is pretended."""
+    import torch
+
+    from user_dir.errors import UserError
+
+    if not torch.cuda.is_available() and not rehearse:
         raise UserError("torch finds no GPU here; --rehearse goes through the motions on the CPU")
-    device = torch.device("cpu" if args.rehearse else "cuda")
-    check_output(args.output)
-    report = record("gpu", device, args.seed)
-    print(heading(report) + "\n", flush=True)
-    rounds = 1 if args.rehearse else args.rounds
-    passed = None if args.no_tests else run_tests(args.rehearse)
-    name = "float32" if args.rehearse else args.dtype
-    dtype = getattr(torch, name)
-    report.update(rounds=rounds, dtype=name, tests_passed=passed, attention=[])
-    rows = report["attention"]
-    for causal, usual in ((False, SENTENCES), (True, CAUSAL_SENTENCES)):
-        for length in args.lengths or ([4] if args.rehearse else list(usual)):
-            sentences = 1 if args.rehearse else usual.get(length, max(1, 16384 // length))
-            rows += time_attention(length, sentences, rounds, args.seed, device, dtype, causal=causal)
-            write_measurements(args.output, report)  # what is measured stays, should the next step fail
-    error = alpha_error(4 if args.rehearse else 128, args.seed, device, dtype)
-    report.update(alpha_error=error)
-    write_measurements(args.output, report)
-    print(attention_table(rows) + "\n", flush=True)
-
-    small = {"max_tokens": 60, "flags": SMALL} if args.rehearse else {}
-    updates = 1 if args.rehearse else args.updates
-    speeds = random_tokens.time_training(device, dtype, updates, rounds, args.seed, **small)
-    to_stock = {row["system"]: row["to_stock"] for row in speeds}[random_tokens.OURS]
-    aims = verdicts(rows, error, None if args.rehearse else to_stock)
-    report.update(training=speeds, aims=aims)
-    write_measurements(args.output, report)
-    print("training, base models, random tokens\n\n" + speed_table(speeds, "tokens_per_second") + "\n")
-    print(verdict_table(aims))
-    print(args.output)
-    if passed is False:
-        sys.exit(1)
 
 
-def run_tests(rehearse: bool) -> bool:
-    """Whether the tests pass; their output is shown."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    chosen = ["tests/attention/test_alpha.py"] if rehearse else TESTS
-    command = [sys.executable, "-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen]
-    return subprocess.run(command, cwd=ROOT, env=environment).returncode == 0
+def run_section(args: argparse.Namespace, name: str, section) -> None:
+    """Run a section in this process."""
+    import warnings
+
+    from user_dir.benchmarks.gpu_sections import Job
+    from user_dir.benchmarks.machine import heading, record
+
+    output = args.output / f"{name}.json"
+    job = Job(args.rehearse, args.seed, args.corpus, args.data, output, {})
+    job.report.update(record(f"gpu, {name}", job.device, args.seed))
+    print(f"## {name}\n\n{heading(job.report)}\n", flush=True)
+    warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
+    section(job)
+
+
+def in_time(command: list, limit: int | None, log: Path) -> str:
+    """How a command ended that may take ``limit`` seconds, or any; what it prints goes to ``log``, too."""
+    with open(log, "ab") as file:
+        before = file.tell()
+        words = [str(word) for word in command]
+        # in a session of its own, so that all it starts ends with it
+        process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=file, start_new_session=True)
+        try:
+            status = process.wait(limit)
+            how = f"ended with status {status}" if status else "done"
+        except subprocess.TimeoutExpired:
+            how = f"stopped after its {limit} seconds"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    print(log.read_bytes()[before:].decode(errors="replace"), flush=True)
+    return how
 
 
 if __name__ == "__main__":
-    run_command(main, "interrupted; what was measured before is in the output file")
+    run_command(main, "interrupted; what was measured before is in the output folder")

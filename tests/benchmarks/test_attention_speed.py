@@ -120,12 +120,12 @@ def test_random_batches():
     samples = batches(3, 500, words, seed=1)
     assert len(samples) == 3
     for sample in samples:
-        assert sample["target"].numel() <= 500 and sample["source"].shape == sample["target"].shape
-        real = sample["target"] != words.pad()
-        assert (
-            torch.equal(real.sum(1), sample["lengths"]) and (sample["target"][real] >= words.nspecial).all()
-        )
-        assert torch.equal(sample["source"] != words.pad(), real.flip(1))  # padded on the left
-        assert (sample["previous"][:, 0] == words.eos()).all()
+        inputs, target = sample["net_input"], sample["target"]
+        assert target.numel() <= 500 and inputs["src_tokens"].shape == target.shape
+        real = target != words.pad()
+        assert torch.equal(real.sum(1), inputs["src_lengths"]) and (target[real] >= words.nspecial).all()
+        assert torch.equal(inputs["src_tokens"] != words.pad(), real.flip(1))  # padded on the left
+        assert (inputs["prev_output_tokens"][:, 0] == words.eos()).all()
+        assert sample["ntokens"] == real.sum() and inputs["src_lengths"][0] == target.size(1)
     again = batches(3, 500, words, seed=1)
-    assert all(torch.equal(a["source"], b["source"]) for a, b in zip(samples, again))
+    assert all(torch.equal(a["target"], b["target"]) for a, b in zip(samples, again))

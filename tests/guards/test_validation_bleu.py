@@ -7,6 +7,7 @@ import pytest
 import sacrebleu
 import torch
 from fairseq.data import Dictionary
+from fairseq.trainer import Trainer
 
 import user_dir.models  # noqa: F401  installs the guards
 
@@ -50,3 +51,15 @@ def test_unknown_symbols_match_nothing(validate):
     words = Dictionary()
     unknown = torch.tensor([words.unk(), words.eos()])
     assert validate(words, GENERATOR, "th", unknown, unknown, unknown)[1].counts[0] == 0
+
+
+def test_the_best_checkpoint_by_a_bleu_that_is_not_computed_is_refused():
+    def trainer(computed: bool):
+        task = SimpleNamespace(eval_bleu=computed)
+        checkpoint = SimpleNamespace(best_checkpoint_metric="bleu")
+        return Trainer(SimpleNamespace(task=task, checkpoint=checkpoint), task, None, None)
+
+    with pytest.raises(SystemExit, match="eval_bleu"):
+        trainer(False)
+    with pytest.raises(AttributeError):  # fairseq goes on
+        trainer(True)

@@ -162,7 +162,7 @@ def alpha_error(length: int, seed: int, device: torch.device, dtype: torch.dtype
     return float((found - truth).abs().max() / truth.abs().max())
 
 
-def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None = None) -> list[dict]:
+def verdicts(rows: list[dict], error: float) -> list[dict]:
     """Compare each target with the measurement; targets without a measurement are omitted."""
     medians = {
         (row["mask"], row["length"], row["implementation"], measure): times["median"]
@@ -180,9 +180,6 @@ def verdicts(rows: list[dict], error: float, tokens_to_stock: float | None = Non
                 aim = f"{measure}, {mask}, n = {length}: {ours} / {other}"
                 found.append(target(aim, limit, seconds / min(others)))
     found.append(target("relative error of the gradient of α", 1e-3, error))
-    if tokens_to_stock is not None:
-        aim = "training time per token / stock fairseq, base model"
-        found.append(target(aim, 1 / 0.95, 1 / tokens_to_stock))
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-COMPUTE_TYPES = ("float32", "int8")
+COMPUTE_TYPES = {"cpu": ("float32", "int8"), "cuda": ("float16",)}
+"""Of each type of device."""
 
 
 class Peer:
@@ -23,7 +24,7 @@ class Peer:
         model: our model with softmax, or fairseq's ``transformer``; pre-norm or post-norm, with ReLU.
         task: its translation task.
         beam: beam size.
-        compute_type: one of :data:`COMPUTE_TYPES`.
+        compute_type: one of :data:`COMPUTE_TYPES` for the model's device, on which it translates.
 
     Raises:
         ImportError: ctranslate2 is not installed.
@@ -36,7 +37,10 @@ class Peer:
         with tempfile.TemporaryDirectory() as folder:
             export(model, task, Path(folder))
             self._translator = ctranslate2.Translator(
-                folder, device="cpu", compute_type=compute_type, intra_threads=torch.get_num_threads()
+                folder,
+                device=next(model.parameters()).device.type,
+                compute_type=compute_type,
+                intra_threads=torch.get_num_threads(),
             )
         self._sources = task.source_dictionary
 
@@ -60,7 +64,7 @@ def export(model, task, folder: Path) -> None:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
     from ctranslate2.specs import TransformerSpec
 
-    model = copy.deepcopy(model).requires_grad_(False)
+    model = copy.deepcopy(model).requires_grad_(False).cpu().float()
     layers = len(model.encoder.layers), len(model.decoder.layers)
     layer: Any = model.decoder.layers[0]
     spec = TransformerSpec.from_config(layers, layer.self_attn.num_heads, pre_norm=layer.normalize_before)

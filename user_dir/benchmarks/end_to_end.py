@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -77,18 +77,27 @@ class Runner:
         return peak_memory(lambda: self.updates([batch]), self.trainer.device)
 
 
-def build(workshop: Workshop) -> list[Runner]:
-    """Build all systems, the stock one first, because the others get its parameters."""
-    return [Runner(system, workshop.trainer(system)) for system in SYSTEMS]
+def build(workshop: Workshop, systems: Sequence[Variant] = SYSTEMS) -> list[Runner]:
+    """Build systems, the stock one first, because the others get its parameters."""
+    return [Runner(system, workshop.trainer(system)) for system in systems]
 
 
-def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -> list[dict]:
+def time_training(
+    runners: list[Runner], updates: int, rounds: int, seed: int, batches: list[dict] | None = None
+) -> list[dict]:
     """Training speed per system: ``tokens_per_second`` (target) and ``peak_bytes`` of the largest update.
 
     In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is the ratio to the
     stock model's speed. A system whose gradients overflow has ``failure`` instead.
+
+    Args:
+        runners: the systems.
+        updates: updates per round.
+        rounds: rounds to measure, after one to warm up.
+        seed: of the order of the systems.
+        batches: ``updates`` times ``rounds`` + 1 batches; by default the first of the corpus.
     """
-    batches = training_batches(runners[0].trainer, updates * (rounds + 1))
+    batches = batches or training_batches(runners[0].trainer, updates * (rounds + 1))
     for runner in runners:
         runner.seconds(batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
@@ -112,8 +121,8 @@ def time_translation(
     """Translation speed per system: ``sentences_per_second``, and ``to_stock``.
 
     Every translation has the mean reference length of its batch, so that all systems do the same work
-    regardless of their parameters. On a CPU, α-entmax also translates with 8-bit integers, and CTranslate2
-    with the parameters of our softmax model, if it is installed.
+    regardless of their parameters. On a CPU, α-entmax also translates with 8-bit integers. CTranslate2
+    translates with the parameters of our softmax model, if it is installed.
     """
     device = runners[0].trainer.device
     batches = translation_batches(runners[0].trainer.task, subset, sentences)
@@ -123,7 +132,7 @@ def time_translation(
     if device.type == "cpu":
         learned = next(runner for runner in runners if runner.system == ALPHA_ENTMAX)
         work[f"{ALPHA_ENTMAX.name}, int8"] = functools.partial(learned.translate, beam=beam, int8=True)
-        work.update(peers(next(runner for runner in runners if runner.system == SOFTMAX), beam))
+    work.update(peers(next(runner for runner in runners if runner.system == SOFTMAX), beam))
     for translate in work.values():
         translate(batches[:1])
     jobs = {
@@ -148,7 +157,7 @@ def peers(softmax: Runner, beam: int) -> dict[str, Callable[[list[dict]], None]]
     try:
         return {
             f"CTranslate2, softmax, {name}": functools.partial(translate, Peer(model, task, beam, name))
-            for name in COMPUTE_TYPES
+            for name in COMPUTE_TYPES[softmax.trainer.device.type]
         }
     except ImportError:
         return {}

@@ -27,6 +27,7 @@ from ..translation.loading import translation_direction
 SIZES = {
     "tiny": "adaptively_sparse_transformer_tiny",
     "iwslt": "adaptively_sparse_transformer_iwslt_de_en",
+    "base": "adaptively_sparse_transformer",
 }
 PRECISIONS = ("fp32", "fp16", "bf16")
 
@@ -145,12 +146,15 @@ class Workshop:
             ) from None
         return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
 
-    def _config(self, system: Variant):
-        architecture = ["--arch", SIZES[self.size], *system.flags]
+    def arguments(self, system: Variant) -> list[str]:
+        """What to tell ``fairseq-train``."""
         if system.stock:
-            architecture = ["--arch", "transformer", *_sizes(SIZES[self.size])]
+            return [*self.flags, "--arch", "transformer", *_sizes(SIZES[self.size]), *system.flags]
+        return [*self.flags, "--arch", SIZES[self.size], *system.flags]
+
+    def _config(self, system: Variant):
         parser = options.get_training_parser()
-        args = options.parse_args_and_arch(parser, input_args=[*self.flags, *architecture])
+        args = options.parse_args_and_arch(parser, input_args=self.arguments(system))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about hydra versions
             return convert_namespace_to_omegaconf(args)

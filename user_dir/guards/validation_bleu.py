@@ -2,19 +2,35 @@
 
 It always uses sacrebleu's tokenizer 13a, by which a sentence written without spaces is one word: right
 translations into Thai or Chinese score about 0, and training stops early by it. In all versions. Unnecessary
-once fairseq's translation task asks for a tokenizer, or for the language.
+once fairseq's translation task asks for a tokenizer, or for the language. Without ``--eval-bleu``, a run
+whose best checkpoint is to be that of the best BLEU ends in a KeyError after its first epoch.
 """
 
 from unittest.mock import patch
 
 from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
 
+from ..errors import UserError, exit_on_user_error
 from .announcing import acted
 from .installing import around
 
 # fairseq's unknown symbols of both sides → characters that match no other: as words they have most letters
 # in common.
 _UNKNOWN = {"UNKNOWNTOKENINREF": "\ue000", "UNKNOWNTOKENINHYP": "\ue001"}
+
+
+@around(Trainer, "__init__")
+def require_bleu(begin, self, cfg, *args, **kwargs):
+    """Refuse to choose the best checkpoint by a BLEU that is not computed."""
+    computed = getattr(cfg.task, "eval_bleu", True)
+    with exit_on_user_error():
+        if cfg.checkpoint.best_checkpoint_metric == "bleu" and computed is False:
+            raise UserError(
+                "best_checkpoint_metric is bleu, but eval_bleu is false: have BLEU computed, or choose the best "
+                "checkpoint by the loss (best_checkpoint_metric=loss, maximize_best_checkpoint_metric=false)"
+            )
+    begin(self, cfg, *args, **kwargs)
 
 
 @around(TranslationTask, "_inference_with_bleu")

@@ -1,0 +1,190 @@
+"""What ``scripts/gpu.py`` does on a GPU, section by section; each runs in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from .. import models  # noqa: F401  registers the models
+from ..checkout import ROOT
+from ..corpora import load_corpus
+from ..errors import UserError
+from ..tables import markdown
+from .attention import (
+    SENTENCES,
+    alpha_error,
+    attention_table,
+    target,
+    time_attention,
+    verdict_table,
+    verdicts,
+)
+from .end_to_end import build, time_training, time_translation
+from .machine import write_measurements
+from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, Variant, Workshop
+from .random_tokens import RandomCorpus, batches
+from .speed import speed_table
+
+TESTS = ("tests/graphs", "tests/decoding", "tests/attention", "tests/entmax", "tests/modules", "tests/models")
+CONFIG = "configs/multi30k-de-en/alpha_entmax.yaml"
+EAGER = Variant(f"{ALPHA_ENTMAX.name}, without graphs", (*ALPHA_ENTMAX.flags, "--cuda-graphs", "off"))
+STOCK_GRAPHS = Variant(f"{STOCK.name}, graphs", ("--cuda-graphs", "on"), stock=True)
+
+
+@dataclass
+class Job:
+    """A section to run: on which corpus, how small, and where its report goes.
+
+    ``rehearse`` means the least of everything on the CPU; times are then meaningless.
+    """
+
+    rehearse: bool
+    seed: int
+    corpus: str
+    data: Path
+    output: Path
+    report: dict
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU; in a rehearsal the CPU."""
+        return torch.device("cpu" if self.rehearse else "cuda")
+
+    def least(self, rehearsed, measured):
+        """The first in a rehearsal, else the second."""
+        return rehearsed if self.rehearse else measured
+
+    def done(self, part: str, found, tables: str) -> None:
+        """Write what is known so far, with ``found`` under the name of its part, and print the tables."""
+        self.report[part] = found
+        write_measurements(self.output, self.report)
+        print(f"{tables}\n", flush=True)
+
+    def workshop(self, corpus, size: str, precision: str, max_tokens: int, scratch: Path) -> Workshop:
+        """Builds systems of a size, the least one in a rehearsal."""
+        size, precision = self.least(("tiny", "fp32"), (size, precision))
+        return Workshop(corpus, size, precision, max_tokens, self.seed, self.device, scratch)
+
+    def prepared(self):
+        """The corpus, prepared."""
+        return load_corpus(self.corpus, self.data).require_prepared()
+
+    def run(self, *command: object) -> float:
+        """Seconds of a command with the Python of this process.
+
+        Raises:
+            UserError: it failed; its output was shown.
+        """
+        begin = time.monotonic()
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        words = [sys.executable, *map(str, command)]
+        status = subprocess.run(words, cwd=ROOT, env=environment, stdout=sys.stderr).returncode
+        if status:
+            raise UserError(f"{' '.join(words[1:3])} ended with status {status}; see its output above")
+        return time.monotonic() - begin
+
+
+def tests(job: Job) -> None:
+    """The tests of kernels, graphs and search, on the GPU instead of in Triton's interpreter."""
+    chosen = job.least(["tests/attention/test_alpha.py"], TESTS)
+    seconds = job.run("-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen)
+    job.done("seconds", seconds, f"tests: passed in {seconds:.0f} s")
+
+
+def models_(job: Job) -> None:
+    """Training of base models on random tokens, by fairseq's trainer in bfloat16."""
+    for tokens, least in job.least(((60, 0.0),), ((4096, 3.0), (16384, 1.8))):
+        with tempfile.TemporaryDirectory() as scratch:
+            corpus = RandomCorpus(Path(scratch)).write()
+            workshop = job.workshop(corpus, "base", "bf16", tokens, Path(scratch))
+            updates, rounds = job.least((1, 1), (20, 3))
+            dictionary = workshop.task.target_dictionary
+            samples = batches(updates * (rounds + 1), tokens, dictionary, job.seed)
+            runners = build(workshop, (STOCK, STOCK_GRAPHS, EAGER, ALPHA_ENTMAX))
+            rows = time_training(runners, updates, rounds, job.seed, samples)
+        to_stock = next(row.get("to_stock", 0.0) for row in rows if row["system"] == ALPHA_ENTMAX.name)
+        reached = target(f"time per token / stock, {tokens} tokens", 1 / max(least, 1e-9), 1 / to_stock)
+        title = f"training, base model, random tokens, {tokens} per update"
+        tables = f"{title}\n\n{speed_table(rows, 'tokens_per_second')}\n\n{verdict_table([reached])}"
+        job.done(f"{tokens} tokens", {"systems": rows, "aims": [reached]}, tables)
+
+
+def training(job: Job) -> None:
+    """``fairseq-train --fp16``, from the start of the process to its last update."""
+    updates = job.least(2, 250)
+    plugin = ["--user-dir", ROOT / "user_dir"]
+    for size in job.least(("tiny",), ("base", "tiny")):
+        systems = {STOCK: [], EAGER: plugin, ALPHA_ENTMAX: plugin}
+        with tempfile.TemporaryDirectory() as scratch:
+            workshop = job.workshop(job.prepared(), size, "fp16", job.least(300, 4096), Path(scratch))
+            until = ["--max-update", updates, "--no-save", "--disable-validation", "--log-interval", 50]
+            times = {
+                system: job.run("-m", "fairseq_cli.train", *workshop.arguments(system), *until, *more)
+                for system, more in systems.items()
+            }
+        lines = [
+            [system.name, f"{seconds:.1f}", f"{times[STOCK] / seconds:.2f}"]
+            for system, seconds in times.items()
+        ]
+        tables = markdown(lines, ["system", "seconds", "×stock"])
+        title = f"fairseq-train, {size}, {updates} updates, from start to end of the process"
+        found = {system.name: seconds for system, seconds in times.items()}
+        job.done(size, found, f"{title}\n\n{tables}")
+
+
+def multi30k(job: Job) -> None:
+    """A whole training with a config of the project, and the scores of both test sets."""
+    with tempfile.TemporaryDirectory() as kept:
+        settings = [f"task.data={job.prepared().bin}", f"checkpoint.save_dir={kept}"]
+        settings += job.least(["optimization.max_update=2"], ["common.bf16=true"])
+        seconds = job.run("scripts/train.py", CONFIG, *settings)
+        job.done("training", seconds, f"{CONFIG}: trained in {seconds:.0f} s")
+        best = Path(kept) / "checkpoint_best.pt"
+        seconds = job.run("scripts/evaluate.py", "--path", best, "--corpus", job.corpus, "--data", job.data)
+        job.done("evaluation", seconds, f"translated and scored in {seconds:.0f} s; scores are above")
+
+
+def translation(job: Job) -> None:
+    """Beam search with float16, the same number of steps for all."""
+    with tempfile.TemporaryDirectory() as scratch:
+        corpus = job.prepared()
+        workshop = job.workshop(corpus, "iwslt", "fp16", 4096, Path(scratch))
+        runners = build(workshop, (STOCK, SOFTMAX, ALPHA_ENTMAX))
+        subset = next(iter(corpus.test_sets.values()))
+        sentences, beam, rounds = job.least((4, 2, 1), (1000, 5, 3))
+        rows = time_translation(runners, subset, sentences, beam, rounds, job.seed)
+    title = f"translation, iwslt size, {sentences} sentences, beam {beam}"
+    job.done("systems", rows, f"{title}\n\n{speed_table(rows, 'sentences_per_second')}")
+
+
+def attention(job: Job) -> None:
+    """Attention alone, beside softmax and other implementations of α-entmax."""
+    dtype = job.least(torch.float32, torch.bfloat16)
+    rows: list[dict] = []
+    for length in job.least([4], SENTENCES):
+        sentences = job.least(1, SENTENCES.get(length))
+        rows += time_attention(length, sentences, job.least(1, 7), job.seed, job.device, dtype)
+        job.report["rows"] = rows
+        write_measurements(job.output, job.report)
+    error = alpha_error(job.least(4, 128), job.seed, job.device, dtype)
+    aims = verdicts(rows, error)
+    job.done("aims", aims, attention_table(rows) + "\n\n" + verdict_table(aims))
+
+
+# name → what to do, and the seconds that it may take; most important first
+SECTIONS: dict[str, tuple[Callable[[Job], None], int]] = {
+    "tests": (tests, 90),
+    "models": (models_, 90),
+    "training": (training, 120),
+    "translation": (translation, 60),
+    "multi30k": (multi30k, 110),
+    "attention": (attention, 70),
+}
