@@ -126,3 +126,72 @@ def test_cross_entropy_cannot_train_a_sparse_output():
         model.get_normalized_probs(output, log_probs=True)
     assert model.get_normalized_probs(output, log_probs=False).isfinite().all()
     assert model.eval().get_normalized_probs(output, log_probs=True) is not None
+
+
+def rdrop(weight: float, alpha: float, *logits):
+    """Loss of logits of both passes, (2, 7), for the target 3."""
+    task = SimpleNamespace(target_dictionary=dictionary())
+    normalizer = SimpleNamespace(is_softmax=False, alpha=lambda: alpha)
+
+    class Model:
+        training = True
+        decoder = SimpleNamespace(output_normalizer=normalizer)
+
+        def __call__(self, tokens):
+            assert len(tokens) == 2
+            return torch.stack(logits)[:, None], None
+
+        def get_targets(self, sample, net_output):
+            return sample["target"]
+
+    one = {"net_input": {"tokens": torch.zeros(1, 1)}, "target": torch.tensor([[3]]), "ntokens": 1}
+    return EntmaxLossCriterion(task, False, 0.0, weight)(Model(), one)[0]
+
+
+@pytest.mark.parametrize("alpha", (1.0 + 1e-7, 1.5, 2.0))
+def test_rdrop_is_the_mean_of_both_losses_and_their_divergence(alpha):
+    z, y = (
+        3 * torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in (1, 2)
+    )
+    target = torch.tensor(3)
+    mean = (entmax_loss(z, target, alpha) + entmax_loss(y, target, alpha)) / 2
+    p, q = entmax_oracle(z, alpha), entmax_oracle(y, alpha)
+    if alpha < 1.1:
+        between = ((p * (p / q).log()).sum() + (q * (q / p).log()).sum()) / 2
+    else:  # L(z; q) = Ω*(z) + Ω(q) − ⟨z, q⟩, with Ω*(z) = ⟨z, p⟩ − Ω(p)
+
+        def omega(x):
+            return ((x**alpha).sum() - 1) / (alpha * (alpha - 1))
+
+        losses = [(a @ z - omega(a)) + omega(b) - z @ b for z, a, b in ((z, p, q), (y, q, p))]
+        between = sum(losses) / 2
+        assert ((p == 0) != (q == 0)).any(), "the supports are the same"
+    torch.testing.assert_close(rdrop(4.0, alpha, z, y), mean + 2 * between, rtol=0, atol=1e-5)
+    torch.testing.assert_close(rdrop(4.0, alpha, z, z + 1), entmax_loss(z, target, alpha))
+    assert torch.autograd.gradcheck(
+        lambda z, y: rdrop(4.0, alpha, z, y), (z.requires_grad_(), y.requires_grad_())
+    )
+
+
+def test_rdrop_needs_dropout_and_training():
+    criterion_with = EntmaxLossCriterion(SimpleNamespace(target_dictionary=dictionary()), False, 0.1, 5.0)
+    still, given = build("--output-alpha 1.5 --dropout 0"), sample()
+    torch.testing.assert_close(criterion_with(still, given)[0], criterion(0.1)(still, given)[0])
+    model = build("--output-alpha 1.5 --dropout 0.5")
+    value, size, logged = criterion_with(model, given)
+    assert value > criterion(0.1)(model, given)[0] * 0.5 and size == 14 and logged["nsentences"] == 3
+    each = criterion_with(model, given, reduce=False)[0]
+    assert torch.equal(each > 0, given["target"].flatten() != dictionary().pad())
+    model.eval()
+    torch.testing.assert_close(criterion_with(model, given)[0], criterion(0.1)(model, given)[0])
+    with pytest.raises(SystemExit, match="rdrop-weight"):
+        EntmaxLossCriterion(SimpleNamespace(target_dictionary=dictionary()), False, 0.1, -1.0)
+
+
+def test_fairseqs_rdrop_trains_models_with_softmax():
+    kind = CRITERION_REGISTRY["label_smoothed_cross_entropy_with_rdrop"]
+    task = SimpleNamespace(target_dictionary=dictionary())
+    given = sample()
+    value, size, _ = kind(task, False, 0.1, rdrop_alpha=5.0)(build("--dropout 0.3"), given)
+    value.backward()
+    assert torch.isfinite(value) and size == 14

@@ -1,13 +1,16 @@
 """The α-entmax loss as a fairseq criterion, for models whose output layer is α-entmax."""
 
+import math
 from dataclasses import dataclass, field
 
+import torch
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
+from torch import Tensor
 
-from ..entmax import entmax_loss_and_support
+from ..entmax import entmax, entmax_loss_and_support
 from ..errors import UserError, exit_on_user_error
 
 
@@ -18,6 +21,10 @@ class EntmaxLossConfig(FairseqDataclass):
     label_smoothing: float = field(
         default=0.0, metadata={"help": "share s of the target's weight that is spread over all tokens"}
     )
+    rdrop_weight: float = field(
+        default=0.0,
+        metadata={"help": "weight of the divergence between two passes with other dropout (R-Drop)"},
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
@@ -27,10 +34,18 @@ class EntmaxLossCriterion(FairseqCriterion):
 
     The log line has the loss per token (in nats at α = 1; no perplexity, which is meaningless where p = 0),
     the mean size of the support in tokens (``support``) and the share of exact zeros (``output_zeros``).
+
+    With ``rdrop_weight`` w, a batch is passed through the model twice in training, and the loss is
+    (ℓ₁ + ℓ₂)/2 + w/2 D, where D is :func:`divergence`: the objective of R-Drop (Liang et al. 2021,
+    https://arxiv.org/abs/2106.14448, equation 4), halved so that it has the size of ℓ.
     """
 
-    def __init__(self, task, sentence_avg: bool, label_smoothing: float):
+    def __init__(self, task, sentence_avg: bool, label_smoothing: float, rdrop_weight: float = 0.0):
         super().__init__(task)
+        if not 0 <= rdrop_weight < math.inf:
+            with exit_on_user_error():
+                raise UserError(f"--rdrop-weight must be a number of at least 0, not {rdrop_weight:g}")
+        self.rdrop_weight = rdrop_weight
         if not 0 <= label_smoothing < 1:
             with exit_on_user_error():
                 raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
@@ -38,14 +53,25 @@ class EntmaxLossCriterion(FairseqCriterion):
 
     def forward(self, model, sample, reduce=True):
         """See fairseq: the loss, the sample size and what is logged."""
-        alpha = output_alpha(model)
-        net_output = model(**sample["net_input"])
+        alpha, inputs = output_alpha(model), sample["net_input"]
+        twice = self.rdrop_weight > 0 and model.training
+        net_output = model(
+            **{name: torch.cat([value] * 2) for name, value in inputs.items()} if twice else inputs
+        )
         logits, target = net_output[0], model.get_targets(sample, net_output)
+        nsentences = target.size(0)
+        if twice:
+            target = torch.cat([target] * 2)
         losses, support = entmax_loss_and_support(
             logits, target, alpha, label_smoothing=self.label_smoothing, ignore_index=self.padding_idx
         )
+        if twice:
+            between = divergence(*logits.chunk(2), alpha).masked_fill(
+                target[:nsentences] == self.padding_idx, 0
+            )
+            losses = losses.unflatten(0, (2, -1)).mean(0) + self.rdrop_weight / 2 * between
         loss = losses.sum() if reduce else losses.view(-1)
-        ntokens, nsentences = sample["ntokens"], target.size(0)
+        ntokens = sample["ntokens"]
         sample_size = nsentences if self.sentence_avg else ntokens
         logged = {
             "loss": loss.data,
@@ -76,6 +102,17 @@ class EntmaxLossCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """All of it are sums."""
         return True
+
+
+def divergence(first: Tensor, second: Tensor, alpha: float) -> Tensor:
+    """Half of the symmetric Fenchel–Young divergence between the α-entmax of logits (…, V): (…).
+
+    D = ½ (L(z₁; p₂) + L(z₂; p₁)) = ½ ⟨z₁ − z₂, p₁ − p₂⟩ with the Fenchel–Young loss L of α-entmax (Blondel et
+    al. 2020, https://arxiv.org/abs/1901.02324, definition 2). At α = 1 it is the mean of the Kullback–Leibler
+    divergences KL(p₁‖p₂) and KL(p₂‖p₁), and above, where the supports may differ, it is finite, unlike those.
+    """
+    first, second = (z if z.dtype == torch.float64 else z.float() for z in (first, second))
+    return ((first - second) * (entmax(first, alpha) - entmax(second, alpha))).sum(-1) / 2
 
 
 _LOGGED = ("loss", "sample_size", "support", "targets", "symbols", "batches")

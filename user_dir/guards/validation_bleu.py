@@ -27,8 +27,8 @@ def require_bleu(begin, self, cfg, *args, **kwargs):
     with exit_on_user_error():
         if cfg.checkpoint.best_checkpoint_metric == "bleu" and computed is False:
             raise UserError(
-                "best_checkpoint_metric is bleu, but eval_bleu is false: have BLEU computed, or choose the best "
-                "checkpoint by the loss (best_checkpoint_metric=loss, maximize_best_checkpoint_metric=false)"
+                "best_checkpoint_metric is bleu, but eval_bleu is false: have BLEU computed, or choose the "
+                "best by the loss (best_checkpoint_metric=loss, maximize_best_checkpoint_metric=false)"
             )
     begin(self, cfg, *args, **kwargs)
 
