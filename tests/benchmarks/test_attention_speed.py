@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import computed, dictionary
+from helpers import computed
 from no_gpu import take_triton_kernels
 
 from user_dir.attention.dense import dense_attention
@@ -13,7 +13,6 @@ from user_dir.benchmarks import attention as benchmark
 from user_dir.benchmarks import attention_peers as peers
 from user_dir.benchmarks.attention import attention_table, verdict_table
 from user_dir.benchmarks.contenders import Contender, alphas
-from user_dir.benchmarks.random_tokens import batches
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -113,19 +112,3 @@ def test_the_error_of_a_failing_contender_is_reported():
     rows = benchmark.time_attention(4, 1, 1, 1, DEVICE, torch.float32, (Contender("broken", 1.0, broken),))
     assert rows[0]["failures"]["training"] == "RuntimeError: no such kernel" and rows[0]["seconds"] == {}
     assert "RuntimeError" in attention_table(rows)
-
-
-def test_random_batches():
-    words = dictionary()
-    samples = batches(3, 500, words, seed=1)
-    assert len(samples) == 3
-    for sample in samples:
-        inputs, target = sample["net_input"], sample["target"]
-        assert target.numel() <= 500 and inputs["src_tokens"].shape == target.shape
-        real = target != words.pad()
-        assert torch.equal(real.sum(1), inputs["src_lengths"]) and (target[real] >= words.nspecial).all()
-        assert torch.equal(inputs["src_tokens"] != words.pad(), real.flip(1))  # padded on the left
-        assert (inputs["prev_output_tokens"][:, 0] == words.eos()).all()
-        assert sample["ntokens"] == real.sum() and inputs["src_lengths"][0] == target.size(1)
-    again = batches(3, 500, words, seed=1)
-    assert all(torch.equal(a["target"], b["target"]) for a, b in zip(samples, again))

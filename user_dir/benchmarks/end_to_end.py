@@ -82,24 +82,17 @@ def build(workshop: Workshop, systems: Sequence[Variant] = SYSTEMS) -> list[Runn
     return [Runner(system, workshop.trainer(system)) for system in systems]
 
 
-def time_training(
-    runners: list[Runner], updates: int, rounds: int, seed: int, batches: list[dict] | None = None
-) -> list[dict]:
+def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -> list[dict]:
     """Training speed per system: ``tokens_per_second`` (target) and ``peak_bytes`` of the largest update.
 
     In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is the ratio to the
     stock model's speed. A system whose gradients overflow has ``failure`` instead.
-
-    Args:
-        runners: the systems.
-        updates: updates per round.
-        rounds: rounds to measure, after one to warm up.
-        seed: of the order of the systems.
-        batches: ``updates`` times ``rounds`` + 1 batches; by default the first of the corpus.
     """
-    batches = batches or training_batches(runners[0].trainer, updates * (rounds + 1))
-    for runner in runners:
-        runner.seconds(batches[:updates])
+    batches = training_batches(runners[0].trainer, updates * (rounds + 1))
+    for runner in runners[1:]:
+        runner.trainer.get_train_iterator(1)  # whose batches tell the shapes of CUDA graphs
+    for runner in runners:  # on a GPU, graphs of all shapes are recorded before the first round
+        runner.seconds(batches if runner.trainer.cuda else batches[:updates])
     blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
     jobs = {
         runner.system.name: functools.partial(lambda runner, i: runner.seconds(blocks[i]), runner)

@@ -30,7 +30,7 @@ from .attention import (
 from .end_to_end import build, time_training, time_translation
 from .machine import write_measurements
 from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, Variant, Workshop
-from .random_tokens import RandomCorpus, batches
+from .random_tokens import RandomCorpus
 from .speed import speed_table
 
 TESTS = ("tests/graphs", "tests/decoding", "tests/attention", "tests/entmax", "tests/modules", "tests/models")
@@ -103,13 +103,11 @@ def models_(job: Job) -> None:
     """Training of base models on random tokens, by fairseq's trainer in bfloat16."""
     for tokens, least in job.least(((60, 0.0),), ((4096, 3.0), (16384, 1.8))):
         with tempfile.TemporaryDirectory() as scratch:
-            corpus = RandomCorpus(Path(scratch)).write()
+            corpus = RandomCorpus(Path(scratch)).write(job.least(60, 60000), job.seed)
             workshop = job.workshop(corpus, "base", "bf16", tokens, Path(scratch))
             updates, rounds = job.least((1, 1), (20, 3))
-            dictionary = workshop.task.target_dictionary
-            samples = batches(updates * (rounds + 1), tokens, dictionary, job.seed)
             runners = build(workshop, (STOCK, STOCK_GRAPHS, EAGER, ALPHA_ENTMAX))
-            rows = time_training(runners, updates, rounds, job.seed, samples)
+            rows = time_training(runners, updates, rounds, job.seed)
         to_stock = next(row.get("to_stock", 0.0) for row in rows if row["system"] == ALPHA_ENTMAX.name)
         reached = target(f"time per token / stock, {tokens} tokens", 1 / max(least, 1e-9), 1 / to_stock)
         title = f"training, base model, random tokens, {tokens} per update"
