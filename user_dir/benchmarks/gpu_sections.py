@@ -19,6 +19,7 @@ from ..corpora import load_corpus
 from ..errors import UserError
 from ..tables import markdown
 from .attention import (
+    CAUSAL_SENTENCES,
     SENTENCES,
     alpha_error,
     attention_table,
@@ -167,11 +168,12 @@ def attention(job: Job) -> None:
     """Attention alone, beside softmax and other implementations of α-entmax."""
     dtype = job.least(torch.float32, torch.bfloat16)
     rows: list[dict] = []
-    for length in job.least([4], SENTENCES):
-        sentences = job.least(1, SENTENCES.get(length))
-        rows += time_attention(length, sentences, job.least(1, 7), job.seed, job.device, dtype)
-        job.report["rows"] = rows
-        write_measurements(job.output, job.report)
+    for causal, usual in ((False, SENTENCES), (True, CAUSAL_SENTENCES)):
+        for length, sentences in job.least({4: 1}, usual).items():
+            settings = job.least(1, 7), job.seed, job.device, dtype
+            rows += time_attention(length, sentences, *settings, causal=causal)
+            job.report["rows"] = rows
+            write_measurements(job.output, job.report)
     error = alpha_error(job.least(4, 128), job.seed, job.device, dtype)
     aims = verdicts(rows, error)
     job.done("aims", aims, attention_table(rows) + "\n\n" + verdict_table(aims))
