@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Test and measure everything that needs a GPU, in sections, the most important first.
 
-Each section is a process of its own with a time limit, and writes SECTION.json as it goes; all that they
-print is in gpu.log as well. Together they end within nine minutes. Needs no network and no repository;
-training and translation need a prepared corpus.
+Each section is a process of its own with a time limit, and writes SECTION.json as it goes. What they print is
+in gpu.log, too, and what the commands print that they run in commands.log. Together they end within nine
+minutes. They need no network and no repository; training and translation need a prepared corpus.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, Variant, Workshop
 from .random_tokens import RandomCorpus
 from .speed import speed_table
 
+SHOWN = 4000  # characters of a command's output
 TESTS = ("tests/graphs", "tests/decoding", "tests/attention", "tests/entmax", "tests/modules", "tests/models")
 CONFIG = "configs/multi30k-de-en/alpha_entmax.yaml"
 EAGER = Variant(f"{ALPHA_ENTMAX.name}, without graphs", (*ALPHA_ENTMAX.flags, "--cuda-graphs", "off"))
@@ -78,25 +79,31 @@ class Job:
         """The corpus, prepared."""
         return load_corpus(self.corpus, self.data).require_prepared()
 
-    def run(self, *command: object) -> float:
-        """Seconds of a command with the Python of this process.
+    def run(self, *command: object, show: bool = False) -> float:
+        """Seconds of a command with the Python of this process, whose output goes to ``commands.log``.
 
         Raises:
-            UserError: it failed; its output was shown.
+            UserError: it failed.
         """
-        begin = time.monotonic()
         environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
         words = [sys.executable, *map(str, command)]
-        status = subprocess.run(words, cwd=ROOT, env=environment, stdout=sys.stderr).returncode
+        log = self.output.parent / "commands.log"
+        begin = time.monotonic()
+        with open(log, "ab") as file:
+            before = file.tell()
+            status = subprocess.run(words, cwd=ROOT, env=environment, stdout=file, stderr=file).returncode
+        seconds = time.monotonic() - begin
+        if show or status:
+            print(log.read_bytes()[before:][-SHOWN:].decode(errors="replace"), flush=True)
         if status:
             raise UserError(f"{' '.join(words[1:3])} ended with status {status}; see its output above")
-        return time.monotonic() - begin
+        return seconds
 
 
 def tests(job: Job) -> None:
     """The tests of kernels, graphs and search, on the GPU instead of in Triton's interpreter."""
     chosen = job.least(["tests/attention/test_alpha.py"], TESTS)
-    seconds = job.run("-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen)
+    seconds = job.run("-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen, show=True)
     job.done("seconds", seconds, f"tests: passed in {seconds:.0f} s")
 
 
@@ -147,7 +154,9 @@ def multi30k(job: Job) -> None:
         seconds = job.run("scripts/train.py", CONFIG, *settings)
         job.done("training", seconds, f"{CONFIG}: trained in {seconds:.0f} s")
         best = Path(kept) / "checkpoint_best.pt"
-        seconds = job.run("scripts/evaluate.py", "--path", best, "--corpus", job.corpus, "--data", job.data)
+        seconds = job.run(
+            "scripts/evaluate.py", "--path", best, "--corpus", job.corpus, "--data", job.data, show=True
+        )
         job.done("evaluation", seconds, f"translated and scored in {seconds:.0f} s; scores are above")
 
 
