@@ -137,7 +137,7 @@ def test_a_page_is_whole(page):
 def test_a_broken_link_is_found():
     page = ROOT / "README.md"
     wrong = ["#no", "docs/none.md", "docs/results.md#no", "../x.md"]
-    right = ["#two-commands", "docs/results.md", "docs/results.md#small-models", "data/toy", "https://a.b/c"]
+    right = ["#try-it", "docs/results.md", "docs/results.md#small-models", "data/toy", "https://a.b/c"]
     assert broken_links(page, " ".join(f"[a]({link})" for link in right + wrong)) == wrong
     assert anchors("# α-entmax & `code`") == {"α-entmax--code"}
     assert anchors("# A\n## A\n```\n# no heading\n```\n## [B c](x.md)\n") == {"a", "a-1", "b-c"}
