@@ -29,6 +29,7 @@ def test_an_unknown_corpus_lists_the_known_ones(data):
 
 def test_where_there_is_no_corpus_yet_the_file_to_write_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("user_dir.corpora.corpus.DATA", tmp_path)
+    monkeypatch.setattr("user_dir.corpora.corpus.SHARED", tmp_path)
     with pytest.raises(UserError) as error:
         load_corpus("mine")
     assert str(tmp_path / "mine" / "corpus.yaml") in str(error.value)

@@ -104,7 +104,6 @@ def test_broken_triplets_are_refused_with_file_and_line(tmp_path, file, text, me
             r"line 4: splits: train is 'a.\{language\}', but must",
         ),
         ("{train: {src: a, mt: b}, valid: 'b.{side}'}", "or a name for each of src, mt, pe"),
-        ("{train: {src: a, mt: b, pe: a}, valid: 'b.{side}'}", r"must have \{side\} in it"),
         ("{train: 'a.{side}', valid: {file: 'b.{side}', reference: 'c.{side}'}}", "without references"),
         ("{train: {file: 'a.{side}', lines: 3-2}, valid: 'b.{side}'}", "must be FIRST-LAST, counted from 1"),
         ("{train: {file: 'train.{side}', lines: 39-41}, valid: 'dev.{side}'}", "which has 40 lines"),

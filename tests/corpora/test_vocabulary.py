@@ -21,8 +21,9 @@ PREPARE = """
 import shutil, sys
 from pathlib import Path
 from user_dir.corpora import load_corpus, preparation
-def only_the_dictionary(languages, subsets, folder, dictionary, target, workers):
+def only_the_dictionary(parts, subsets, folder, dictionary, target, workers):
     shutil.copy(dictionary, target / "dict.de.txt")
+    return {}
 preparation.preprocess = only_the_dictionary
 preparation.prepare(load_corpus("tiny", sys.argv[1]), Path(sys.argv[2]), workers=int(sys.argv[3]))
 """

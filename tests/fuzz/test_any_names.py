@@ -248,8 +248,10 @@ def use_corpus(place: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_fairseq(monkeypatch):
-    def pretend(languages, subsets, folder, dictionary, target, workers):
-        (target / f"train.{languages[0]}-{languages[1]}.{languages[0]}.bin").write_bytes(b"")
+    def pretend(parts, subsets, folder, dictionary, target, workers):
+        source, target_language = parts
+        (target / f"train.{source}-{target_language}.{source}.bin").write_bytes(b"")
+        return {}
 
     monkeypatch.setattr(preparing, "preprocess", pretend)
 

@@ -114,7 +114,7 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
         here = train(16, flags)
     assert_same(here, plain(16, flags))
     replayed = [each["replayed"] for each in here.logged]
-    assert replayed[: until + 1] == [0] * (until + 1) and replayed[-1] == 1
+    assert replayed[: until + 1] == [0] * (until + 1) and 1 in replayed
     assert caplog.text.count(f"until update {until}") == 1
 
 

@@ -63,7 +63,7 @@ def parse_args(argv=None) -> argparse.Namespace:
         "show the first N sentences, with statistics of all (default: 50)",
         default=50,
     )
-    what = "also show gradient × input, value zeroing and attention rollout beside the attention maps"
+    what = "also show gradient times input, value zeroing and attention rollout beside the attention maps"
     parser.add_argument("--attribution", action="store_true", help=f"{what}; takes --path and --corpus")
     what = "report (default, for one model: CHECKPOINT.SUBSET.report.html beside the checkpoint)"
     add("--output", file_path, what, metavar="FILE.html")
