@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..entmax import entmax, entmax_loss_and_support
 from ..errors import UserError, exit_on_user_error
+from .summed import SummedCriterion
 
 
 @dataclass
@@ -29,7 +30,7 @@ class EntmaxLossConfig(FairseqDataclass):
 
 
 @register_criterion("entmax_loss", dataclass=EntmaxLossConfig)
-class EntmaxLossCriterion(FairseqCriterion):
+class EntmaxLossCriterion(SummedCriterion):
     """The α-entmax loss (:func:`~user_dir.entmax.entmax_loss`) with the α of the model's ``--output-alpha``.
 
     The log line has the loss per token (in nats at α = 1; no perplexity, which is meaningless where p = 0),
@@ -41,15 +42,11 @@ class EntmaxLossCriterion(FairseqCriterion):
     """
 
     def __init__(self, task, sentence_avg: bool, label_smoothing: float, rdrop_weight: float = 0.0):
-        super().__init__(task)
+        super().__init__(task, sentence_avg, label_smoothing)
         if not 0 <= rdrop_weight < math.inf:
             with exit_on_user_error():
                 raise UserError(f"--rdrop-weight must be a number of at least 0, not {rdrop_weight:g}")
         self.rdrop_weight = rdrop_weight
-        if not 0 <= label_smoothing < 1:
-            with exit_on_user_error():
-                raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
-        self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
 
     def forward(self, model, sample, reduce=True):
         """See fairseq: the loss, the sample size and what is logged."""
@@ -88,7 +85,7 @@ class EntmaxLossCriterion(FairseqCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs) -> None:
         """Aggregate what the workers logged."""
-        total = {key: sum(log.get(key, 0) for log in logging_outputs) for key in _LOGGED}
+        total = EntmaxLossCriterion.totals(logging_outputs, _LOGGED)
         if not total["targets"]:
             return
         size, tokens = total["sample_size"], total["targets"]
@@ -97,11 +94,6 @@ class EntmaxLossCriterion(FairseqCriterion):
         symbols = total["symbols"] / total["batches"]
         metrics.log_scalar("support", support, tokens, round=2)
         metrics.log_scalar("output_zeros", 1 - support / symbols, tokens, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """All of it are sums."""
-        return True
 
 
 def divergence(first: Tensor, second: Tensor, alpha: float) -> Tensor:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 
 import torch
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
 
 from ..entmax import entmax_loss
 from ..errors import UserError, exit_on_user_error
+from .summed import SummedCriterion
 
 
 @dataclass
@@ -23,7 +24,7 @@ class PostEditingLossConfig(FairseqDataclass):
 
 
 @register_criterion("post_editing_loss", dataclass=PostEditingLossConfig)
-class PostEditingLossCriterion(FairseqCriterion):
+class PostEditingLossCriterion(SummedCriterion):
     """For models with ``--copy-gate``: the sum of four losses, which stay finite where probabilities are 0.
 
     Cross-entropy of each piece from the vocabulary; and the α-entmax losses of the gate for each piece, of
@@ -31,13 +32,6 @@ class PostEditingLossCriterion(FairseqCriterion):
     copied is told by :meth:`~user_dir.modules.CopyGate.targets`. They are logged by name; ``copied`` and
     ``gate_right`` are the shares of pieces to be copied, and of right decisions.
     """
-
-    def __init__(self, task, sentence_avg: bool, label_smoothing: float):
-        super().__init__(task)
-        if not 0 <= label_smoothing < 1:
-            with exit_on_user_error():
-                raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
-        self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
 
     def forward(self, model, sample, reduce=True):
         """See fairseq: the loss, the sample size and what is logged."""
@@ -78,7 +72,7 @@ class PostEditingLossCriterion(FairseqCriterion):
     @staticmethod
     def reduce_metrics(logging_outputs) -> None:
         """Aggregate what the workers logged."""
-        total = {key: sum(log.get(key, 0) for log in logging_outputs) for key in _LOGGED}
+        total = PostEditingLossCriterion.totals(logging_outputs, _LOGGED)
         if not total["targets"]:
             return
         size, tokens = total["sample_size"], total["targets"]
@@ -87,11 +81,6 @@ class PostEditingLossCriterion(FairseqCriterion):
         for name in ("copied", "gate_right"):
             metrics.log_scalar(name, total[name] / tokens, tokens, round=4)
         metrics.log_scalar("right", total["right"] / total["nsentences"], total["nsentences"], round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """All of it are sums."""
-        return True
 
 
 _LOSSES = ("vocabulary_loss", "gate_loss", "pointer_loss", "sentence_loss")
