@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..corpora import Corpus
-from ..corpora.checksums import checksums
+from ..corpora.checksums import sha256
 from ..errors import UserError
 from ..io import shown, write_json
 from ..schema import read_object
@@ -75,9 +75,7 @@ def remembered(checkpoint: Path) -> Choice | None:
     if not place.is_file():
         return None
     found = read_object(place, "the choice of a head for alignment", _Remembered, _REMEDY)
-    return (
-        Choice(found["name"], found["query"]) if found["checkpoint_sha256"] == _sha256(checkpoint) else None
-    )
+    return Choice(found["name"], found["query"]) if found["checkpoint_sha256"] == sha256(checkpoint) else None
 
 
 def released(state: Mapping[str, Any]) -> Choice | None:
@@ -90,7 +88,7 @@ def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) ->
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
     place = place_of(checkpoint)
     place.parent.mkdir(exist_ok=True)
-    values = {"checkpoint_sha256": _sha256(checkpoint), "name": choice.name, "query": choice.query}
+    values = {"checkpoint_sha256": sha256(checkpoint), "name": choice.name, "query": choice.query}
     write_json(place, {**values, "subset": subset, "by": by})
     return place
 
@@ -129,7 +127,3 @@ def best_choice(split: Split) -> Choice:
             f"{split.name} of {split.corpus.name} has no words to find the best head for alignment by"
         )
     return max(rows, key=lambda row: row[0])[1]
-
-
-def _sha256(checkpoint: Path) -> str:
-    return checksums(checkpoint, ["sha256"])["sha256"]

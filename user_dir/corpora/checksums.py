@@ -26,6 +26,11 @@ def checksums(path: Path, algorithms: Iterable[str], name: str | None = None) ->
     return {algorithm: digest.hexdigest() for algorithm, digest in digests.items()}
 
 
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, as :func:`checksums` has it."""
+    return checksums(path, ["sha256"])["sha256"]
+
+
 def difference(found: dict[str, str], published: dict[str, str]) -> str | None:
     """Describe the first checksum that differs from the published one; None if all match."""
     for algorithm, expected in published.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import UNSET, Struct, UnsetType
 
 from ..corpora import Corpus
-from ..corpora.checksums import checksums
+from ..corpora.checksums import sha256
 from ..errors import UserError
 from ..schema import number, read_object, whole
 
@@ -53,7 +53,7 @@ def read_scores(folder: Path, checkpoint: Path, corpus: Corpus, direction: tuple
     """
     if not folder.is_dir():
         return []
-    digest, order = checksums(checkpoint, ["sha256"])["sha256"], list(corpus.subsets)
+    digest, order = sha256(checkpoint), list(corpus.subsets)
     found = []
     for file in sorted(folder.glob("*.json")):
         scores = read_object(file, "an evaluation by this version of evaluate.py", _Evaluation, _REMEDY)

@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import models  # noqa: F401  registers our model
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus, stamps
-from ..corpora.checksums import checksums
+from ..corpora.checksums import sha256
 from ..corpora.readers import read_made_lines
 from ..io import make_folder
 from .limits import translation_limit
@@ -38,7 +38,7 @@ def write_triplets(checkpoint: Path, corpus: Corpus, output: Path, beam: int = 5
     del state
     stamp = output / "stamp.json"
     inputs = {
-        "checkpoint": checksums(checkpoint, ["sha256"])["sha256"],
+        "checkpoint": sha256(checkpoint),
         "corpus": stamps.fingerprint(corpus.bin / "stamp.json"),
         "beam": beam,
     }

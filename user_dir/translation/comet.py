@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ..corpora.checksums import checksums
+from ..corpora.checksums import sha256
 from ..errors import UserError
 
 COMMAND = "comet-score"
@@ -50,7 +50,7 @@ class Comet:
                 "needs an older NumPy: pipx install unbabel-comet; pipx inject unbabel-comet 'setuptools<81'"
             )
         self._checkpoint, self._gpus = checkpoints[0], "0" if cpu else "1"
-        digest = checksums(self._checkpoint, ["sha256"])["sha256"]
+        digest = sha256(self._checkpoint)
         self.signature = f"{folder.resolve().name}|sha256:{digest[:12]}"
 
     def score(self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ from ..checkpoints import load_checkpoint, model_name
 from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
-from ..corpora.checksums import checksums
+from ..corpora.checksums import sha256
 from ..errors import UserError
 from ..io import check_output, make_folder, unchanged, within, write_json, write_text
 from .ceiling import LOW, ceiling_of
@@ -127,7 +127,7 @@ class _Evaluator:
             del state
             check_beam(options.beam, len(read_dictionary(corpus.bin, self.direction[1])))
             self.splits = list(map(self._split, test_sets))
-            digest = checksums(checkpoint, ["sha256"])["sha256"]
+            digest = sha256(checkpoint)
             self.model, self.task = load_model(
                 checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
             )
