@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +38,7 @@ def test_words_that_pieces_begin_in(text, pieces, expected):
 
 class Task:
     source_dictionary = target_dictionary = dictionary()
+    cfg = SimpleNamespace(left_pad_source=True, left_pad_target=False)  # fairseq's defaults
 
 
 FLAGS = "--encoder-normalize-before --decoder-normalize-before"

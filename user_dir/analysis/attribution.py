@@ -19,14 +19,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq import utils
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..errors import UserError
 from ..models.sides import layers_of
 from ..translation.loading import load_split
-from .capture import captured_attention, run
+from .capture import captured_attention, on_device, run
 from .maps import SIDES, SentenceMaps
 from .result_files import ModelAnalysis
 from .split import Split
@@ -44,7 +43,6 @@ def with_attribution(analysis: ModelAnalysis, split: Split, sentences: int) -> M
     if analysis.maps is None:
         raise UserError(f"there are no attention maps of {analysis.name} to show attribution beside")
     dataset, found = load_split(split.task, split.subset), []
-    device = next(split.model.parameters()).device
     for number in tqdm(range(min(sentences, len(analysis.maps))), desc="attribution", disable=None):
         maps = analysis.maps[number]
         sample = dataset.collater([dataset[number]]) if number < len(dataset) else None
@@ -52,8 +50,7 @@ def with_attribution(analysis: ModelAnalysis, split: Split, sentences: int) -> M
             raise UserError(
                 f"sentence {number} of {analysis.maps.path} is not that of {split.corpus.name}, {split.name}"
             )
-        sample = utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
-        found.append(attribution(split.model, sample, maps))
+        found.append(attribution(split.model, on_device(sample, split.model), maps))
     return replace(analysis, attributions=found)
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
+from fairseq import utils
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
 
@@ -49,6 +50,12 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
             f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
         )
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
+
+
+def on_device(sample: dict, model) -> dict:
+    """A batch of fairseq's on the device of a model."""
+    device = next(model.parameters()).device
+    return utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
 
 
 def run(model, sample: dict):

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import overload
 
 import torch
-from fairseq import utils
 
 from ..releases.named import named_model
 from ..releases.opened import opened
 from ..translation.translator import Translator, open_translator
-from .capture import captured_attention, load_model, run
+from .capture import captured_attention, load_model, on_device, run
 from .maps import SentenceMaps
 from .maps_writer import sentence_maps
 from .translated import dataset_of
@@ -67,9 +66,7 @@ class LoadedModel:
         else:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
         dataset = dataset_of(translator.task, [source], [target])
-        sample = dataset.collater([dataset[0]])
-        if (device := next(model.parameters()).device).type == "cuda":
-            sample = utils.move_to_cuda(sample, device)
+        sample = on_device(dataset.collater([dataset[0]]), model)
         with captured_attention(model) as captured:
             run(model, sample)
         return sentence_maps(translator.task, sample, 0, captured, sentence)

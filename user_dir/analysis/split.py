@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from fairseq import utils
 from tqdm import tqdm
 
 from ..attention import Alpha
 from ..checkpoints import averaged_updates, load_checkpoint
 from ..corpora import Corpus, load_corpus
 from ..translation.loading import check_lengths, load_split
-from .capture import load_model
+from .capture import load_model, on_device
 from .words import Pieces
 
 
@@ -69,12 +68,10 @@ class Split:
         dataset = load_split(self.task, self.subset)
         lengths = check_lengths(dataset, self.subset, self.max_tokens, self.model, self.sentences)
         order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
-        device = next(self.model.parameters()).device
         bar = {"total": len(order), "desc": description or self.subset, "unit": "sentence", "disable": None}
         with tqdm(**bar) as progress:
             for members in dataset.batch_by_size(order, max_tokens=self.max_tokens):
-                sample = dataset.collater([dataset[i] for i in members])
-                yield utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
+                yield on_device(dataset.collater([dataset[i] for i in members]), self.model)
                 progress.update(len(members))
 
     def pieces(

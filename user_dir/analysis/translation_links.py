@@ -8,15 +8,15 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import torch
-from fairseq import utils
-from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.data import Dictionary
 from torch import Tensor
 
 from ..errors import UserError
 from ..models.bert_sides import SEPARATORS
 from .alignment import Link, candidates, links, word_weights
 from .alignment_choice import Choice
-from .capture import captured_attention
+from .capture import captured_attention, on_device
+from .translated import dataset_of
 from .words import detect_scheme
 
 _UNKNOWN = "\ufffd"
@@ -71,19 +71,9 @@ class TranslationAligner:
 
     @torch.no_grad()
     def _batch(self, pairs: list[Pair]) -> list[list[Link]]:
-        sources, targets = [each.source for each in pairs], [each.target for each in pairs]
-        dataset = LanguagePairDataset(
-            sources,
-            list(map(len, sources)),
-            self._task.source_dictionary,
-            targets,
-            list(map(len, targets)),
-            self._task.target_dictionary,
-        )
-        sample = dataset.collater([dataset[i] for i in range(len(pairs))])
+        dataset = dataset_of(self._task, [each.source for each in pairs], [each.target for each in pairs])
+        sample = on_device(dataset.collater([dataset[i] for i in range(len(pairs))]), self._models[0])
         order = sample["id"].tolist()
-        device = next(self._models[0].parameters()).device
-        sample = utils.move_to_cuda(sample, device) if device.type == "cuda" else sample
         given = sample["net_input"]
         source = [words_of(pairs[i].text, self._pieces(0, pairs[i].source)) for i in order]
         target = [words_of(pairs[i].translation, self._pieces(1, pairs[i].target)) for i in order]
