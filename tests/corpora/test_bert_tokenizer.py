@@ -1,9 +1,6 @@
 """What a BERT's folder says of its tokenizer, against transformers' own tokenizer; contradictions."""
 
 import json
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 import pytest
 from triplets import bert_vocabulary
@@ -31,15 +28,11 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def bert_tokenizer():
-    """transformers' class; transformers imports torchaudio, which fails beside torch's builds for CPUs."""
-    silent = ModuleType("torchaudio")
-    silent.__spec__ = ModuleSpec("torchaudio", None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchaudio", silent)
-        from transformers import BertTokenizer
+def bert_tokenizer(silent_transformers):
+    """transformers' class."""
+    from transformers import BertTokenizer
 
-        yield BertTokenizer
+    return BertTokenizer
 
 
 def saved(bert_tokenizer, folder, **settings):

@@ -3,11 +3,9 @@
 import json
 import pickle
 import shutil
-import sys
 import zipfile
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,18 +24,6 @@ def our_dictionary():
     """The vocabulary in another order, padded as by prepare.py."""
     symbols = [*reversed(SYMBOLS), "s", "ed", "madeupword0000", "madeupword0001"]
     return dictionary(symbols)
-
-
-@pytest.fixture(scope="module")
-def silent_transformers():
-    # transformers imports torchaudio if it is there, which fails beside torch's builds for CPUs.
-    silent = ModuleType("torchaudio")
-    silent.__spec__ = ModuleSpec("torchaudio", None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "torchaudio", silent)
-        from transformers import BertModel, BertTokenizer  # noqa: F401
-
-        yield
 
 
 @pytest.fixture(scope="module")

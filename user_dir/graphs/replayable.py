@@ -19,13 +19,17 @@ from ..entmax.self_check import entmax_check, loss_check
 from ..modules import LatentAlignment, OutputNormalizer
 from ..sections import architecture
 
-OURS = "adaptively_sparse"
 # Their losses are sums over words, or sentences, in which padding has no weight.
 CRITERIONS = (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion, EntmaxLossCriterion)
 # Their backward is that of the loss, times the loss scale of half precision.
 BACKWARDS = {each.backward for each in (FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer)}
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def is_ours(model_settings) -> bool:
+    """Whether the settings are of a model of this plugin."""
+    return str(architecture(model_settings)).startswith("adaptively_sparse")
 
 
 def why_no_graphs(trainer) -> str | None:
@@ -66,7 +70,7 @@ def _of_training(trainer) -> str | None:
         return "the model is not whole on one GPU"
     if task.train_step is not FairseqTask.train_step:
         return f"the task {task.__name__} has its own training step"
-    if not str(architecture(cfg.model)).startswith(OURS) and type(model) is not TransformerModel:
+    if not is_ours(cfg.model) and type(model) is not TransformerModel:
         return f"the model is a {type(model).__name__}"
     if type(trainer.optimizer).backward not in BACKWARDS:
         amp = "; use --fp16, or common.bf16=true in a config" if cfg.common.amp else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from ..errors import UserError
-from ..sections import architecture
-from .replayable import OURS, why_no_graphs
+from .replayable import is_ours, why_no_graphs
 from .settings import graph_setting
 from .shapes import shapes_of
 from .training import TrainingGraphs
@@ -20,8 +19,8 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
     Raises:
         UserError: the setting is unknown, or on while graphs are impossible.
     """
-    ours = str(architecture(trainer.cfg.model)).startswith(OURS)
-    setting = graph_setting(trainer.cfg.model, "auto" if ours else "off")
+    model = trainer.cfg.model
+    setting = graph_setting(model, "auto" if is_ours(model) else "off")
     if setting == "off" or (setting == "auto" and not trainer.cuda):
         return None
     reason = why_no_graphs(trainer)
