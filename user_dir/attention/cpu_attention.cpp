@@ -47,6 +47,13 @@ struct Heads {
   void write(int64_t b, int64_t h, int64_t t, const Rows<T>& from, int64_t i, T factor = 1) const {
     as_stored(b, h, t, [&](auto* to) { from.write(i, to, factor); });
   }
+  // Inlined, because GCC takes a function that only fetches for one without effect, and leaves out its calls.
+  ENTMAX_INLINE void prefetch(int64_t b, int64_t h, int64_t t, int64_t head_dim) const {
+    const int64_t size = storage == as_computed ? sizeof(T) : 2;
+    const char* from = static_cast<const char*>(data) + (b * batch + h * head + t * row) * size;
+    // to the second-level cache: rows may lie so far apart that they would displace each other in the first
+    for (int64_t at = 0; at < head_dim * size; at += 64) __builtin_prefetch(from + at, 0, 2);
+  }
 
  private:
   template <typename Function>
@@ -166,6 +173,14 @@ class Attention {
     }
   }
 
+  // The head after this one, by its number, and how many rows of which tensors are fetched into the cache while this
+  // one is worked on: from memory, the rows of a short head take as long as all that is computed of it.
+  void set_next(int64_t number, std::initializer_list<std::pair<Heads<T>, int64_t>> rows) {
+    const int64_t calls = fetches * ((sizes_.queries + lanes - 1) / lanes);
+    const int64_t most = std::max(sizes_.queries, sizes_.keys);
+    next_ = {number / sizes_.heads, number % sizes_.heads, rows, 0, (most + calls - 1) / calls};
+  }
+
   // Output of queries from first up to end; their weights too, unless null.
   void forward(int64_t first, int64_t end, Heads<T> q, Heads<T> out, T* weights, bool may_be_sparse,
                Saved<T>& saved, Support<T>* support) {
@@ -173,9 +188,11 @@ class Attention {
     for (; first < end; first += lanes) {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
       read_tile(q, first, scale(), queries_);
+      fetch_ahead();
       queries_.turn();
       number_rows(first);
       const int64_t columns = score(first);
+      fetch_ahead();
       find_top(columns);
       const int64_t kept = keep(columns);
       T* to_weights = weights == nullptr ? nullptr : weights + first * sizes_.keys;
@@ -205,6 +222,7 @@ class Attention {
       rows_ = std::min<int64_t>(lanes, sizes_.queries - first);
       read_tile(q, first, scale(), queries_);
       read_tile(grad, first, 1, *grads_);
+      fetch_ahead();
       number_rows(first);
       const T* of_weights = grad_weights == nullptr ? nullptr : grad_weights + first * sizes_.keys;
       const int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
@@ -240,6 +258,17 @@ class Attention {
   void read_tile(Heads<T> from, int64_t first, T factor, Tile<T>& tile) const {
     if (rows_ < lanes) tile.rows.clear();
     for (int64_t i = 0; i < rows_; ++i) from.read(b_, h_, first + i, tile.rows, i, factor);
+  }
+
+  // To be called so many times in each tile.
+  static constexpr int64_t fetches = 3;
+
+  ENTMAX_INLINE void fetch_ahead() {
+    const int64_t end = next_.row + next_.at_once;
+    for (const auto& [heads, rows] : next_.rows) {
+      for (int64_t t = next_.row; t < std::min(end, rows); ++t) heads.prefetch(next_.b, next_.h, t, sizes_.head_dim);
+    }
+    next_.row = end;
   }
 
   int64_t tile_number(int64_t first) const {
@@ -329,6 +358,7 @@ class Attention {
     std::swap(scores_, lanes_.z);
     const auto solution = lanes_.solve(eps_, kept);
     mark_rows(kept);
+    fetch_ahead();
     const Vec<T>* p = lanes_.p.get();
     combine(dropped(kept), kept, values_, active_.get(), rows_, out_);
     for (int64_t i = 0; i < rows_; ++i) out.write(b_, h_, first + i, out_, i);
@@ -399,6 +429,7 @@ class Attention {
     const Vec<T>* p = lanes_.p.get();
     grads_->turn();
     spread(dropped(kept), kept, grads_->rows, active_.get(), *grad_values_);
+    fetch_ahead();
     products(*grads_, values_, kept, [this](int64_t i) { return active_[i]; }, scores_.get());
     Vec<T> total = {}, product = {};
     for (int64_t i = 0; i < kept; ++i) {
@@ -412,6 +443,7 @@ class Attention {
       total += slopes_[i];
       product += slopes_[i] * scores_[i];
     }
+    fetch_ahead();
     const Vec<T> mean = product / (total != 0 ? total : total + 1);  // 0 without any weight; a NaN stays
     Vec<T> sums = {};
     for (int64_t i = 0; i < kept; ++i) {
@@ -551,9 +583,16 @@ class Attention {
     return need_alpha ? sum<T>(sums) : 0;
   }
 
+  struct Next {
+    int64_t b, h;
+    std::vector<std::pair<Heads<T>, int64_t>> rows;
+    int64_t row, at_once;  // the row to be fetched next, and how many from it on
+  };
+
   Sizes sizes_;
   Hidden<T> hidden_;
   Dropout dropout_;
+  Next next_ = {};
   Rows<T> keys_, values_;
   Tile<T> queries_;
   Rows<T> out_;
@@ -614,20 +653,28 @@ std::vector<int64_t> in_order(const Sizes& sizes, const double* alpha, int64_t a
   return order;
 }
 
+// Whether a head and the next one fit into the second-level cache.
+bool is_short(const Sizes& sizes) { return std::max(sizes.queries, sizes.keys) <= chunk; }
+
 template <typename T>
 void forward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const void* k, const void* v, void* out,
              const double* alpha, int64_t alphas, const Hidden<T>& hidden, const Dropout& dropout, bool may_be_sparse,
              T* weights, Saved<T>& saved) {
-  const int64_t chunks = (sizes.queries + chunk - 1) / chunk;
+  const int64_t t = sizes.queries, s = sizes.keys, chunks = (t + chunk - 1) / chunk;
+  const int64_t items = sizes.batch * sizes.heads * chunks;
   if (saved.counts != nullptr) saved.support.resize(sizes.batch * sizes.heads * chunks);
   const auto order = in_order(sizes, alpha, alphas, may_be_sparse);
   share_out(
-      sizes, sizes.batch * sizes.heads * chunks, !may_be_sparse,
+      sizes, items, !may_be_sparse,
       [&] { return std::make_unique<Attention<T>>(sizes, hidden, dropout, false); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item / chunks], part = item % chunks;
         const int64_t h = i % sizes.heads, first = part * chunk;
         attention.set_head(i / sizes.heads, h, heads(k, 1), heads(v, 2), alpha[h % alphas]);
+        if (!may_be_sparse && is_short(sizes) && item + 1 < items) {
+          attention.set_next(order[item + 1],
+                             {{heads(q, 0), t}, {heads(k, 1), s}, {heads(v, 2), s}, {heads(out, 3), t}});
+        }
         attention.forward(first, std::min(first + chunk, sizes.queries), heads(q, 0), heads(out, 3),
                           weights == nullptr ? nullptr : weights + i * sizes.queries * sizes.keys, may_be_sparse,
                           saved, saved.counts == nullptr ? nullptr : &saved.support[i * chunks + part]);
@@ -639,7 +686,8 @@ void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const 
               void* grad_q, void* grad_k, void* grad_v, const double* alpha, int64_t alphas, const Hidden<T>& hidden,
               const Dropout& dropout, const T* grad_weights, const Saved<T>& saved, const T* support, const int32_t* support_keys,
               double* grad_alpha) {
-  std::vector<int64_t> starts(sizes.batch * sizes.heads);
+  const int64_t t = sizes.queries, s = sizes.keys, items = sizes.batch * sizes.heads;
+  std::vector<int64_t> starts(items);
   if (saved.counts != nullptr) {
     const int64_t rows = round_up(sizes.queries, Simd<T>::lanes);
     int64_t start = 0;
@@ -650,12 +698,17 @@ void backward(const Sizes& sizes, const Tensors<T>& heads, const void* q, const 
   }
   const auto order = in_order(sizes, alpha, alphas, saved.counts != nullptr);
   share_out(
-      sizes, sizes.batch * sizes.heads, saved.counts == nullptr,
+      sizes, items, saved.counts == nullptr,
       [&] { return std::make_unique<Attention<T>>(sizes, hidden, dropout, true); },
       [&](Attention<T>& attention, int64_t item) {
         const int64_t i = order[item], b = i / sizes.heads, h = i % sizes.heads;
         attention.set_head(b, h, heads(k, 1), heads(v, 2), alpha[h % alphas]);
         attention.clear_gradients();
+        if (saved.counts == nullptr && is_short(sizes) && item + 1 < items) {
+          attention.set_next(order[item + 1],
+                             {{heads(q, 0), t}, {heads(k, 1), s}, {heads(v, 2), s}, {heads(grad, 3), t},
+                              {heads(grad_q, 4), t}, {heads(grad_k, 5), s}, {heads(grad_v, 6), s}});
+        }
         const auto head = [&](auto need_alpha) {
           return attention.template backward<decltype(need_alpha)::value>(
               heads(q, 0), heads(grad, 3), heads(grad_q, 4),
