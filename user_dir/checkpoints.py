@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from omegaconf import OmegaConf
 from torch import Tensor
 from tqdm import tqdm
 
 from . import fingerprints
 from .errors import UserError, as_checkpoint_error
-from .guards.hostile_checkpoints import OPTIMIZER, Unreadable, read_checkpoint, require_finite
+from .guards.checkpoint_files import OPTIMIZER, Unreadable, read_checkpoint, require_finite
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
 
@@ -40,6 +38,9 @@ def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
     state = {OPTIMIZER: None, **read_checkpoint(path, leave_out=() if optimizer else (OPTIMIZER,))}
     if state.get("cfg") is None:
         # Written before fairseq had cfg. Without args, fairseq uses the cfg made here.
+        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+        from omegaconf import OmegaConf
+
         with as_checkpoint_error(path):
             cfg = convert_namespace_to_omegaconf(state["args"])
             state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)

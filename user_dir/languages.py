@@ -13,9 +13,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import islice
 
-import langcodes
 import regex
-from langcodes.data_dicts import LIKELY_SUBTAGS
 
 MAX_CODE = 50  # characters; a longer one is no code, whatever a file says
 MAX_LINES = 1000  # of a text, to tell its script
@@ -86,6 +84,9 @@ class Language:
 @lru_cache(maxsize=1024)
 def language(code: str) -> Language:
     """What a code says; nothing is known of one that is no code."""
+    import langcodes  # imported here because it is slow
+    from langcodes.data_dicts import LIKELY_SUBTAGS
+
     unknown = Language(code, known=False, subtag=code)
     if len(code) > MAX_CODE:
         return unknown

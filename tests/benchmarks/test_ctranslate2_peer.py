@@ -2,7 +2,7 @@ import pytest
 from helpers import batch, build, translation_task
 
 from user_dir.benchmarks.ctranslate2_peer import Peer
-from user_dir.decoding import FastGenerator
+from user_dir.decoding.generator import FastGenerator
 
 LENGTH = 6
 

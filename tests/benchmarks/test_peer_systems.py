@@ -4,7 +4,7 @@ import torch
 from helpers import batch, build, loss
 
 from user_dir.benchmarks.peer_systems import Bisection
-from user_dir.decoding import unsupported_model
+from user_dir.decoding.supported import unsupported_model
 
 
 def test_bisection_replaces_entmax_by_entmax_bisect(monkeypatch):

@@ -15,11 +15,11 @@ from fairseq.sequence_generator import SequenceGenerator
 from helpers import build, dictionary, parse, translation_task
 from no_gpu import NoHost, Recorded, take_triton_kernels
 
-from user_dir.decoding import FastGenerator, unsupported
 from user_dir.decoding import device_graphs as graphs
 from user_dir.decoding import device_search as search
 from user_dir.decoding.device_graphs import Graphs
 from user_dir.decoding.device_state import Arena, bucket
+from user_dir.decoding.generator import FastGenerator, unsupported
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

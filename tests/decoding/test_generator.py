@@ -12,7 +12,8 @@ from helpers import batch, build, dictionary
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
-from user_dir.decoding import AligningGenerator, FastGenerator, unsupported, unsupported_model
+from user_dir.decoding.generator import AligningGenerator, FastGenerator, unsupported
+from user_dir.decoding.supported import unsupported_model
 from user_dir.errors import UserError
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"

@@ -11,7 +11,7 @@ from torch import nn
 
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import Softmax
-from user_dir.decoding import unsupported_model
+from user_dir.decoding.supported import unsupported_model
 from user_dir.modules import AdaptivelySparseDecoderLayer, EntmaxMultiheadAttention
 from user_dir.modules.linear import Linear
 

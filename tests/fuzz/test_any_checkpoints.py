@@ -13,7 +13,7 @@ import torch
 from hypothesis import strategies as st
 from search import search, sentence
 
-from user_dir.guards.hostile_checkpoints import read_checkpoint
+from user_dir.guards.checkpoint_files import read_checkpoint
 from user_dir.guards.hostile_settings import EVALUATED
 
 STATE = {

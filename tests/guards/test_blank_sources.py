@@ -6,7 +6,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from helpers import batch, build, dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
-from user_dir.decoding import FastGenerator
+from user_dir.decoding.generator import FastGenerator
 
 
 def with_blank(left_pad: bool = True) -> dict:

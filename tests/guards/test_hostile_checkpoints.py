@@ -12,7 +12,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoder
 from helpers import SMALL, checkpoint_state, parse, translation_task
 
 from user_dir.errors import UserError
-from user_dir.guards.hostile_checkpoints import Unreadable, read_checkpoint, require_finite
+from user_dir.guards.checkpoint_files import Unreadable, read_checkpoint, require_finite
 
 
 def refused(path, message: str) -> None:

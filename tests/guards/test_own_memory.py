@@ -10,7 +10,7 @@ from helpers import checkpoint_state
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.errors import UserError
-from user_dir.guards.hostile_checkpoints import Unreadable, read_checkpoint
+from user_dir.guards.checkpoint_files import Unreadable, read_checkpoint
 from user_dir.guards.plain_data import plain_state
 from user_dir.io import unchanged
 

@@ -10,7 +10,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers import build, dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
-from user_dir.decoding import FastGenerator
+from user_dir.decoding.generator import FastGenerator
 from user_dir.errors import UserError
 from user_dir.guards.search_settings import check_bleu_args
 

@@ -10,7 +10,7 @@ import torch
 from helpers import checkpoint_state
 
 from user_dir.errors import UserError
-from user_dir.guards.hostile_checkpoints import read_checkpoint
+from user_dir.guards.checkpoint_files import read_checkpoint
 
 
 def central(entry: zipfile.ZipInfo, method: int, packed: int) -> bytes:

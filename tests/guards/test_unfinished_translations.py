@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from helpers import dictionary
 
 import user_dir.models  # noqa: F401  installs the guards
-from user_dir.decoding import FastGenerator
+from user_dir.decoding.generator import FastGenerator
 from user_dir.guards.unfinished_translations import unfinished
 
 KINDS = [FastGenerator, SequenceGenerator, SequenceGeneratorWithAlignment]

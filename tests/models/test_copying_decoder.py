@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from post_editing import SYMBOLS, batch, build, dictionary
 
 from user_dir.criterions import PostEditingLossCriterion
-from user_dir.decoding import unsupported_model
+from user_dir.decoding.supported import unsupported_model
 from user_dir.entmax import entmax
 from user_dir.errors import UserError
 

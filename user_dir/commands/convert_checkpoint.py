@@ -28,9 +28,9 @@ def main(argv=None) -> None:
     output = args.output or args.path.with_name(f"{args.path.stem}.{kind}.pt")
 
     from ..checkpoints import load_checkpoint, save_checkpoint
+    from ..eight_bits import rounded
     from ..io import check_output
     from ..models.from_settings import from_stock
-    from ..releases.eight_bits import rounded
 
     check_output(output, [args.path])
     if args.int8:

@@ -13,16 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import _code_to_dtype
 
 from ..bounded import MAX_WHOLE
 from ..errors import UserError, one_line
+from .dictionary import Dictionary
 
 MAGIC = b"MMIDIDX\x00\x00"
 OTHERS = (b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00")  # fairseq's other formats, which are not checked
 HEADER = "<QBQ"  # version, type of the tokens, number of sentences
 START = len(MAGIC) + struct.calcsize(HEADER)  # bytes before the lengths
+TYPES = {
+    code: np.dtype(name)
+    for code, name in enumerate(("u1", "i1", "i2", "i4", "i8", "f8", "f8", "u2", "u4", "u8"), start=1)
+}
+"""fairseq's codes of the types of tokens."""
 PIECE = 1 << 20  # sentences, or tokens, read at a time
 REMEDY = "prepare the corpus again (prepare with --force, or fairseq-preprocess)"
 
@@ -60,7 +64,7 @@ def reading_dictionary(path: Path) -> Iterator[None]:
 def load_dictionary(path: Path) -> Dictionary:
     """Read a dictionary; raises UserError if it is missing or corrupt."""
     with reading_dictionary(path):
-        return Dictionary.load(str(path))
+        return Dictionary.load(path)
 
 
 def read_dictionary(folder: Path, language: str) -> Dictionary:
@@ -110,7 +114,7 @@ def _header(index: Path) -> tuple[np.dtype, int] | None:
     if not header.startswith(MAGIC) or len(header) < START:
         raise UserError(f"{index} is not an index of binarised data; {REMEDY}")
     _, code, count = struct.unpack(HEADER, header[len(MAGIC) :])
-    kind = np.dtype(_code_to_dtype.get(code, np.float64))
+    kind = TYPES.get(code, TYPES[6])
     if kind.kind not in "iu" or index.stat().st_size != START + 12 * count:
         raise UserError(f"{index} is corrupt or truncated; {REMEDY}")
     return kind, count

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import Dictionary
 
 from ..errors import UserError
 from ..io import shown
 from .binarised import check_side, tokens_of
+from .dictionary import Dictionary
 from .readers import read_made_lines
 from .reserved import SYMBOLS, UNKNOWN
 from .spacing import SPACE_MARK

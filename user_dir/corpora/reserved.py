@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from .dictionary import BOS, EOS, PAD, UNKNOWN
 from .readers.triplets import MASK, SEPARATOR
 from .spacing import SPACE_MARK
 
 SYMBOLS = (f"{SPACE_MARK}{SEPARATOR}", MASK)
 """Our own: the separator of post-editing triplets with the space before it, and the mask."""
 MULTIPLE = 8  # dictionary sizes that suit tensor cores
-UNKNOWN = "<unk>"
 
 
 def filler(number: int) -> str:
@@ -16,7 +16,7 @@ def filler(number: int) -> str:
     return f"madeupword{number:04}"
 
 
-FAIRSEQ = frozenset(["<s>", "<pad>", "</s>", UNKNOWN, *map(filler, range(MULTIPLE))])
+FAIRSEQ = frozenset([BOS, PAD, EOS, UNKNOWN, *map(filler, range(MULTIPLE))])
 """Those that a dictionary of fairseq has for itself."""
 RESERVED = FAIRSEQ.union(SYMBOLS)
 

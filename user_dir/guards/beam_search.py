@@ -15,7 +15,7 @@ def build_generator(
     build, self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, *others, **kwargs
 ):
     """Build a generator that searches faster where it can."""
-    from ..decoding import AligningGenerator, FastGenerator, require_no_int8
+    from ..decoding.generator import AligningGenerator, FastGenerator, require_no_int8
 
     if seq_gen_cls is not None or getattr(args, "score_reference", False):
         require_no_int8(models, "another generator is asked for")

@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils
 from fairseq.models.roberta.enc_dec import RobertaEncDecModel
 from omegaconf import OmegaConf, open_dict
 
-from .hostile_checkpoints import read_checkpoint
+from .checkpoint_files import read_checkpoint
 from .installing import around
 
 OWN = {  # settings of the encoder-decoder that are not those of the encoder

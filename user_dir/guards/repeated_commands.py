@@ -17,7 +17,7 @@ from fairseq.file_io import PathManager
 
 from ..errors import UserError, exit_on_user_error
 from ..io import same_file
-from .hostile_checkpoints import OPTIMIZER, read_checkpoint
+from .checkpoint_files import OPTIMIZER, read_checkpoint
 from .installing import around
 from .torn_checkpoints import suggesting_another
 

@@ -16,7 +16,7 @@ from fairseq.file_io import PathManager
 from ..checkpoints import save_checkpoint, whole_checkpoints
 from ..errors import UserError, exit_on_user_error
 from ..io import copy_file
-from .hostile_checkpoints import OPTIMIZER, Unreadable
+from .checkpoint_files import OPTIMIZER, Unreadable
 from .installing import around
 from .untyped_settings import WrongOverride
 

@@ -174,9 +174,10 @@ def _read_checkpoint(path: Path) -> Bert:
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
-    symbols = load_dictionary(dictionary)
-    rows = {symbol: row for row, symbol in enumerate(symbols.symbols)}
-    symbols.add_symbol("<mask>")  # as fairseq's task does
+    symbols = load_dictionary(dictionary).symbols
+    rows = {symbol: row for row, symbol in enumerate(symbols)}
+    if "<mask>" not in rows:  # fairseq's task adds it
+        symbols = [*symbols, "<mask>"]
     pieces = pieces_file(dictionary.parent)
     require_same(state, path, fingerprints_of({"source": symbols}, {"source": dictionary}, pieces))
     sizes = {size: settings.get(f"encoder_{size}") for size in SIZES}

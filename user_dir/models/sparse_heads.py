@@ -12,7 +12,7 @@ from ..attention import Alpha, AlphaConfig
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
 from ..errors import UserError, exit_on_user_error
-from ..guards.hostile_checkpoints import require_finite
+from ..guards.checkpoint_files import require_finite
 from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
 from .flags import alpha_configs, attention_backend

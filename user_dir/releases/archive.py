@@ -28,7 +28,7 @@ from ..schema import pattern, whole
 MANIFEST = "manifest.json"
 CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
 PACKED = "model.int8.pt"
-"""Stands for the checkpoint, where its matrices are those of 8 bits (:mod:`.eight_bits`)."""
+"""Stands for the checkpoint, where its matrices are those of 8 bits (:mod:`~user_dir.eight_bits`)."""
 NAMES = (
     r"README\.md|model(\.int8)?\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"

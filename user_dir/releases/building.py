@@ -10,12 +10,12 @@ from pathlib import Path
 from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.checksums import sha256
+from ..eight_bits import is_rounded, packed
 from ..io import copy_file, unchanged
 from ..translation.limits import RELEASED, translation_limit
 from ..translation.loading import load_model, translation_direction
 from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, write_archive
 from .card import model_card
-from .eight_bits import is_rounded, packed
 from .opened import opened
 from .scores import read_scores
 from .wheel import build_wheel
@@ -35,7 +35,7 @@ def write_release(
 ) -> Release:
     """Write the archive of a model; the same input gives the same bytes.
 
-    Parameters that were rounded to 8 bits (:func:`~.eight_bits.rounded`) take 8 bits, exactly.
+    Parameters that were rounded to 8 bits (:func:`~user_dir.eight_bits.rounded`) take 8 bits, exactly.
 
     Args:
         checkpoint: of a fairseq translation model.

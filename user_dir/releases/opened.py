@@ -13,7 +13,6 @@ from ..corpora.description import read_description
 from ..corpora.segment import load_pieces
 from ..errors import UserError
 from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, is_release, place_of, unpack
-from .eight_bits import unpack_checkpoint
 
 _MAX_DESCRIPTION = 1 << 16  # bytes; parsing YAML is slow
 
@@ -54,7 +53,7 @@ def opened(paths: Sequence[Path]) -> Iterator[tuple[list[Path], Corpus | None]]:
                         f"{path} and {first[0]} preprocess text differently; an ensemble needs models of the "
                         "same corpus, prepared once"
                     )
-                checkpoints.append(folder / place_of(CHECKPOINT))
+                checkpoints.append(folder / place_of(_checkpoint(manifest)))
             yield checkpoints, corpus
         except SystemExit as error:  # UserError, or what the guards make of it within fairseq
             if not isinstance(error.code, str):
@@ -70,7 +69,7 @@ def _named(message: str, places: dict[Path, Path]) -> str:
 
 def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
     """The corpus of an unpacked archive, complete enough to preprocess new text."""
-    checkpoint = PACKED if PACKED in manifest.files else CHECKPOINT
+    checkpoint = _checkpoint(manifest)
     _require(archive, manifest, DESCRIPTION, checkpoint, CARD)
     if manifest.files[DESCRIPTION].bytes > _MAX_DESCRIPTION:
         raise UserError(f"{archive}: {DESCRIPTION} is too large for the description of a corpus")
@@ -88,9 +87,11 @@ def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
             read_dictionary(corpus.bin, language)
     except UserError as error:  # it says how to prepare a corpus again
         raise UserError(f"{str(error).partition(';')[0]}; get the archive again") from None
-    if checkpoint == PACKED:
-        unpack_checkpoint(folder / place_of(PACKED), folder / place_of(CHECKPOINT))
     return corpus
+
+
+def _checkpoint(manifest: Manifest) -> str:
+    return PACKED if PACKED in manifest.files else CHECKPOINT
 
 
 def _require(archive: Path, manifest: Manifest, *names: str) -> None:

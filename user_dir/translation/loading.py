@@ -18,7 +18,7 @@ from ..checkout import ROOT
 from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
-from ..decoding import unsupported_model
+from ..decoding.supported import unsupported_model
 from ..errors import UserError, as_checkpoint_error
 from ..fingerprints import fingerprints_of, require_same
 from ..guards.long_sentences import first_few

@@ -12,9 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..checkpoints import save_checkpoint
-from ..errors import UserError
-from ..guards.hostile_checkpoints import read_checkpoint
+from .errors import UserError
 
 _KEY = "eight_bits"  # of a packed checkpoint: the name of each matrix → q and s
 _LARGEST, _BITS = 127, 16
@@ -37,7 +35,7 @@ def packed(state: dict) -> dict:
     """A checkpoint with its matrices in 8 bits; those that are the same tensor are stored once.
 
     Args:
-        state: from :func:`~user_dir.checkpoints.for_inference`, :func:`rounded`; it is not changed.
+        state: from :func:`.checkpoints.for_inference`, :func:`rounded`; it is not changed.
     """
     known: dict[int, tuple[Tensor, Tensor]] = {}
     matrices, others = {}, {}
@@ -49,19 +47,29 @@ def packed(state: dict) -> dict:
     return {**state, "model": others, _KEY: matrices}
 
 
-def unpack_checkpoint(source: Path, target: Path) -> None:
-    """Write the checkpoint that a packed one stands for; raises UserError unless it is one."""
-    state = read_checkpoint(source)
-    matrices = state.pop(_KEY, None)
+def restored(state: dict, path: str | Path) -> dict:
+    """The checkpoint that one in 8 bits stands for; any other as it is.
+
+    Args:
+        state: as it was read, possibly without its model; it is used up.
+        path: for error messages.
+
+    Raises:
+        UserError: what it has for matrices in 8 bits are none.
+    """
+    if _KEY not in state:
+        return state
+    matrices = state.pop(_KEY)
     if not isinstance(matrices, dict) or not all(map(_is_packed, matrices.values())):
-        raise UserError(f"{source} has no matrices in 8 bits")
+        raise UserError(f"{path} has no matrices in 8 bits")
     known: dict[tuple, Tensor] = {}
-    for name, (integers, scales) in matrices.items():
+    for name in list(matrices) if "model" in state else ():
+        integers, scales = matrices.pop(name)
         key = integers.data_ptr(), integers.shape, scales.data_ptr()
         if key not in known:
             known[key] = _product(integers, scales)
         state["model"][name] = known[key]
-    save_checkpoint(state, target)
+    return state
 
 
 def _is_matrix(parameter: Tensor) -> bool:

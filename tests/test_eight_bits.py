@@ -7,8 +7,9 @@ import torch
 from tiny_release import tiny_checkpoint, tiny_state
 
 from user_dir.checkpoints import for_inference, load_checkpoint, save_checkpoint
+from user_dir.eight_bits import is_rounded, packed, rounded
 from user_dir.errors import UserError
-from user_dir.releases.eight_bits import is_rounded, packed, rounded, unpack_checkpoint
+from user_dir.guards.checkpoint_files import read_checkpoint
 
 
 def matrices(scale: float) -> dict:
@@ -44,8 +45,7 @@ def test_a_packed_checkpoint_is_small_and_stands_for_the_same_parameters(tmp_pat
     state["model"] = rounded(state["model"])
     state = for_inference(load_checkpoint(tiny_checkpoint(tmp_path / "whole.pt", state)))
     save_checkpoint(packed(state), tmp_path / "packed.pt")
-    unpack_checkpoint(tmp_path / "packed.pt", tmp_path / "unpacked.pt")
-    found = load_checkpoint(tmp_path / "unpacked.pt")["model"]
+    found = load_checkpoint(tmp_path / "packed.pt")["model"]
     assert found.keys() == state["model"].keys()
     for name, value in state["model"].items():
         assert torch.equal(found[name], value) and found[name].dtype == value.dtype, name
@@ -53,6 +53,9 @@ def test_a_packed_checkpoint_is_small_and_stands_for_the_same_parameters(tmp_pat
     tied = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
     assert integers[tied[0]][0] is integers[tied[1]][0]
     assert all(value.dim() != 2 for value in packed(state)["model"].values())
+    assert found[tied[0]] is found[tied[1]]
+    assert not {"model", "eight_bits"} & read_checkpoint(tmp_path / "packed.pt", leave_out=["model"]).keys()
+    assert (tmp_path / "packed.pt").stat().st_size < (tmp_path / "whole.pt").stat().st_size / 2
 
 
 WRONG = {
@@ -70,5 +73,4 @@ def test_what_is_not_packed_so_is_refused(case, tmp_path):
     state = {**for_inference(tiny_state()), "eight_bits": WRONG[case]}
     save_checkpoint(state, tmp_path / "packed.pt")
     with pytest.raises(UserError, match="packed"):
-        unpack_checkpoint(tmp_path / "packed.pt", tmp_path / "unpacked.pt")
-    assert not (tmp_path / "unpacked.pt").exists()
+        load_checkpoint(tmp_path / "packed.pt")
