@@ -21,7 +21,8 @@ from user_dir.analysis.importance import (
 )
 from user_dir.analysis.plots_importance import importance_figure
 from user_dir.analysis.split import Split
-from user_dir.translation.split_search import Search, translate_split
+from user_dir.translation.search import Search
+from user_dir.translation.split_search import translate_split
 
 PAD = dictionary().pad()
 

@@ -46,7 +46,7 @@ def test_attention_is_that_of_a_report_on_the_same_sentences(opened, tmp_path):
     model, translator = opened
     texts = SENTENCES[:3]
     sources, targets = translator.encode(texts), [best.tokens for best, *_ in translator(texts)]
-    (loaded,), task = translator.models, translator.task
+    (loaded,), task = translator.search.models, translator.search.task
     given = translator.corpus, loaded, task, sources, targets, texts, tmp_path / "maps.npz"
     expected = analyse_translations("x", tiny_checkpoint(tmp_path / "last.pt"), *given).maps
     for number, text in enumerate(texts):
@@ -66,7 +66,7 @@ def test_attention_is_that_of_a_report_on_the_same_sentences(opened, tmp_path):
 def test_the_decoder_reads_a_given_translation(opened):
     model, translator = opened
     found = model.attention(SENTENCES[0], "The dog sleeps.")
-    known, target = set(translator.task.target_dictionary.symbols), found.target[:-1]
+    known, target = set(translator.dictionaries[1].symbols), found.target[:-1]
     assert len(set(target) & known - {"<unk>"}) >= 2 and found.target[-1] == "</s>"
     assert re.fullmatch(
         "".join(".+" if piece == "<unk>" else re.escape(piece) for piece in target), "▁The▁dog▁sleeps."

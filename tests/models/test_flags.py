@@ -8,10 +8,10 @@ from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from helpers import SMALL, SMALL_LM, parse
 
+from user_dir.alpha_settings import alpha_configs
 from user_dir.attention import ATTENTION_TYPES, AlphaConfig
 from user_dir.errors import UserError
 from user_dir.models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
-from user_dir.models.flags import alpha_configs
 
 # a value for every field, none of them the default
 VALUES = {

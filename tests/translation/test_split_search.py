@@ -13,7 +13,8 @@ from user_dir.analysis.capture import masked_heads
 from user_dir.errors import UserError
 from user_dir.translation.limits import Limit
 from user_dir.translation.loading import too_long
-from user_dir.translation.split_search import Search, translate_split
+from user_dir.translation.search import Search
+from user_dir.translation.split_search import translate_split
 
 LENGTHS = [4, 1, 7, 4, 2, 9, 1, 5, 4]
 PAIRS = [

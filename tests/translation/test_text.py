@@ -1,6 +1,7 @@
 """Restoring natural text from pieces, bytes and tokens."""
 
 import pytest
+from fairseq.data.data_utils import post_process
 
 from user_dir.translation.text import detokenizer, join_bytes, join_pieces
 
@@ -16,6 +17,11 @@ from user_dir.translation.text import detokenizer, join_bytes, join_pieces
 )
 def test_byte_pieces_become_characters(line, text):
     assert join_bytes(line) == text
+
+
+@pytest.mark.parametrize("line", ["▁Der ▁Hund s chl äft .", "", " ▁ a  b▁ ", "<unk> ▁▁ <s>\t▁x"])
+def test_pieces_are_joined_as_by_fairseq(line):
+    assert join_pieces(line) == post_process(line, "sentencepiece")
 
 
 def test_byte_pieces_of_a_real_model(tmp_path):

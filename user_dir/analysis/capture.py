@@ -19,6 +19,7 @@ from ..entmax import entmax_loss
 from ..errors import UserError
 from ..models.from_settings import OURS, from_stock
 from ..translation import loading
+from ..translation.direction import translation_direction
 
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, the latter two counted from 0."""
@@ -39,7 +40,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
     family = ARCH_MODEL_NAME_REGISTRY.get(name)
     if family == "adaptively_sparse_transformer_lm":
         return loading.load_language_model(Path(checkpoint), corpus, language, cpu=cpu)
-    direction = loading.translation_direction(state, Path(checkpoint), corpus)
+    direction = translation_direction(state, Path(checkpoint), corpus)
     if family == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"

@@ -13,7 +13,8 @@ import torch
 from tqdm import tqdm
 
 from ..translation.scored_split import ScoredSplit
-from ..translation.split_search import Search, translate_split
+from ..translation.search import Search
+from ..translation.split_search import translate_split
 from .capture import Head, all_heads, masked_heads, negative_log_likelihood
 from .head_tables import by_attention, head_of
 from .head_tests import constant, rank_correlation

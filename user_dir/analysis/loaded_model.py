@@ -57,7 +57,7 @@ class LoadedModel:
         Raises:
             UserError: one of the two is empty, or has more tokens than the model allows.
         """
-        translator, (model,) = self.translator, self.translator.models
+        translator, (model,) = self.translator, self.translator.search.models
         (source,) = translator.encode([sentence])
         if translation is not None:
             target = translator.encode_target(translation)
@@ -65,11 +65,11 @@ class LoadedModel:
             target = found[0].tokens
         else:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
-        dataset = dataset_of(translator.task, [source], [target])
+        dataset = dataset_of(translator.search.task, [source], [target])
         sample = on_device(dataset.collater([dataset[0]]), model)
         with captured_attention(model) as captured:
             run(model, sample)
-        return sentence_maps(translator.task, sample, 0, captured, sentence)
+        return sentence_maps(translator.search.task, sample, 0, captured, sentence)
 
 
 def open_model(model: str | Path, *, cpu: bool = False, **options) -> LoadedModel:

@@ -55,7 +55,7 @@ def analyse(
         UserError: the checkpoint, corpus or split is missing or corrupt, or they do not match.
     """
     from ..checkpoints import load_checkpoint
-    from ..translation.loading import corpus_of
+    from ..translation.direction import corpus_of
     from .attribution import with_attribution
     from .results import write_statistics
     from .split import open_split

@@ -15,7 +15,8 @@ from itertools import islice
 from fairseq.trainer import Trainer
 
 from ..errors import one_line
-from ..translation.split_search import BeamSearch, Search
+from ..translation.search import Search
+from ..translation.split_search import BeamSearch
 from .ctranslate2_peer import COMPUTE_TYPES, Peer
 from .measure import interleaved, peak_memory, seconds
 from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, SYSTEMS, Variant, Workshop

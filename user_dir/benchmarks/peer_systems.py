@@ -22,7 +22,7 @@ from ..attention.normalizers import NORMALIZERS, Normalizer
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..errors import UserError
-from ..translation.loading import translation_direction
+from ..translation.direction import translation_direction
 
 SIZES = {
     "tiny": "adaptively_sparse_transformer_tiny",

@@ -69,7 +69,7 @@ def greedy(paths: list[Path], args: argparse.Namespace) -> dict:
     """The mean of those checkpoints that validation wants; prints which, and what came of it."""
     from ..analysis.greedy_average import greedy_average
     from ..checkpoints import load_checkpoint
-    from ..translation.loading import corpus_of
+    from ..translation.direction import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = corpus_of(load_checkpoint(paths[0]), paths[0], args.corpus, args.data)

@@ -46,8 +46,8 @@ def main(argv=None) -> None:
     from ..checkpoints import load_checkpoint
     from ..corpora import load_corpus
     from ..io import check_output
+    from ..translation.direction import corpus_of
     from ..translation.evaluation import Options, evaluate
-    from ..translation.loading import corpus_of
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)

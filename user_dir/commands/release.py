@@ -52,7 +52,7 @@ def main(argv=None) -> None:
     from ..io import check_output
     from ..releases.building import write_release
     from ..releases.scores import scores_folder
-    from ..translation.loading import corpus_of
+    from ..translation.direction import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.transformers:
@@ -86,7 +86,7 @@ def export(args: argparse.Namespace) -> None:
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
     from ..releases.hugging_face import write_folder
-    from ..translation.loading import corpus_of
+    from ..translation.direction import corpus_of
 
     folder = args.transformers
     if folder.exists():

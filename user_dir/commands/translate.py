@@ -123,7 +123,7 @@ def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
 
     choices = [choice_of(*each) for each in zip(args.path, checkpoints)]
     print(f"aligned by {', '.join(map(str, choices))}", file=sys.stderr)
-    aligner = TranslationAligner(translator.models, translator.task, choices, args.max_tokens)
+    aligner = TranslationAligner(translator.search.models, translator.search.task, choices, args.max_tokens)
 
     def align(sentences: list[str], found: list[list], *where) -> list[list[str]]:
         pairs = [
@@ -147,9 +147,9 @@ def write_report(args: argparse.Namespace, checkpoints: list[Path], translator, 
     sources, targets = translator.encode(texts), [best.tokens for _, best in pairs]
     models, names = [], model_names(args.path)
     with tempfile.TemporaryDirectory() as folder:
-        for path, checkpoint, name, model in zip(args.path, checkpoints, names, translator.models):
+        for path, checkpoint, name, model in zip(args.path, checkpoints, names, translator.search.models):
             maps = Path(folder) / f"{len(models)}.npz"
-            given = translator.corpus, model, translator.task, sources, targets, texts
+            given = translator.corpus, model, translator.search.task, sources, targets, texts
             models.append(analyse_translations(name, checkpoint, *given, maps))
             models[-1].statistics["checkpoint"] = str(path)  # of an archive it is a temporary file
         write_report(models, args.report, len(texts))

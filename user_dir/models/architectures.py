@@ -5,8 +5,9 @@ from __future__ import annotations
 from fairseq.models import register_model_architecture
 from fairseq.models.transformer import base_architecture as stock_base_architecture
 
+from ..alpha_settings import alpha_configs
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel  # noqa: F401  registers the model
-from .flags import adaptive_cutoffs, alpha_configs, attention_backend, check_sizes
+from .flags import adaptive_cutoffs, attention_backend, check_sizes
 from .latent_alignment import latent_alignment
 from .output import output_normalizer
 

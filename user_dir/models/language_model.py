@@ -15,10 +15,11 @@ from fairseq.models.transformer_lm import (
 )
 from fairseq.modules import AdaptiveInput
 
+from ..alpha_settings import alpha_configs
 from ..errors import UserError
 from ..graphs import add_graph_flag
 from .architectures import default
-from .flags import add_alpha_flags, alpha_configs, attention_backend, check_cutoffs, check_sizes
+from .flags import add_alpha_flags, attention_backend, check_cutoffs, check_sizes
 from .output import add_output_flags, output_normalizer
 from .sides import AdaptivelySparseDecoder
 from .sparse_heads import SparseHeads

@@ -11,9 +11,9 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
+from ..alpha_settings import alpha_configs
 from ..errors import UserError
 from ..modules import LatentAlignment
-from .flags import alpha_configs
 from .sides import AdaptivelySparseDecoder
 
 DEFAULT_TOP_K = 4

@@ -8,6 +8,7 @@ import torch
 from fairseq.logging import metrics
 from torch import Tensor, distributed
 
+from ..alpha_settings import alpha_configs
 from ..attention import Alpha, AlphaConfig
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
@@ -15,7 +16,7 @@ from ..errors import UserError, exit_on_user_error
 from ..guards.checkpoint_files import require_finite
 from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
-from .flags import alpha_configs, attention_backend
+from .flags import attention_backend
 from .sides import layers_of
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,9 @@ from ..corpora import Corpus
 from ..corpora.checksums import sha256
 from ..eight_bits import is_rounded, packed
 from ..io import copy_file, unchanged
+from ..translation.direction import translation_direction
 from ..translation.limits import RELEASED, translation_limit
-from ..translation.loading import load_model, translation_direction
+from ..translation.loading import load_model
 from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, write_archive
 from .card import model_card
 from .opened import opened

@@ -22,8 +22,9 @@ from ..corpora.normalising import steps_of_new_text
 from ..errors import UserError
 from ..io import make_folder
 from ..models import AdaptivelySparseTransformerModel
+from ..translation.direction import translation_direction
 from ..translation.limits import translation_limit
-from ..translation.loading import load_model, translation_direction
+from ..translation.loading import load_model
 
 MAX_ALPHA = 2.0  # of the entmax in the folder
 MAX_ERROR = 1e-3  # of log-probabilities, with float32's rounding in all layers

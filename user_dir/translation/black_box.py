@@ -11,9 +11,11 @@ from ..corpora import Corpus, stamps
 from ..corpora.checksums import sha256
 from ..corpora.readers import read_made_lines
 from ..io import make_folder
+from .direction import translation_direction
 from .limits import translation_limit
-from .loading import load_model, translation_direction
-from .split_search import Search, translate_split
+from .loading import load_model
+from .search import Search
+from .split_search import translate_split
 from .text import corpus_lines
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,8 @@ from .loading import (
     translation_direction,
 )
 from .scored_split import ScoredSplit
-from .split_search import Search, check_beam, translate_split
+from .search import Search, check_beam
+from .split_search import translate_split
 
 PENALTIES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 REMEDY = "; use --skip-long to leave such sentences out, or --truncate-source to cut long sources"

@@ -1,9 +1,8 @@
-"""Loads the model of a checkpoint and the splits of a corpus, checking that they match."""
+"""Loads the model of a checkpoint, and the splits of a corpus, with fairseq."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -14,65 +13,10 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
-from ..checkout import ROOT
-from ..checkpoints import model_name, task_settings
-from ..corpora import Corpus, load_corpus
-from ..corpora.binarised import read_dictionary
+from ..corpora import Corpus
 from ..decoding.supported import unsupported_model
 from ..errors import UserError, as_checkpoint_error
-from ..fingerprints import fingerprints_of, require_same
 from ..guards.long_sentences import first_few
-from ..io import shown
-
-
-def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
-    """The source and target language of a checkpoint; raises UserError unless it matches the corpus."""
-    task = task_settings(state)
-    direction = task.get("source_lang"), task.get("target_lang")
-    if sorted(map(str, direction)) != sorted(corpus.languages):
-        raise UserError(
-            f"{checkpoint} translates {direction[0]}-{direction[1]}, "
-            f"but the languages of {corpus.name} are {' and '.join(corpus.languages)}"
-        )
-    embeddings = state["model"].get("encoder.embed_tokens.weight")
-    if embeddings is None:
-        raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
-    sides = dict(zip(("source", "target"), direction))
-    files = {side: corpus.bin / f"dict.{language}.txt" for side, language in sides.items()}
-    dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
-    pieces = corpus.pieces if corpus.pieces.is_file() else None
-    require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
-    symbols = len(dictionaries["source"])
-    if embeddings.dim() != 2 or embeddings.size(0) != symbols:
-        raise UserError(
-            f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
-            f"{symbols}; prepare it with the --vocab-size used in training"
-        )
-    return direction
-
-
-def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path | None = None) -> Corpus:
-    """The prepared corpus that a checkpoint was trained on.
-
-    ``name`` and ``data``, the folder of the corpora, are by default those in the checkpoint's settings, or
-    else the folder ``data``.
-
-    Raises:
-        UserError: the checkpoint names no corpus, or the corpus is unknown or not prepared.
-    """
-    trained_on = str(task_settings(state).get("data") or "").split(os.pathsep)[0]
-    folder = Path(trained_on)  # DATA/CORPUS/bin, relative to the root of the repository
-    if folder.name != "bin" or len(folder.parts) < 2:
-        if name is None:
-            raise UserError(
-                f"{checkpoint} does not name its corpus (its data are {shown(trained_on)}); give --corpus"
-            )
-    else:
-        name = name or folder.parent.name
-        prepared = (ROOT / folder).parent
-        if data is None and prepared.name == name and (prepared / "bin" / "stamp.json").is_file():
-            data = prepared.parent
-    return load_corpus(name, data).require_prepared()
 
 
 def load_model(

@@ -15,11 +15,13 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.readers import read_made_lines
 from ..errors import UserError
 from .calibration import calibration
+from .direction import translation_direction
 from .exact_search import Mode, most_probable
 from .limits import translation_limit
-from .loading import check_lengths, load_model, load_split, translation_direction
+from .loading import check_lengths, load_model, load_split
 from .scored_split import ScoredSplit
-from .split_search import BeamSearch, Search, batches, check_beam, translate_split
+from .search import Search, check_beam
+from .split_search import BeamSearch, batches, translate_split
 from .text import join_pieces
 
 _KNOWN_BEAM = 5  # for exact search

@@ -6,7 +6,7 @@ import math
 import time
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from fairseq import utils
@@ -14,11 +14,9 @@ from fairseq.data import data_utils
 from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from tqdm import tqdm
 
-from ..errors import UserError
 from ..guards.unfinished_translations import unfinished
-from ..io import shown
-from .limits import Limit
 from .loading import check_lengths, load_split
+from .search import Search, log2_p
 from .text import join_pieces
 
 # fairseq's seed for shuffling sentences of equal length: its --seed plus the epoch.
@@ -63,26 +61,6 @@ class TranslatedSplit:
             lines += [f"{kind}-{each.number}\t{each.score}\t{each.text}" for kind in "HD"]
             lines.append(f"P-{each.number}\t" + " ".join(f"{score:.4f}" for score in each.token_scores))
         return "".join(line + "\n" for line in lines)
-
-
-MAX_BEAM = 1000  # time and memory for a sentence grow with the beam
-
-
-def check_beam(beam: int, symbols: int) -> None:
-    """Raise a ``UserError`` unless fairseq can search with so large a beam over so many symbols."""
-    largest = min(MAX_BEAM, symbols)
-    if not 1 <= beam <= largest:
-        raise UserError(f"--beam {shown(beam)}: give 1 to {largest}; the vocabulary has {symbols}")
-
-
-@dataclass(frozen=True)
-class Search:
-    """How translations are searched for."""
-
-    beam: int = 5
-    length_penalty: float = 1.0  # fairseq's ``--lenpen``
-    limit: Limit = field(default_factory=Limit)
-    max_tokens: int = 4096  # of a batch, on one side, including padding
 
 
 class BeamSearch:
@@ -140,11 +118,6 @@ class BeamSearch:
     def _text(self, tokens, **how) -> str:
         target = self._task.target_dictionary
         return join_pieces(target.string(tokens, extra_symbols_to_ignore=self._stripped, **how))
-
-
-def log2_p(hypothesis: dict) -> float:
-    """The score of a hypothesis as on lines ``H-``: log₂ p, normalised by its length."""
-    return float(hypothesis["score"] / math.log(2))
 
 
 def translate_split(

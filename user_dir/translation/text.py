@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from fairseq.data.data_utils import post_process
-
 from ..corpora.description import Description
+from ..corpora.spacing import SPACE_MARK
 from ..languages import language as language_of
 
 
 def join_pieces(pieces: str) -> str:
     """Join sentencepiece pieces separated by spaces, as fairseq does; byte pieces are kept."""
-    return post_process(pieces, "sentencepiece")
+    return pieces.replace(" ", "").replace(SPACE_MARK, " ").strip()
 
 
 def join_bytes(line: str) -> str:

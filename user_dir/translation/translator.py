@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
+from ..corpora.binarised import read_dictionary
 from ..corpora.new_text import NewText
 from ..errors import UserError
 from .casing import folding, with_case_of
+from .direction import corpus_of, translation_direction
+from .fairseq_search import FairseqSearch, fairseq_search
 from .limits import translation_limit
-from .loading import corpus_of, load_model, penalise_new_pieces, translation_direction
-from .split_search import BeamSearch, Search, check_beam, log2_p
-from .text import corpus_lines, natural_text
+from .search import Search, batches_by_length, check_beam, log2_p
+from .text import corpus_lines, join_pieces, natural_text
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,14 @@ class Hypothesis:
 
 
 class Translator:
-    """Translates sentences in its ``direction``, source and target language, with a model or an ensemble.
+    """Translates sentences in its ``direction``, source and target language.
 
     Args:
-        models: one or more models in evaluation mode, with the vocabulary of ``corpus``.
-        task: fairseq's translation task over ``corpus``.
+        search: with a model, or an ensemble, that has the vocabulary of ``corpus``.
         corpus: the prepared corpus that the models were trained on, which determines preprocessing.
-        search: how to search; a sentence longer than its ``max_tokens`` is translated alone.
-        nbest: number of hypotheses per sentence to return, at most ``search.beam``.
+        direction: source and target language.
+        options: what ``search`` was made with; a sentence longer than its ``max_tokens`` is translated alone.
+        nbest: number of hypotheses per sentence to return, at most ``options.beam``.
 
     Raises:
         UserError: the beam or ``nbest`` is out of range.
@@ -54,19 +56,25 @@ class Translator:
             print(best.score, best.text)
     """
 
-    def __init__(self, models: Sequence, task, corpus: Corpus, search: Search, nbest: int = 1):
-        check_beam(search.beam, len(task.target_dictionary))
-        if not 1 <= nbest <= search.beam:
-            raise UserError(f"--nbest {nbest}: give 1 to {search.beam}, the --beam")
-        self.models, self.task, self.corpus, self.limit = list(models), task, corpus, search.limit
-        self.direction = task.cfg.source_lang, task.cfg.target_lang
-        self._search = BeamSearch(self.models, task, search)
-        self._nbest, self._max_tokens = nbest, search.max_tokens
-        self._new_text, self._new_target = (NewText(corpus, language) for language in self.direction)
-        self._natural = natural_text(corpus.description, self.direction[1])
+    def __init__(
+        self,
+        search: FairseqSearch,
+        corpus: Corpus,
+        direction: tuple[str, str],
+        options: Search,
+        nbest: int = 1,
+    ):
+        self.dictionaries = tuple(read_dictionary(corpus.bin, language) for language in direction)
+        check_beam(options.beam, len(self.dictionaries[1]))
+        if not 1 <= nbest <= options.beam:
+            raise UserError(f"--nbest {nbest}: give 1 to {options.beam}, the --beam")
+        self.search, self.corpus, self.direction, self.limit = search, corpus, direction, options.limit
+        self._nbest, self._max_tokens = nbest, options.max_tokens
+        self._new_text, self._new_target = (NewText(corpus, language) for language in direction)
+        self._natural = natural_text(corpus.description, direction[1])
         self._fold = None
         if corpus.description.case is not None:
-            self._fold = folding(corpus, self.direction[1], next(iter(corpus.test_sets), "valid"))
+            self._fold = folding(corpus, direction[1], next(iter(corpus.test_sets), "valid"))
 
     def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
         """The (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
@@ -88,9 +96,8 @@ class Translator:
         return self._encoded(self._new_target.pieces([translation]), 1)[0]
 
     def _encoded(self, pieces: Iterable[str], side: int, first_line: int = 1, name: str = "") -> list[Tensor]:
-        dictionary = self.task.target_dictionary if side else self.task.source_dictionary
-        encoded = [dictionary.encode_line(each, add_if_not_exist=False).long() for each in pieces]
-        limit = min(model.max_positions()[side] for model in self.models)
+        encoded = [torch.tensor(self.dictionaries[side].encode(each)) for each in pieces]
+        limit = self.search.max_positions[side]
         for number, tokens in enumerate(encoded, start=first_line):
             if len(tokens) > limit:
                 where = f"{name}, line {number}" if name else f"line {number}"
@@ -110,21 +117,20 @@ class Translator:
         texts = [i for i, tokens in enumerate(encoded) if len(tokens) > 1]
         if not texts:
             return found
-        lengths = np.array([len(encoded[i]) for i in texts])
-        dataset = self.task.build_dataset_for_inference([encoded[i] for i in texts], lengths.tolist())
-        order = np.argsort(lengths, kind="stable")
-        for members in dataset.batch_by_size(order, max_tokens=max(self._max_tokens, int(lengths.max()))):
-            sample = dataset.collater([dataset[i] for i in members])
-            for row, hypotheses in zip(sample["id"].tolist(), self._search(sample)):
-                given = sentences[texts[row]]
-                found[texts[row]] = [self._hypothesis(each, given) for each in hypotheses[: self._nbest]]
+        lengths = [len(encoded[i]) for i in texts]
+        for batch in batches_by_length(lengths, max(self._max_tokens, *lengths)):
+            members = [texts[i] for i in batch]
+            for member, hypotheses in zip(members, self.search([encoded[i] for i in members])):
+                given = sentences[member]
+                found[member] = [self._hypothesis(each, given) for each in hypotheses[: self._nbest]]
         return found
 
     def _hypothesis(self, found: dict, sentence: str) -> Hypothesis:
-        (line,) = corpus_lines([self._search.text(found)], self.corpus.description)
+        tokens, unfinished = found["tokens"].cpu().long(), found.get("unfinished", False)
+        pieces = join_pieces(self.dictionaries[1].decode(tokens.tolist()))
+        (line,) = corpus_lines([pieces], self.corpus.description)
         if self._fold is not None:
             line = with_case_of(line, sentence.partition("\t")[2], self._fold)
-        tokens, unfinished = found["tokens"].cpu().long(), found.get("unfinished", False)
         return Hypothesis(self._natural(line), log2_p(found), tokens, unfinished)
 
 
@@ -135,7 +141,7 @@ def open_translator(
     data: Path | None = None,
     cpu: bool = False,
     int8: bool = False,
-    load=None,
+    load: Callable | None = None,
     new_piece_penalty: float | None = None,
     max_len_a: float | None = None,
     max_len_b: int | None = None,
@@ -147,7 +153,7 @@ def open_translator(
     Args:
         checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
         corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
-        data: folder of the corpora, see :func:`~.loading.corpus_of`.
+        data: folder of the corpora, see :func:`~.direction.corpus_of`.
         cpu: use the CPU even if there is a GPU.
         int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
@@ -155,30 +161,27 @@ def open_translator(
         max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
         max_len_b: see ``max_len_a``.
         nbest: of :class:`Translator`.
-        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.split_search.Search`.
+        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.search.Search`.
 
     Raises:
         UserError: a checkpoint or the corpus is missing or corrupt, or they do not match.
     """
-    models, limits, task, direction = [], [], None, None
+    limits, direction, state = [], None, {}
     for checkpoint in checkpoints:
+        del state
         state = load_checkpoint(checkpoint)
         if not isinstance(corpus, Corpus):
             corpus = corpus_of(state, checkpoint, corpus, data)
         its_direction = translation_direction(state, checkpoint, corpus)
         limits.append(translation_limit(state, corpus, max_len_a, max_len_b))
-        del state
         direction = direction or its_direction
         if its_direction != direction:
             raise UserError(
                 f"{checkpoint} translates {'-'.join(its_direction)} and {checkpoints[0]} "
                 f"{'-'.join(direction)}; an ensemble needs models of one direction"
             )
-        if load is None:
-            model, task = load_model(checkpoint, corpus, direction, cpu=cpu, int8=int8)
-        else:
-            model, task = load(checkpoint, corpus, cpu=cpu)
-        penalise_new_pieces(model, new_piece_penalty, checkpoint)
-        models.append(model)
     search = Search(limit=max(limits, key=lambda each: each.b), **options)
-    return Translator(models, task, corpus, search, nbest)
+    del state
+    how = {"cpu": cpu, "int8": int8, "new_piece_penalty": new_piece_penalty, "load": load}
+    found = fairseq_search(checkpoints, corpus, direction, search, **how)
+    return Translator(found, corpus, direction, search, nbest)
