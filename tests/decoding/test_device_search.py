@@ -11,7 +11,7 @@ import post_editing
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from helpers import build, dictionary, parse, translation_task
 from no_gpu import NoHost, Recorded, take_triton_kernels
 
@@ -19,7 +19,8 @@ from user_dir.decoding import device_graphs as graphs
 from user_dir.decoding import device_search as search
 from user_dir.decoding.device_graphs import Graphs
 from user_dir.decoding.device_state import Arena, bucket
-from user_dir.decoding.generator import FastGenerator, unsupported
+from user_dir.decoding.generator import AligningGenerator, FastGenerator, unsupported
+from user_dir.graphs.recorder import Recorder
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -33,6 +34,10 @@ class OnDevice(FastGenerator):
     @property
     def graphs(self):
         return self._kept_search[1]._graphs
+
+
+class AligningOnDevice(AligningGenerator, OnDevice):
+    pass
 
 
 def model(flags=PRE_NORM, seed=1, dtype=torch.float64):
@@ -67,14 +72,15 @@ def assert_same(ours, theirs, tolerance=1e-5):
     for mine, expected in zip(ours, theirs):
         assert tokens_of(mine) == tokens_of(expected)
         for one, other in zip(mine, expected):
-            for name in ("score", "positional_scores"):
+            assert one["attention"].shape == other["attention"].shape or not one["attention"].numel()
+            for name in ("score", "positional_scores", *["attention"] * bool(one["attention"].numel())):
                 torch.testing.assert_close(
                     one[name].double(), other[name].double().cpu(), rtol=tolerance, atol=tolerance
                 )
 
 
-def fairseqs(built, sample, options):
-    return SequenceGenerator([built], dictionary(), **options).generate([built], sample)
+def fairseqs(built, sample, options, kind=SequenceGenerator):
+    return kind([built], dictionary(), **options).generate([built], sample)
 
 
 @pytest.fixture
@@ -94,12 +100,13 @@ def recorded(monkeypatch):
         untrusting(self, device)
         self._trusted = False
 
-    monkeypatch.setattr(Graphs, "_recorded", record)
+    monkeypatch.setattr(Recorder, "record", record)
     monkeypatch.setattr(Graphs, "__init__", distrust)
     return made
 
 
 SPARSE = "--output-alpha 1.5 --length-scaling --encoder-learned-pos"
+LATENT = f"{PRE_NORM} --latent-alignment --latent-alignment-alpha 1.6 --latent-alignment-top-k 3"
 BOTH = pytest.mark.parametrize("flags", (PRE_NORM, SPARSE))
 
 
@@ -120,8 +127,10 @@ def test_replayed_steps_with_rules_and_an_ensemble(flags, recorded, monkeypatch)
     assert recorded
 
 
-@BOTH
-@pytest.mark.parametrize("sooner", (True, False))
+@pytest.mark.parametrize(
+    ("flags", "sooner"),
+    ((PRE_NORM, True), (PRE_NORM, False), (SPARSE, True), (SPARSE, False), (LATENT, True)),
+)
 def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded, caplog, monkeypatch):
     """Also where batches grow, translations outgrow their room, and finished sentences are left out."""
     if sooner:
@@ -129,14 +138,20 @@ def test_replayed_steps_give_the_same_batch_after_batch(flags, sooner, recorded,
             monkeypatch.setattr(module, name, 1)
         monkeypatch.setattr(search, "SMALLER", 1.2)
     built, moved = model(flags), []
-    generator = OnDevice([built], dictionary(), **LONG)
+    generator = AligningOnDevice([built], dictionary(), **LONG)
     move = search.State.moved_to
     monkeypatch.setattr(search.State, "moved_to", lambda *given: moved.append(given) or move(*given))
     for count, length in ((3, 4), (14, 9), (5, 20), (14, 9)):
         sample = sources(count, length)
-        assert_same(generator.generate([built], sample), fairseqs(built, sample, LONG))
+        theirs = fairseqs(built, sample, LONG, SequenceGeneratorWithAlignment)
+        ours = generator.generate([built], sample)
+        assert_same(ours, theirs)
+        assert all(each["attention"].numel() for found in ours for each in found)
+        assert [each["alignment"] for found in ours for each in found] == [
+            each["alignment"] for found in theirs for each in found
+        ]
     assert generator.graphs._trusted and generator.graphs._replays
-    assert len(recorded) > 2 and bool(moved) == sooner
+    assert len(recorded) > 2 and (bool(moved) == sooner or flags == LATENT)
     assert "graph" not in caplog.text
 
 
@@ -177,12 +192,13 @@ def state_of(closure):
         lambda state: state.symbols.add_(1),
         lambda state: state.finished.logical_not_(),
         lambda state: state.places.zero_(),
+        lambda state: state.attention.zero_(),
     ),
 )
 def test_a_wrong_replay_is_noticed(spoil, recorded, caplog, monkeypatch):
-    monkeypatch.setattr(Graphs, "_recorded", spoiled(lambda closure: spoil(state_of(closure))))
+    monkeypatch.setattr(Recorder, "record", spoiled(lambda closure: spoil(state_of(closure))))
     built, sample = model(), sources()
-    generator = OnDevice([built], dictionary(), **SHORT)
+    generator = AligningOnDevice([built], dictionary(), **SHORT)
     for _ in range(2):
         assert_same(generator.generate([built], sample), fairseqs(built, sample, SHORT))
     assert not generator.graphs._replays
@@ -198,7 +214,7 @@ def test_what_cannot_be_captured_runs_as_it_is(error, recorded, caplog, monkeypa
         tried.append(run)
         raise error("because")
 
-    monkeypatch.setattr(Graphs, "_recorded", record)
+    monkeypatch.setattr(Recorder, "record", record)
     built = model()
     generator = OnDevice([built], dictionary(), **SHORT)
     for sample in (sources(), sources(), sources(20)):
@@ -301,13 +317,13 @@ def test_sentences_beside_one_that_is_nan_are_translated(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16))
-@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling"))
+@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling", LATENT))
 def test_lower_precision(dtype, flags, recorded):
     exact, sample = model(flags), sources(9)
     options = {"beam_size": 4, "max_len_b": 12}
     built = model(flags, dtype=dtype)
-    ours = OnDevice([built], dictionary(), **options).generate([built], sample)
-    theirs = fairseqs(exact, sample, options)
+    ours = AligningOnDevice([built], dictionary(), **options).generate([built], sample)
+    theirs = fairseqs(exact, sample, options, SequenceGeneratorWithAlignment)
     if dtype == torch.float32:
         assert_same(ours, theirs, 1e-4)
     for mine, expected in zip(ours, theirs):
@@ -323,6 +339,12 @@ ON_META = [
     ("adaptively_sparse_transformer", "--output-alpha 1.5 --attention-backend dense"),
     ("adaptively_sparse_transformer", "--attention-normalizer softmax --length-scaling"),
     ("adaptively_sparse_transformer", "--fixed-alpha 1.5 --decoder-learned-pos --layernorm-embedding"),
+    ("adaptively_sparse_transformer", LATENT),
+    (
+        "adaptively_sparse_transformer",
+        "--latent-alignment --latent-alignment-soft --attention-normalizer rela",
+    ),
+    ("adaptively_sparse_transformer", "--no-cross-attention"),
     ("adaptively_sparse_post_editor", ""),
 ]
 
@@ -339,7 +361,7 @@ def test_a_step_reads_nothing_from_the_device(arch, flags, monkeypatch):
         built = ARCH_MODEL_REGISTRY[arch].build_model(parse(f"{small} {flags}", arch), translation_task())
         words, source = dictionary(), sources()["net_input"]["src_tokens"]
     built = built.eval().float().to("meta")
-    generator = OnDevice([built, built], words, beam_size=3, temperature=0.5, no_repeat_ngram_size=2)
+    generator = AligningOnDevice([built, built], words, beam_size=3, temperature=0.5, no_repeat_ngram_size=2)
     prefix = source[:, :2].to("meta")
     sample = {"net_input": {"src_tokens": source.to("meta"), "src_lengths": torch.tensor([1]).to("meta")}}
     assert unsupported(generator, sample) is None
@@ -347,6 +369,7 @@ def test_a_step_reads_nothing_from_the_device(arch, flags, monkeypatch):
     with torch.no_grad(), NoHost():
         state = once._begin(sample["net_input"], longest=9, begin=2, prefix=prefix)
         once._step(state)
+    assert (state.attention is None) == ("no-cross-attention" in flags)
 
 
 # ----------------------------------------------------------------------------------------- its parts
@@ -369,16 +392,13 @@ def test_buckets():
 def test_what_is_left_to_fairseq():
     sample = sources()
 
-    def reason(flags="", **options):
-        built = build(flags).eval()
-        built.int8 = options.pop("int8", False)
-        generator = OnDevice([built], dictionary(), **options)
-        return unsupported(generator, sample)
+    def reason(int8):
+        built = build().eval()
+        built.int8 = int8
+        return unsupported(OnDevice([built], dictionary()), sample)
 
-    assert reason() is None
+    assert reason(int8=False) is None
     assert reason(int8=True) is not None
-    for flags in ("--latent-alignment", "--no-cross-attention"):
-        assert reason(flags) is not None
 
 
 # ----------------------------------------------------------------------------------------- with a GPU

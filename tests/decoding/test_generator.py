@@ -23,6 +23,10 @@ class AsOnGpu(FastGenerator):
     on_device = True
 
 
+class AligningAsOnGpu(AligningGenerator):
+    on_device = True
+
+
 def model(flags: str = "", seed: int = 1, **arch):
     """A small model whose distributions are far from uniform, so that no two hypotheses are equally good."""
     built = build(flags, seed=seed, **arch).eval()
@@ -47,7 +51,7 @@ ALIGNMENT = AligningGenerator, SequenceGeneratorWithAlignment
 def both(built, options: dict, sample=None, words=None, known: bool = True, kinds=SEARCH, **arguments):
     """What our generator and fairseq's return for the same batch; by our search if its model is ``known``.
 
-    Several models are an ensemble. Where our search for a GPU takes them, it is compared with fairseq's here.
+    Several models are an ensemble. Our search for a GPU is compared with fairseq's here.
     """
     sample, models = sample or sources(), built if isinstance(built, list) else [built]
     settings = {"beam_size": 3, "max_len_a": 1.2, "max_len_b": 4, **options}
@@ -57,9 +61,9 @@ def both(built, options: dict, sample=None, words=None, known: bool = True, kind
         if kind is kinds[0]:
             assert (unsupported(generator, sample) is None) == known
         results.append(generator.generate(models, sample, **arguments))
-    if kinds is SEARCH:
-        generator = AsOnGpu(models, words or dictionary(), **settings)
-        assert_same(generator.generate(models, sample, **arguments), results[1])
+    generator = (AsOnGpu if kinds is SEARCH else AligningAsOnGpu)(models, words or dictionary(), **settings)
+    assert (unsupported(generator, sample) is None) == known
+    assert_same(generator.generate(models, sample, **arguments), results[1])
     return tuple(results)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -18,19 +20,33 @@ class DeviceDecoder:
     Args:
         decoder: the model's.
         number: of the model.
-        first: number of its first layer, where states count those of all models.
+        caches, sides: the next places in states for what layers keep of translations and of the source.
         arena: for the embeddings of positions.
+
+    Attributes:
+        widths: of what is kept of the source, in the order of ``sides``.
+        attends: whether the decoder says what it attends to.
     """
 
-    def __init__(self, decoder: nn.Module, number: int, first: int, arena: Arena):
+    def __init__(
+        self, decoder: nn.Module, number: int, caches: Iterator[int], sides: Iterator[int], arena: Arena
+    ):
         self._layers = [
             with_parts(
                 layer,
-                self_attn=_SelfAttention(layer.self_attn, layer_number),
-                encoder_attn=_ContextAttention(layer.encoder_attn, layer_number, number),
+                self_attn=_SelfAttention(layer.self_attn, next(caches)),
+                encoder_attn=layer.encoder_attn
+                and _ContextAttention(layer.encoder_attn, number, next(sides)),
             )
-            for layer_number, layer in enumerate(decoder.layers, first)
+            for layer in decoder.layers
         ]
+        self._sides = [layer.encoder_attn for layer in self._layers if layer.encoder_attn]
+        alignment = {}
+        if hasattr(decoder, "alignment"):
+            alignment["alignment"] = _Alignment(decoder.alignment, number, next(sides))
+            self._sides += alignment.values()
+        self.widths = [side.keys.width for side in self._sides]
+        self.attends = bool(alignment or self._layers[-1].encoder_attn)
         positions = decoder.embed_positions
         self._positions = None
         if positions is not None:
@@ -39,6 +55,7 @@ class DeviceDecoder:
             decoder,
             layers=[layer.forward for layer in self._layers],
             embed_positions=self._positions,
+            **alignment,
         )
 
     def refresh(self, positions: int) -> None:
@@ -49,23 +66,28 @@ class DeviceDecoder:
         """
         for layer in self._layers:
             layer.self_attn.refresh()
-            layer.encoder_attn.refresh()
+        for side in self._sides:
+            side.refresh()
         if self._positions is not None:
             self._positions.refresh(positions)
 
     def context(self, encoded: Tensor) -> list[Tensor]:
-        """By layer, keys and values (B, S, 2·C) of encoded sentences (S, B, C)."""
-        return [layer.encoder_attn.keys(encoded).transpose(0, 1) for layer in self._layers]
+        """What is kept of encoded sentences (S, B, C): (B, S, width) each."""
+        return [side.keys(encoded).transpose(0, 1) for side in self._sides]
 
-    def step(self, state: State) -> Tensor:
-        """Scores of all symbols at the next position (R, V), before softmax."""
+    def step(self, state: State) -> tuple[Tensor, Tensor | None]:
+        """Scores of all symbols at the next position (R, V), before softmax; and, if the state keeps it, what
+        hypotheses attend to (R, S), mean over heads.
+        """
         encoder_out = {
-            "encoder_out": [state.context[0]],  # of which layers ask only whether it is there
+            "encoder_out": [state.source],  # of which layers ask only whether it is there
             "encoder_padding_mask": [],
             "src_tokens": [state.source],
         }
         features, extra = self._decoder.extract_features(state.tokens.view(-1, 1), encoder_out, state)
-        return self._decoder.outputs(features, extra, encoder_out, state)[:, 0]
+        scores = self._decoder.outputs(features, extra, encoder_out, state)[:, 0]
+        attended = extra["attn"][0]
+        return scores, None if attended is None else attended[:, 0]
 
 
 class _Positions:
@@ -89,12 +111,13 @@ class _Positions:
 
 
 class _Joined:
-    """The function x ↦ xWᵀ + b of linear layers whose outputs stand side by side."""
+    """The function x ↦ xWᵀ + b of linear layers whose outputs, ``width`` numbers, stand side by side."""
 
     def __init__(self, *layers: nn.Linear):
         self._layers = layers
         self._weight = torch.cat([layer.weight.detach() for layer in layers])
         self._bias = torch.cat(self._biases())
+        self.width = len(self._bias)
 
     def refresh(self) -> None:
         torch.cat([layer.weight.detach() for layer in self._layers], out=self._weight)
@@ -111,16 +134,16 @@ class _Joined:
 
 
 class _Attention:
-    """What both kinds of attention share.
+    """What all kinds of attention share.
 
     Args:
         attention: the layer's.
-        layer: its number in states.
+        place: in states, of what it keeps.
         joined: the projections that are computed together.
     """
 
-    def __init__(self, attention: nn.Module, layer: int, *joined: nn.Linear):
-        self.attention, self.layer = attention, layer
+    def __init__(self, attention: nn.Module, place: int, *joined: nn.Linear):
+        self.attention, self._place = attention, place
         self._joined = _Joined(*joined)
         alpha = attention.alpha()
         self._alpha = torch.empty_like(alpha, dtype=torch.float64, device=attention.q_proj.weight.device)
@@ -134,22 +157,38 @@ class _Attention:
         else:
             self._alpha.fill_(alpha)
 
+    def value(self) -> Tensor:
+        """α, where a step finds it."""
+        return self._alpha
+
     def _queries(self, projected: Tensor, x: Tensor, keys: Tensor) -> Tensor:
         """(R, H, 1, D) of projections (R, C) of x (1, R, C), scaled by the number of keys if so set."""
         queries = projected.unflatten(1, (self.attention.num_heads, -1)).unsqueeze(2)
         scaling = self.attention.length_scaling
         return queries if scaling is None else scaling(queries, x, keys)
 
-    def _attend(self, queries: Tensor, both: Tensor, mask: Tensor) -> Tensor:
-        """(1, R, C) of queries (B, H, T, D), keys and values (B, S, 2·C) and padding (B, S); R = B·T."""
+    def _attend(
+        self, queries: Tensor, both: Tensor, mask: Tensor, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """(1, R, C) and, if needed, weights (H, R, 1, S), as fairseq's layers return them.
+
+        Args:
+            queries: (B, H, T, D), with R = B·T.
+            both: keys and values (B, S, 2·C).
+            mask: padding (B, S).
+            need_weights: see above.
+        """
         attention = self.attention
         keys, values = both.view(*both.shape[:2], 2, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
-        inputs = AttentionInputs(queries, keys, values, self._alpha, mask)
-        output, _ = attention.normalizer(inputs, attention.backend)
+        inputs = AttentionInputs(queries, keys, values, self._alpha, mask, need_weights=need_weights)
+        fused = attention.backend != "dense" and need_weights  # which keeps none
+        output, weights = attention.normalizer(inputs, "auto" if fused else attention.backend)
         output = output.transpose(1, 2).reshape(1, -1, attention.embed_dim)
         if attention.gated_norm is not None:
             output = attention.gated_norm(output)
-        return attention.out_proj(output)
+        if weights is not None:
+            weights = weights.transpose(0, 1).flatten(1, 2).unsqueeze(2)
+        return attention.out_proj(output), weights
 
     def _get_input_buffer(self, incremental_state: State) -> None:
         """Called by fairseq's layers; the caches are in the state."""
@@ -158,31 +197,54 @@ class _Attention:
 class _SelfAttention(_Attention):
     """Attention of single positions to those of the translation so far."""
 
-    def __init__(self, attention: nn.Module, layer: int):
-        super().__init__(attention, layer, attention.q_proj, attention.k_proj, attention.v_proj)
+    def __init__(self, attention: nn.Module, place: int):
+        super().__init__(attention, place, attention.q_proj, attention.k_proj, attention.v_proj)
 
     def __call__(self, query: Tensor, incremental_state: State, **_: object) -> tuple[Tensor, None]:
-        """(1, R, C) → (1, R, C)."""
+        """(1, R, C) → (1, R, C), without weights."""
         state, channels = incremental_state, query.size(2)
         rows = self._joined(query[0])
-        cache = state.caches[self.layer]
+        cache = state.caches[self._place]
         cache.index_copy_(0, state.step, rows[None, :, channels:])
         both = cache.flatten(0, 1).index_select(0, state.places.flatten()).view_as(cache).transpose(0, 1)
         later = (state.positions > state.step).expand(state.rows, -1).contiguous()
         queries = self._queries(rows[:, :channels], query, (state.step + 1)[:, None].float())
-        return self._attend(queries, both, later), None
+        return self._attend(queries, both, later)
 
 
 class _ContextAttention(_Attention):
     """Attention to the source, whose keys and values all hypotheses of a sentence share."""
 
-    def __init__(self, attention: nn.Module, layer: int, model: int):
-        super().__init__(attention, layer, attention.k_proj, attention.v_proj)
+    def __init__(self, attention: nn.Module, model: int, place: int):
+        super().__init__(attention, place, attention.k_proj, attention.v_proj)
         self.keys, self._model = self._joined, model
 
-    def __call__(self, query: Tensor, incremental_state: State, **_: object) -> tuple[Tensor, None]:
-        """(1, R, C) → (1, R, C)."""
+    def __call__(
+        self, query: Tensor, incremental_state: State, need_head_weights: bool = False, **_: object
+    ) -> tuple[Tensor, Tensor | None]:
+        """(1, R, C) → (1, R, C), and weights (H, R, 1, S) if they are needed and kept."""
         state = incremental_state
+        needed = need_head_weights and state.attention is not None
         queries = self._queries(self.attention.q_proj(query[0]), query, state.visible[self._model])
         queries = queries.squeeze(2).unflatten(0, (-1, state.beam)).transpose(1, 2)
-        return self._attend(queries, state.context[self.layer], state.masks[self._model]), None
+        return self._attend(queries, state.context[self._place], state.masks[self._model], needed)
+
+
+class _Alignment(_Attention):
+    """A latent alignment, with the hypotheses of a sentence as its positions."""
+
+    def __init__(self, alignment: nn.Module, model: int, place: int):
+        super().__init__(alignment, place, alignment.k_proj, alignment.source_proj)
+        self.keys, self._model = self._joined, model
+        self._sizes = [alignment.k_proj.out_features, alignment.source_proj.out_features]
+        static = {"alpha": self, "log_probabilities": alignment.log_probabilities_of_all}
+        self._alignment = with_parts(alignment, _source=lambda source, _: source, **static)
+
+    def __call__(
+        self, x: Tensor, source: Tensor, mask: Tensor, vocabulary: Tensor, state: State
+    ) -> tuple[Tensor, Tensor]:
+        """(R, 1, C) → (R, 1, V), and what is attended to (R, 1, S)."""
+        source = state.context[self._place].split(self._sizes, 2)
+        grouped = x.view(-1, state.beam, x.size(2))
+        results = self._alignment.forward(grouped, source, state.masks[self._model], vocabulary)
+        return tuple(each.flatten(0, 1)[:, None] for each in results)

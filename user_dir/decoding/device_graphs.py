@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..errors import one_line
+from ..graphs.recorder import Recorder, lacked_memory
 from .device_state import Shape, State
 
 MOST = 64  # captured graphs
@@ -41,13 +42,12 @@ class Graphs:
         self._replays: dict[Shape, Callable[[], None]] = {}
         self._uncaptured: set[Shape] = set()
         self._captures, self._trusted = True, device.type != "cuda"
-        self._stream: Any = None
-        self._pool: Any = None
+        self._recorder = Recorder(device)
 
     def clear(self) -> None:
         """Forget all graphs, which read memory that is no longer used."""
         self._replays.clear()
-        self._pool = None  # a pool that no graph uses cannot be used again
+        self._recorder.forget()
 
     def run(self, state: State, position: int, step: Step, is_last: bool) -> None:
         """Compute the next position of a state.
@@ -63,7 +63,7 @@ class Graphs:
         """
         replay = self._replays.get(state.shape)
         if replay is None:
-            step(state)
+            self._recorder.run(lambda: step(state))
             # Before it trusts a step, a capture tries it once more, at the next position.
             is_last = is_last or position + 1 == state.shape.positions
             if self._captures and not is_last and state.shape not in self._uncaptured:
@@ -83,34 +83,15 @@ class Graphs:
                 with _without_reads():
                     step(state)
                 _restore(state.changing(), before)
-            self._replays[state.shape] = self._recorded(lambda: step(state))
+            self._replays[state.shape] = self._recorder.record(lambda: step(state))
             return
-        except torch.cuda.OutOfMemoryError:
-            self._leave(state.shape, "the GPU's memory does not suffice")
         except RuntimeError as error:
-            self._stop(f"a step cannot be captured ({str(error).splitlines()[0]})")
+            self._recorder = Recorder(self._device)  # graphs stay right, as they draw no random numbers
+            if lacked_memory(error):
+                self._leave(state.shape, "the GPU's memory does not suffice")
+            else:
+                self._stop(f"a step cannot be captured ({one_line(error)[:300]})")
         raise Restart
-
-    def _recorded(self, run: Callable[[], None]) -> Callable[[], None]:
-        """A function that does again what ``run`` does, which need not happen now."""
-        if self._device.type != "cuda":
-            return run
-        with torch.cuda.device(self._device):
-            if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            self._stream = self._stream or torch.cuda.Stream()
-            graph = torch.cuda.CUDAGraph()
-            # Not torch.cuda.graph, which empties the allocator's cache each time.
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                # other threads may load the next batch meanwhile
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    run()
-                finally:
-                    graph.capture_end()
-            torch.cuda.current_stream().wait_stream(self._stream)
-        return graph.replay
 
     def _compare(self, state: State, position: int, step: Step, replay: Callable[[], None]) -> None:
         """Compute the next position in both ways."""

@@ -18,14 +18,11 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from ..entmax import has_native
-from ..models.bert_sides import BertDecoder
-from ..models.sides import AdaptivelySparseDecoder
 from .device_decoder import DeviceDecoder
 from .device_graphs import Graphs, Restart
 from .device_state import LEAST_POSITIONS, LEAST_SENTENCES, LEAST_SOURCE, Arena, Shape, Sizes, State, bucket
 from .hypotheses import hypotheses_of
 
-DECODERS = (AdaptivelySparseDecoder, BertDecoder)
 EVERY = 4  # steps after which the host looks which sentences are finished
 SMALLER = 4  # a batch is moved together if it then needs this part of the room: a new shape costs two steps
 
@@ -46,19 +43,21 @@ class DeviceSearch:
         decoders = [model.decoder for model in self._models]
         weight = decoders[0].output_projection.weight
         self._device = weight.device
+        self._arena = Arena(self._device)
+        caches, sides = itertools.count(), itertools.count()
+        self._decoders = [
+            DeviceDecoder(decoder, number, caches, sides, self._arena)
+            for number, decoder in enumerate(decoders)
+        ]
         self._sizes = Sizes(
             generator.beam_size,
             len(decoders),
             tuple(decoder.embed_dim for decoder in decoders for _ in decoder.layers),
+            tuple(width for decoder in self._decoders for width in decoder.widths),
+            getattr(generator, "aligns", False) and any(decoder.attends for decoder in self._decoders),
             weight.dtype,
             torch.float64 if weight.dtype == torch.float64 else torch.float32,
         )
-        self._arena = Arena(self._device)
-        firsts = itertools.accumulate((len(decoder.layers) for decoder in decoders), initial=0)
-        self._decoders = [
-            DeviceDecoder(decoder, number, first, self._arena)
-            for number, (decoder, first) in enumerate(zip(decoders, firsts))
-        ]
         self._graphs = Graphs(self._device)
         self._states: dict[Shape, State] = {}
         symbols = torch.arange(generator.vocab_size, device=self._device)
@@ -94,7 +93,11 @@ class DeviceSearch:
                 raise ValueError(
                     f"sentence {number + 1} of the batch has no translation: scores are NaN or infinite"
                 )
-        return [found[number] for number in range(len(found))]
+        width = net_input["src_tokens"].size(1)
+        return [
+            [{**each, "attention": each["attention"][:width]} for each in found[number]]
+            for number in range(len(found))
+        ]
 
     def _search(
         self, net_input: dict, longest: int, begin: int, prefix: Tensor | None
@@ -249,16 +252,19 @@ class DeviceSearch:
         return values, symbols, parents
 
     def _scores(self, state: State) -> Tensor:
-        """Log-probabilities (R, V) of what may follow."""
-        found = []
+        """Log-probabilities (R, V) of what may follow; the state gets what is attended to."""
+        found, weights = [], []
         for model, decoder in zip(self._models, self._decoders):
-            logits, normalizer = decoder.step(state), model.decoder.output_normalizer
+            (logits, attended), normalizer = decoder.step(state), model.decoder.output_normalizer
+            weights += [] if attended is None else [attended.to(self._sizes.scores)]
             if self._temperature != 1:
                 logits = logits / self._temperature
             if normalizer.alpha() == 1:
                 found.append(torch.log_softmax(logits, -1, dtype=self._sizes.scores))
             else:
                 found.append(normalizer(logits, log_probs=True))
+        if state.attention is not None:
+            state.attention.index_copy_(0, state.step, sum(weights)[None] / len(found))
         if len(found) == 1:
             return found[0]
         return torch.stack(found).logsumexp(0) - math.log(len(found))
@@ -313,15 +319,8 @@ def repeated(state: State, padding: int) -> Tensor:
 
 def unsupported_on_device(generator: SequenceGenerator) -> str | None:
     """Why fairseq's own search is to translate on a GPU what ours can on a CPU; None if it can there."""
-    if getattr(generator, "aligns", False):
-        return "alignments are asked for on a GPU"
-    for model in generator.model.models:
-        if model.int8:
-            return "8-bit integers are for models on a CPU"
-        if type(model.decoder) not in DECODERS:
-            return f"there is a {type(model.decoder).__name__} on a GPU"
-        if any(layer.encoder_attn is None for layer in model.decoder.layers):
-            return "a decoder layer lacks context attention"
+    if any(model.int8 for model in generator.model.models):
+        return "8-bit integers are for models on a CPU"
     if next(generator.model.parameters()).is_cuda and not has_native("cuda"):
         return "it needs Triton, and ENTMAX_BACKEND not to be reference"
     return None

@@ -27,6 +27,8 @@ class Sizes(NamedTuple):
     beam: int  # K
     models: int
     channels: tuple[int, ...]  # C, of the layers of all models
+    widths: tuple[int, ...]  # of what these, and latent alignments, keep of the source
+    attends: bool  # what hypotheses attend to is asked for
     dtype: torch.dtype
     scores: torch.dtype  # of sums of log-probabilities
 
@@ -80,8 +82,10 @@ class State:
         symbols, parents, scores: (T, R), of each position: what was chosen, from which of the K, and its
             log-probability.
         places: int64 (T, R), the rows of each hypothesis in caches whose first two dimensions are one.
+        attention: what each hypothesis attended to at each position, before it was continued, (T, R, S), mean
+            over models and heads; None if nobody asks.
         caches: by layer, keys and values of translations (T, R, 2·C).
-        context: by layer, keys and values of the source (B, S, 2·C).
+        context: what is kept of the source, such as a layer's keys and values, (B, S, width) each.
         source: int64 (B, S), its symbols, and some of them again.
         masks: by model, (B, S), true at padding of the source.
         visible: by model, float32 (B, 1), the number of other positions.
@@ -110,9 +114,12 @@ class State:
             view(name, integer, *history) for name in ("symbols", "parents", "places")
         )
         self.scores = view("scores", sizes.scores, *history)
-        layers, models = list(enumerate(sizes.channels)), range(sizes.models)
-        self.caches = [view(f"cache {i}", sizes.dtype, *history, 2 * c) for i, c in layers]
-        self.context = [view(f"context {i}", sizes.dtype, sentences, source, 2 * c) for i, c in layers]
+        attention = (positions, self.rows, source)
+        self.attention = view("attention", sizes.scores, *attention) if sizes.attends else None
+        models = range(sizes.models)
+        self.caches = [view(f"cache {i}", sizes.dtype, *history, 2 * c) for i, c in enumerate(sizes.channels)]
+        kept = enumerate(sizes.widths)
+        self.context = [view(f"context {i}", sizes.dtype, sentences, source, width) for i, width in kept]
         self.source = view("source", integer, sentences, source)
         self.masks = [view(f"mask {i}", torch.bool, sentences, source) for i in models]
         self.visible = [view(f"visible {i}", torch.float32, sentences, 1) for i in models]
@@ -130,9 +137,14 @@ class State:
         ends = [self.counts, self.end_steps, self.end_parents, self.end_totals]
         return [self.tokens, self.totals, self.finished, *ends]
 
+    def history(self) -> list[Tensor]:
+        """What is known of each position: symbols, parents, scores, and the attention, if it is kept."""
+        kept = [] if self.attention is None else [self.attention]
+        return [self.symbols, self.parents, self.scores, *kept]
+
     def written(self, step: int) -> list[Tensor]:
         """What a step writes for those that follow."""
-        return [each[step] for each in (self.symbols, self.parents, self.scores, *self.caches)]
+        return [each[step] for each in (*self.history(), *self.caches)]
 
     def begin(
         self,
@@ -147,7 +159,7 @@ class State:
         Args:
             source: (B′, S′), its symbols; not more than there is room for.
             paddings: by model, (B′, S′), true at its padding.
-            context: by layer, its keys and values (B′, S′, 2·C).
+            context: what is kept of it, (B′, S′, width) each.
             first: the symbol before the first position.
             limits: the least and the greatest position of an end.
         """
@@ -197,12 +209,9 @@ class State:
         def by_sentence(state: State) -> list[Tensor]:
             return [*state._found(), state.source, *state.masks, *state.visible, *state.context]
 
-        def by_position(state: State) -> tuple[Tensor, ...]:
-            return state.symbols, state.parents, state.scores
-
         for old, new in zip(by_sentence(self), by_sentence(smaller)):
             new.copy_(old.index_select(0, kept))
-        for old, new in zip(by_position(self), by_position(smaller)):
+        for old, new in zip(self.history(), smaller.history()):
             new[:steps] = old[:steps].index_select(1, rows)
         smaller.prefix.copy_(self.prefix.index_select(1, kept))
         for old, new in zip(self.caches, smaller.caches):

@@ -10,6 +10,11 @@ import torch
 from torch import Tensor
 
 
+def lacked_memory(error: BaseException) -> bool:
+    """Whether memory ran out; in a capture, ending it may have failed after that."""
+    return any(isinstance(each, torch.cuda.OutOfMemoryError) for each in (error, error.__context__))
+
+
 class Recorder:
     """Records functions without arguments; all recordings share their memory.
 
@@ -18,6 +23,10 @@ class Recorder:
 
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.forget()
+
+    def forget(self) -> None:
+        """Use other memory from now on: what no recording uses any more cannot be recorded in again."""
         self.pool = None if self.stream is None else torch.cuda.graph_pool_handle()
 
     def run(self, function: Callable[[], Any]) -> Any:
@@ -28,7 +37,7 @@ class Recorder:
         """
         if self.stream is None:
             return function()
-        current = torch.cuda.current_stream()
+        current = torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             result = function()
@@ -39,18 +48,22 @@ class Recorder:
         """A function that replays on the current stream what ``function`` would do, which is not done now.
 
         Raises:
-            RuntimeError: what it does cannot be recorded, or there is too little memory. Drop all recordings
-                then: torch has another generator of random numbers.
+            RuntimeError: what it does cannot be recorded, or there is too little memory. Go on with another
+                recorder then, and drop all recordings that draw random numbers: torch has another generator.
         """
         if self.stream is None:
             return function
-        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state()
-        # In the default mode, a thread that copies batches to pinned memory would end the capture. The outer
-        # context returns to the current stream even if the capture cannot be ended.
-        mode = {"pool": self.pool, "stream": self.stream, "capture_error_mode": "thread_local"}
+        graph, random = torch.cuda.CUDAGraph(), torch.cuda.get_rng_state(self.stream.device)
+        self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
         try:
-            with torch.cuda.stream(self.stream), torch.cuda.graph(graph, **mode):
-                result = function()
+            # Not torch.cuda.graph, which empties the allocator's cache each time.
+            with torch.cuda.stream(self.stream):
+                # In the default mode, a thread that copies batches to pinned memory would end the capture.
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    result = function()
+                finally:
+                    graph.capture_end()
         except BaseException:
             self._end_failed_capture(random)
             raise
@@ -63,9 +76,9 @@ class Recorder:
 
     def _end_failed_capture(self, random: Tensor) -> None:
         """Let torch draw and free again: it stays in the middle of a capture that could not be ended."""
-        device = torch.cuda.current_device()
+        device = self.stream.device.index
         torch.cuda.default_generators[device].graphsafe_set_state(torch.Generator(f"cuda:{device}"))
-        torch.cuda.set_rng_state(random)
+        torch.cuda.set_rng_state(random, device)
         with contextlib.suppress(RuntimeError):  # of a capture that could be ended
             torch._C._cuda_endAllocateToPool(device, self.pool)
 

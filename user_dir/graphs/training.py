@@ -17,7 +17,7 @@ from torch import Tensor
 from ..errors import UserError, one_line
 from .comparison import disagreement, is_finite
 from .gradients import Gradients
-from .recorder import Recorder
+from .recorder import Recorder, lacked_memory
 from .replayable import why_not_now
 from .shapes import Shape, fitting
 from .static_batch import StaticBatch, shape_of, unknown_entry
@@ -178,11 +178,13 @@ class TrainingGraphs:
         if self.gradients.adopt(self.parameters):
             self._forget()
             self.steps[shape] = step
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # while a graph is being recorded, torch cannot free what it keeps
         try:
             step.replay = self.recorder.record(step.compute)
         except RuntimeError as error:
             self._forget()  # the others draw from a generator that is not torch's any more
-            if isinstance(error, OutOfMemory) or isinstance(error.__context__, OutOfMemory):
+            if lacked_memory(error):
                 self._make_room(shape)
             else:
                 self._stop(f"recording failed: {one_line(error)[:300]}")

@@ -54,7 +54,12 @@ def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
 def sum_of_pairs(weighted: Tensor, row: Tensor, rows: int) -> Tensor:
     """The sum of each row's pairs (R, V), at least the smallest normal number."""
     total = torch.zeros(rows, weighted.size(1), dtype=weighted.dtype, device=weighted.device)
-    return total.index_add_(0, row, weighted).clamp_min_(1e-37 if weighted.dtype == torch.float32 else 1e-300)
+    return normal(total.index_add_(0, row, weighted))
+
+
+def normal(probabilities: Tensor) -> Tensor:
+    """Raise probabilities to the smallest normal number at least, in place."""
+    return probabilities.clamp_min_(1e-37 if probabilities.dtype == torch.float32 else 1e-300)
 
 
 def gradients_of_pairs(

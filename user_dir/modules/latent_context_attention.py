@@ -1,6 +1,6 @@
 """Context attention as a latent alignment: a word's probability, summed over source positions."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
@@ -11,6 +11,7 @@ from ..attention import Alpha, AlphaConfig
 from ..attention.dense import attention_scores
 from ..entmax import attention_weights
 from ..entmax.reference import entmax_forward
+from ..latent.mixture_pairs import normal
 from .linear import linear, use_onednn
 from .vocabulary_mixture import vocabulary_mixture
 
@@ -88,10 +89,16 @@ class LatentAlignment(nn.Module):
         keys, hidden = self._source(source, incremental_state)
         weights, place = self.distribution(state, keys, padding_mask)
         prior = torch.zeros_like(weights[:, :, :1]).expand(-1, -1, keys.size(1)).scatter(2, place, weights)
-        from_state = self.state_proj(state)  # (B, T, F)
         if self.soft:
-            mixed = self._combined(from_state + torch.bmm(prior, hidden), state)
+            mixed = self._combined(self.state_proj(state) + torch.bmm(prior, hidden), state)
             return _logits(mixed, vocabulary), prior
+        return self.log_probabilities(state, hidden, weights, place, vocabulary), prior
+
+    def log_probabilities(
+        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Tensor:
+        """log Σ_a π(a) p(y | h, m_a) of all words y (B, T, V), given what :meth:`distribution` returns."""
+        from_state = self.state_proj(state)  # (B, T, F)
         batch, step, candidate = torch.where(weights > 0)
         chosen = place[batch, step, candidate]
         row = batch * state.size(1) + step  # (N,), a pair of a word and a position for each
@@ -101,7 +108,29 @@ class LatentAlignment(nn.Module):
         pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
         chosen_weights = weights[batch, step, candidate]
         log_p = vocabulary_mixture(pairs, vocabulary, chosen_weights, row, state.size(0) * state.size(1))
-        return log_p.view(state.size(0), state.size(1), -1), prior
+        return log_p.view(state.size(0), state.size(1), -1)
+
+    def log_probabilities_of_all(
+        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Tensor:
+        """The same, on shapes that do not depend on π: positions of probability 0 are computed, too."""
+        total: Optional[Tensor] = None
+        candidates = self._likelihoods(state, hidden, place, vocabulary)
+        for weight, likelihoods in zip(weights.unsqueeze(3).unbind(2), candidates):
+            part = (weight * likelihoods).masked_fill(weight == 0, 0.0)  # 0, whatever padding holds
+            total = part if total is None else total + part
+        assert total is not None
+        return normal(total).log()
+
+    def _likelihoods(
+        self, state: Tensor, hidden: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Iterator[Tensor]:
+        """p(y | h, m_a) of all words y (B, T, V), for each candidate of ``place`` (B, T, K)."""
+        from_state = self.state_proj(state)
+        for candidate in place.unbind(2):
+            chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
+            logits = _logits(self._combined(from_state + chosen, state), vocabulary)
+            yield (logits if logits.dtype == torch.float64 else logits.float()).softmax(2)
 
     def distribution(
         self, state: Tensor, keys: Tensor, padding_mask: Optional[Tensor]
@@ -167,12 +196,8 @@ class LatentAlignment(nn.Module):
         keys, hidden = self._source(source, None)
         weights, place = self.distribution(state, keys, padding_mask)
         if not self.soft:
-            from_state, likelihoods = self.state_proj(state), []
-            for candidate in place.unbind(2):
-                chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
-                p = _logits(self._combined(from_state + chosen, state), vocabulary).softmax(2)
-                likelihoods.append(p.gather(2, target.unsqueeze(2)).squeeze(2))
-            weights = weights * torch.stack(likelihoods, dim=2)
+            candidates = self._likelihoods(state, hidden, place, vocabulary)
+            weights = weights * torch.cat([p.gather(2, target.unsqueeze(2)) for p in candidates], dim=2)
             weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
         return weights.new_zeros(*weights.shape[:2], keys.size(1)).scatter(2, place, weights)
 
