@@ -1,9 +1,10 @@
-// What translation on a CPU does at each step besides products of matrices: attention of single queries to cached
-// keys, residual connections with LayerNorm, and the best continuations of the hypotheses of each sentence.
+// What translation on a CPU does at each step: products of matrices, attention of single queries to cached keys,
+// residual connections with LayerNorm, and the best continuations of the hypotheses of each sentence.
 
 #include <ATen/Parallel.h>
 
 #include "../entmax/lanes.h"
+#include "products.h"
 
 namespace {
 
@@ -373,6 +374,18 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
       int64_t unknown, double penalty, int64_t sparse, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {         \
     const Rules rules{banned, bans, only, repeated, starts, unknown, penalty, sparse != 0};                            \
     best<T>(sentences, beams, symbols, wanted, logits, scores, rules, to_scores, to_symbols, to_beams);                \
+  }                                                                                                                    \
+  extern "C" int64_t decoding_packed_bytes_##SUFFIX(int64_t inputs, int64_t outputs, int64_t int8) {                   \
+    return decoding::packed_bytes<T>(inputs, outputs, int8 != 0);                                                      \
+  }                                                                                                                    \
+  extern "C" void decoding_pack_##SUFFIX(const T* weight, const T* bias, int64_t inputs, int64_t outputs,              \
+                                         int64_t int8, void* to, decoding::Packed<T>* packed) {                        \
+    decoding::pack<T>(weight, inputs, outputs, int8 != 0, to);                                                         \
+    *packed = decoding::packed_at<T>(to, inputs, outputs, int8 != 0, bias);                                            \
+  }                                                                                                                    \
+  extern "C" void decoding_multiply_##SUFFIX(const decoding::Packed<T>* packed, const T* x, int64_t rows,              \
+                                             int64_t x_row, T* y, int64_t y_row, int64_t relu) {                       \
+    decoding::multiply<T>(*packed, x, rows, x_row, y, y_row, relu != 0);                                               \
   }
 
 DECODING_FOR(float, float32)

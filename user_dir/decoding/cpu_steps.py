@@ -1,4 +1,4 @@
-"""The kernels of ``cpu_steps.cpp``: what a step of translation on a CPU does besides products of matrices."""
+"""The kernels of ``cpu_steps.cpp``: what a step of translation on a CPU does; products in ``products.py``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _ATTEND = [POINTER] * 8 + [INTEGER] + [POINTER] * 2
 _ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
 _BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] + [POINTER] * 3
 _BEST += [INTEGER, ctypes.c_double, INTEGER] + [POINTER] * 3
+_PACK = [POINTER] * 2 + [INTEGER] * 3 + [POINTER] * 2
+_MULTIPLY = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
 
 
 def unavailable(dtype: torch.dtype) -> str | None:
@@ -29,7 +31,13 @@ def unavailable(dtype: torch.dtype) -> str | None:
 
 
 kernels = NativeKernels(
-    Path(__file__).with_suffix(".cpp"), attend=(None, _ATTEND), add_norm=(None, _ADD_NORM), best=(None, _BEST)
+    Path(__file__).with_suffix(".cpp"),
+    attend=(None, _ATTEND),
+    add_norm=(None, _ADD_NORM),
+    best=(None, _BEST),
+    packed_bytes=(INTEGER, [INTEGER] * 3),
+    pack=(None, _PACK),
+    multiply=(None, _MULTIPLY),
 )
 
 

@@ -15,7 +15,6 @@ from ..models.latent_alignment import LatentAlignmentDecoder
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
 from .cpu_steps import unavailable
 from .known import MODELS, NAMES, OFF
-from .products import int8_unavailable
 
 
 def unsupported_model(model: nn.Module, on_device: bool = False) -> str | None:
@@ -44,11 +43,9 @@ def unsupported_model(model: nn.Module, on_device: bool = False) -> str | None:
     if parameters[0].device.type != "cpu":
         return f"the model is on {parameters[0].device}"
     missing = unavailable(model.decoder.output_projection.weight.dtype)
-    if missing is not None or not model.int8:
-        return missing
-    if isinstance(model.decoder, LatentAlignmentDecoder):
+    if missing is None and model.int8 and isinstance(model.decoder, LatentAlignmentDecoder):
         return "latent alignments are not computed in 8-bit integers"
-    return int8_unavailable()
+    return missing
 
 
 def _unusual(model: nn.Module) -> str | None:
