@@ -21,6 +21,7 @@ from ..errors import UserError
 from ..io import check_output, make_folder, unchanged, within, write_json, write_text
 from .ceiling import LOW, ceiling_of
 from .comet import Comet
+from .direction import translation_direction
 from .limits import MIN_DEFAULT, translation_limit
 from .loading import (
     check_lengths,
@@ -28,7 +29,6 @@ from .loading import (
     load_split,
     penalise_new_pieces,
     too_long,
-    translation_direction,
 )
 from .scored_split import ScoredSplit
 from .search import Search, check_beam
