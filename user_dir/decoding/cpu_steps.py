@@ -13,7 +13,7 @@ from torch import Tensor
 from ..entmax import has_native
 from ..entmax.build import DTYPES, INTEGER, POINTER, NativeKernels, addresses
 
-_ATTEND = [POINTER] * 8 + [INTEGER] + [POINTER] * 2
+_ATTEND = [POINTER] * 10
 _ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
 _BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] + [POINTER] * 3
 _BEST += [INTEGER, ctypes.c_double, INTEGER] + [POINTER] * 3
@@ -38,6 +38,7 @@ kernels = NativeKernels(
     packed_bytes=(INTEGER, [INTEGER] * 3),
     pack=(None, _PACK),
     multiply=(None, _MULTIPLY),
+    search=(INTEGER, [POINTER] * 4),
 )
 
 
@@ -114,7 +115,6 @@ def attend(
         None if cache.counts is None else cache.counts.data_ptr(),
         None if cache.sources is None else cache.sources.data_ptr(),
         alpha.data_ptr(),
-        heads,
         out.data_ptr(),
         None if weights is None else weights.data_ptr(),
     )

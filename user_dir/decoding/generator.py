@@ -15,7 +15,10 @@ from ..errors import UserError
 from ..guards.unfinished_translations import longest
 from .device_search import DeviceSearch, unsupported_on_device
 from .ensemble import Ensemble
-from .search_loop import Settings, beam_search
+from .from_model import not_native, weights_of
+from .native import Engine
+from .search_loop import beam_search
+from .settings import Settings
 from .supported import unsupported_model
 
 logger = logging.getLogger(__name__)
@@ -71,9 +74,13 @@ class FastGenerator(SequenceGenerator):
             normalised=self.normalize_scores,
             length_penalty=self.len_penalty,
             ngram=getattr(self.repeat_ngram_blocker, "no_repeat_ngram_size", 0),
+            temperature=self.temperature,
         )
-        hypotheses = self._ensemble().start(source, self.temperature, self.aligns)
-        return beam_search(hypotheses, settings, prefix_tokens)
+        prepared = self._prepared_models()
+        if isinstance(prepared, Engine):
+            there = source.ne(self.pad)
+            return prepared.search(source[there], there.sum(1), settings, prefix_tokens)
+        return beam_search(prepared.start(source, self.temperature, self.aligns), settings, prefix_tokens)
 
     def _found_on_device(self, *given) -> list[list[dict]] | None:
         """What the search on a GPU finds; None if it has too little memory for the batch."""
@@ -99,14 +106,24 @@ class FastGenerator(SequenceGenerator):
             self._kept_search = kept = state, DeviceSearch(self)
         return kept[1]
 
-    def _ensemble(self) -> Ensemble:
-        """The models' layers, prepared once if they are no longer trained."""
+    def _prepared_models(self) -> Engine | Ensemble:
+        """The models, prepared once if they are no longer trained; in C++ if it knows all of them."""
         models = list(self.model.models)
-        state = [(m.int8, [(p.data_ptr(), p._version) for p in m.parameters()]) for m in models]
+        state = [
+            (
+                m.int8,
+                m.decoder.output_normalizer.alpha(),
+                [(p.data_ptr(), p._version) for p in m.parameters()],
+            )
+            for m in models
+        ]
         kept = getattr(self, "_prepared", None)
         if kept is not None and kept[0] == state:
             return kept[1]
-        prepared = Ensemble(models)
+        if len(models) == 1 and not self.aligns and not_native(models[0]) is None:
+            prepared = Engine(weights_of(models[0]), models[0].int8)
+        else:
+            prepared = Ensemble(models)
         if all(getattr(model, "_is_generation_fast", False) for model in models):
             self._prepared = state, prepared  # fairseq's mark of a model that cannot be trained
         return prepared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,45 +10,11 @@ from torch import Tensor
 from ..guards.repeated_ngrams import repeating
 from .cpu_steps import Rules, best
 from .ensemble import Hypotheses
+from .settings import Settings
 
 # Logits computed at once: as many as stay in a processor's cache, but of enough hypotheses that reading the
 # weights of a large vocabulary takes less time than multiplying.
 LOGITS, HYPOTHESES = 1 << 19, 128
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What ``fairseq-generate`` was asked for.
-
-    Attributes:
-        beam: K, hypotheses per sentence.
-        symbols: V, the size of the vocabulary.
-        longest: positions of a translation without its end.
-        shortest: no translation is shorter, without its end.
-        begin: the symbol before the first position.
-        end: the symbol that ends a translation.
-        padding: the symbol that is none.
-        suppressed: int64, symbols that no translation has, where nothing is prescribed.
-        unknown: the symbol whose log-probability is lowered by ``penalty``.
-        penalty: see ``unknown``.
-        normalised: scores are divided by the length, with the end, to the power of ``length_penalty``.
-        length_penalty: see ``normalised``.
-        ngram: no n-gram of this many symbols may come twice; 0 for any.
-    """
-
-    beam: int
-    symbols: int
-    longest: int
-    shortest: int
-    begin: int
-    end: int
-    padding: int
-    suppressed: Tensor
-    unknown: int
-    penalty: float
-    normalised: bool
-    length_penalty: float
-    ngram: int
 
 
 def beam_search(hypotheses: Hypotheses, settings: Settings, prefix: Tensor | None = None) -> list[list[dict]]:

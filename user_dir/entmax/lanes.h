@@ -48,7 +48,7 @@ struct Simd<float> {
   static constexpr float least_log2 = -126;  // of a normal number
   // Error of λ that the last correction can remove, for ε ≤ ½. With sixteen lanes most rows are closer than this when
   // the slowest of them stops; with fewer, more rows would be as far off as allowed.
-  static constexpr float close = lanes == 16 ? 1e-4 : 2e-5;
+  static constexpr float close_alone = 2e-5, close = lanes == 16 ? 1e-4 : close_alone;
   static constexpr float close_beyond = 3e-7;  // the same for ε > ½
   typedef int32_t Int;
   typedef float Vec __attribute__((vector_size(register_bytes)));
@@ -63,7 +63,7 @@ struct Simd<double> {
   static constexpr int exp_terms = 13;
   static constexpr int phi_terms = 18;
   static constexpr double least_log2 = -1022;
-  static constexpr double close = 1e-13;
+  static constexpr double close = 1e-13, close_alone = close;
   static constexpr double close_beyond = 1e-13;
   typedef int64_t Int;
   typedef double Vec __attribute__((vector_size(register_bytes)));
@@ -276,13 +276,29 @@ struct AnyAlpha {
   }
 };
 
+// How p and w are computed, and λ found.
+enum class Power { sparsemax, entmax15, any_alpha, above_two };
+
+// For rows with any of these α.
+inline Power power_of(const double* alpha, int64_t alphas) {
+  const double low = *std::min_element(alpha, alpha + alphas), high = *std::max_element(alpha, alpha + alphas);
+  if (high > 2) return Power::above_two;
+  if (low == 2) return Power::sparsemax;
+  return low == 1.5 && high == 1.5 ? Power::entmax15 : Power::any_alpha;
+}
+
+// Whether the rows in a vector stop together, which makes most more accurate, or each for itself, so that a row's
+// result does not depend on the others.
+enum class Stop { together, alone };
+
 // One row of scores per lane, shifted so that its maximum is 0; scores below −1/ε, including −inf, get no weight.
 template <typename T>
 class Lanes {
  public:
   static constexpr int lanes = Simd<T>::lanes;
 
-  explicit Lanes(int64_t n) : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]) {}
+  explicit Lanes(int64_t n, Stop stop = Stop::together)
+      : z(new Vec<T>[n]), p(new Vec<T>[n]), w_(new Vec<T>[n]), stop_(stop) {}
 
   // Recovers the weights of rows from their scores in O(1) memory: λ and a correction, because λ is not exact.
   struct Solution {
@@ -290,9 +306,13 @@ class Lanes {
   };
 
   // Compute the weights p of the first `columns` scores z of each row; a lane without a row must have z[0] = 0.
-  Solution solve(Vec<T> eps, int64_t columns) {
+  Solution solve(Vec<T> eps, int64_t columns) { return solve(eps, columns, power_of(eps)); }
+
+  // The same where `power` is known of more rows than these.
+  Solution solve(Vec<T> eps, int64_t columns, Power power) {
     eps_ = eps;
     columns_ = columns;
+    power_ = power;
     Solution found;
     with_power([&](const auto& power) {
       found = bisected() ? bisect(power) : newton(power);
@@ -305,6 +325,7 @@ class Lanes {
   void restore(Vec<T> eps, int64_t columns, const Solution& solution) {
     eps_ = eps;
     columns_ = columns;
+    power_ = power_of(eps);
     with_power([&](const auto& power) {
       for (int64_t j = 0; j < columns; ++j) power(eps * (z[j] - solution.lambda), p[j], w_[j]);
       finish(solution);
@@ -330,12 +351,18 @@ class Lanes {
     }
   }
 
-  bool bisected() const { return any<T>(eps_ > 1); }
+  static Power power_of(Vec<T> eps) {
+    if (any<T>(eps > 1)) return Power::above_two;
+    if (!any<T>(eps != T(1))) return Power::sparsemax;
+    return any<T>(eps != T(0.5)) ? Power::any_alpha : Power::entmax15;
+  }
+
+  bool bisected() const { return power_ == Power::above_two; }
 
   template <typename Function>
   void with_power(const Function& function) {
-    if (!any<T>(eps_ != T(1))) return function(Sparsemax<T>{});
-    if (!any<T>(eps_ != T(0.5))) return function(Entmax15<T>{});
+    if (power_ == Power::sparsemax) return function(Sparsemax<T>{});
+    if (power_ == Power::entmax15) return function(Entmax15<T>{});
     function(AnyAlpha<T>(eps_));
   }
 
@@ -344,14 +371,18 @@ class Lanes {
   template <typename Power>
   Solution newton(const Power& power) {
     const Vec<T> none = {};
-    const Vec<T> close = eps_ > T(0.5) ? none + Simd<T>::close_beyond : none + Simd<T>::close;
+    const bool alone = stop_ == Stop::alone;
+    const Vec<T> close_below = none + (alone ? Simd<T>::close_alone : Simd<T>::close);
+    const Vec<T> close = eps_ > T(0.5) ? none + Simd<T>::close_beyond : close_below;
     Vec<T> lambda = {}, mass, slope;
     for (int step = 0;; ++step) {
       evaluate(power, lambda, mass, slope);
       const Vec<T> delta = (mass - 1) / slope;
+      const IntVec<T> far = maximum(delta, -delta) > close;
       // 2 to 5 steps suffice; the bound stops rows that alternate between neighbouring floats
-      if (step == 40 || !any<T>(maximum(delta, -delta) > close)) return {lambda, delta};
-      lambda += newton_step(mass, slope);
+      if (step == 40 || !any<T>(far)) return {lambda, delta};
+      const Vec<T> next = lambda + newton_step(mass, slope);
+      lambda = alone ? (far ? next : lambda) : next;
     }
   }
 
@@ -384,8 +415,10 @@ class Lanes {
   }
 
   std::unique_ptr<Vec<T>[]> w_;
+  Stop stop_;
   Vec<T> eps_;
   int64_t columns_ = 0;
+  Power power_ = Power::any_alpha;
 };
 
 // -------------------------------------------------------------------------------------------------- backward

@@ -1,0 +1,221 @@
+// Attention of single queries to cached keys, with α-entmax.
+//
+// A Cache says where the keys and values of a query lie: cache.of(query) has their `count`, at most cache.most, and
+// key(j) and value(j), the heads side by side.
+
+#pragma once
+
+#include <vector>
+
+#include "../entmax/lanes.h"
+#include "threads.h"
+
+namespace decoding {
+
+using namespace entmax;
+
+// Vectors of the products of a row with four others, entry by entry, added up.
+template <typename T>
+ENTMAX_INLINE void products(const T* a, const T* const* b, int64_t width, Vec<T>* totals) {
+  constexpr int lanes = Simd<T>::lanes;
+  int64_t d = 0;
+  for (; d + lanes <= width; d += lanes) {
+    const Vec<T> part = load(a + d);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) totals[i] += part * load(b[i] + d);
+  }
+  if (d == width) return;
+  const Vec<T> part = load(a + d, width - d);
+  for (int i = 0; i < 4; ++i) totals[i] += part * load(b[i] + d, width - d);
+}
+
+// The sums of four vectors.
+template <typename T>
+ENTMAX_INLINE void sums(const Vec<T>* v, T* to) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same<T, float>::value) {
+    // Interleaved and added, so that each quarter of a vector holds a part of all four sums.
+    const auto both = [](__m512 a, __m512 b) {
+      return (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+    };
+    const __m512d ab = both((__m512)v[0], (__m512)v[1]), cd = both((__m512)v[2], (__m512)v[3]);
+    const __m512 all = (__m512)_mm512_unpacklo_pd(ab, cd) + (__m512)_mm512_unpackhi_pd(ab, cd);
+    const __m256 half = _mm512_castps512_ps256(all) + _mm512_extractf32x8_ps(all, 1);
+    _mm_storeu_ps(to, _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1));
+    return;
+  }
+#endif
+  for (int i = 0; i < 4; ++i) to[i] = sum<T>(v[i]);
+}
+
+// Pairs of a query and a head are rows of α-entmax, as many at once as a vector has lanes.
+template <typename T, typename Cache>
+class Attention {
+ public:
+  static constexpr int lanes = Simd<T>::lanes;
+
+  Attention(const Cache& cache, int64_t heads, int64_t head_dim, const double* alpha)
+      : cache_(cache),
+        heads_(heads),
+        head_dim_(head_dim),
+        alpha_(alpha),
+        power_(power_of(alpha, heads)),
+        lanes_(cache.most + 1, Stop::alone),
+        supports_(cache.most + 1),
+        support_(cache.most + 1) {}
+
+  // Pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless weights are null, each
+  // pair has a row of `most` there, of which those without a key are left as they are.
+  void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row, T* weights) {
+    Vec<T> eps;
+    IntVec<T> counts = {};
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      eps[lane] = never_zero<T>(alpha_[(first + std::min(lane, pairs - 1)) % heads_] - 1);
+    }
+    columns_ = 1;
+    each_query(first, pairs, [&](int64_t lane, int64_t query, int64_t head, int64_t heads) {
+      const auto cached = cache_.of(query);
+      score(cached, lane, head, heads, queries + query * query_row);
+      for (int64_t i = 0; i < heads; ++i) counts[lane + i] = cached.count;
+      columns_ = std::max(columns_, cached.count);
+    });
+    const IntVec<T> broken = shift(eps, counts);
+    lanes_.solve(eps, columns_, power_);
+    for (Int j = 0; j < columns_; ++j) supports_[j] = bits<T>((lanes_.p[j] > 0) & (j < counts));
+    each_query(first, pairs, [&](int64_t lane, int64_t query, int64_t head, int64_t heads) {
+      fetch(query, lane, head, heads);
+      for (int64_t i = 0; i < heads; ++i) {
+        T* to = out + query * out_row + (head + i) * head_dim_;
+        if (broken[lane + i]) {
+          std::fill(to, to + head_dim_, std::numeric_limits<T>::quiet_NaN());
+        } else {
+          combine(cache_.of(query), lane + i, head + i, to);
+        }
+      }
+    });
+    for (int64_t lane = 0; weights != nullptr && lane < pairs; ++lane) {
+      T* row = weights + (first + lane) * cache_.most;
+      const int64_t count = cache_.of((first + lane) / heads_).count;
+      for (int64_t j = 0; j < count; ++j) {
+        if (j < counts[lane]) row[j] = lanes_.p[j][lane];
+        if (broken[lane]) row[j] = std::numeric_limits<T>::quiet_NaN();
+      }
+    }
+  }
+
+ private:
+  typedef typename Simd<T>::Int Int;
+
+  // Call function(lane, query, head, heads) for each query of a tile, of which these heads are in lanes from `lane` on.
+  // They read rows of keys together, so that these are read from one end to the other.
+  template <typename Function>
+  void each_query(int64_t first, int64_t pairs, const Function& function) const {
+    for (int64_t lane = 0, heads = 0; lane < pairs; lane += heads) {
+      const int64_t head = (first + lane) % heads_;
+      heads = std::min(heads_ - head, pairs - lane);
+      function(lane, (first + lane) / heads_, head, heads);
+    }
+  }
+
+  template <typename Keys>
+  void score(const Keys& cached, int64_t lane, int64_t head, int64_t heads, const T* queries) {
+    const T scale = 1 / std::sqrt(static_cast<T>(head_dim_));
+    for (int64_t start = 0; start < cached.count; start += 4) {
+      const int64_t some = std::min<int64_t>(cached.count - start, 4);
+      const T* keys[4];
+      for (int64_t i = 0; i < 4; ++i) keys[i] = cached.key(start + std::min(i, some - 1)) + head * head_dim_;
+      for (int64_t each = 0; each < heads; ++each) {
+        Vec<T> totals[4] = {};
+        products(queries + (head + each) * head_dim_, keys, head_dim_, totals);
+        T found[4];
+        sums(totals, found);
+        for (int64_t i = 0; i < some; ++i) lanes_.z[start + i][lane + each] = found[i] * scale;
+        for (int64_t i = 0; i < 4; ++i) keys[i] += head_dim_;
+      }
+    }
+  }
+
+  // Shift the scores of each lane so that the greatest is 0, and fill up the lanes. Returns which have a score that is
+  // NaN or ∞; counts of these and of others without weights become 0.
+  IntVec<T> shift(Vec<T> eps, IntVec<T>& counts) {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    Vec<T> top = -infinity + Vec<T>{};
+    IntVec<T> broken = {};
+    for (Int j = 0; j < columns_; ++j) {
+      const Vec<T> z = j < counts ? lanes_.z[j] : -infinity + Vec<T>{};
+      broken |= z != z;
+      top = maximum(z, top);
+    }
+    broken |= top == infinity;
+    counts = broken | (top == -infinity) ? IntVec<T>{} : counts;
+    const Vec<T> beyond = -2 / eps;
+    for (Int j = 0; j < columns_; ++j) lanes_.z[j] = j < counts ? lanes_.z[j] - top : beyond;
+    lanes_.z[0] = counts > 0 ? lanes_.z[0] : Vec<T>{};  // a row of one score, so that the lane is done at once
+    return broken;
+  }
+
+  // Start to read the values of these heads that have weight.
+  void fetch(int64_t query, int64_t lane, int64_t head, int64_t heads) const {
+    const auto cached = cache_.of(query);
+    const uint32_t own = ((uint64_t{1} << heads) - 1) << lane;
+    for (int64_t j = 0; j < cached.count; ++j) {
+      if ((supports_[j] & own) == 0) continue;
+      const T* value = cached.value(j) + head * head_dim_;
+      for (int64_t d = 0; d < heads * head_dim_; d += 64 / sizeof(T)) __builtin_prefetch(value + d);
+    }
+  }
+
+  // The values of a query and a head, weighted.
+  template <typename Keys>
+  void combine(const Keys& cached, int64_t lane, int64_t head, T* to) {
+    int64_t count = 0;
+    for (int64_t j = 0; j < cached.count; ++j) {
+      support_[count] = j;
+      count += supports_[j] >> lane & 1;
+    }
+    const int64_t from = head * head_dim_;
+    int64_t d = 0;
+    for (; d + 4 * lanes <= head_dim_; d += 4 * lanes) combine_at<4>(cached, lane, count, from + d, 4 * lanes, to + d);
+    for (; d + 2 * lanes <= head_dim_; d += 2 * lanes) combine_at<2>(cached, lane, count, from + d, 2 * lanes, to + d);
+    for (; d < head_dim_; d += lanes) combine_at<1>(cached, lane, count, from + d, head_dim_ - d, to + d);
+  }
+
+  template <int vectors, typename Keys>
+  void combine_at(const Keys& cached, int64_t lane, int64_t count, int64_t from, int64_t width, T* to) const {
+    Vec<T> sums[vectors] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t j = support_[i];
+      const T weight = lanes_.p[j][lane];
+      const T* value = cached.value(j) + from;
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) sums[v] += weight * load(value + v * lanes, width - v * lanes);
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) store<T>(sums[v], to + v * lanes, width - v * lanes);
+  }
+
+  const Cache& cache_;
+  int64_t heads_, head_dim_;
+  const double* alpha_;
+  Power power_;
+  Lanes<T> lanes_;
+  int64_t columns_ = 1;
+  std::vector<uint32_t> supports_;  // for each key, the lanes in which it has weight
+  std::vector<int64_t> support_;    // the keys with weight in a lane
+};
+
+template <typename T, typename Cache>
+void attend(const Cache& cache, int64_t queries, int64_t heads, int64_t head_dim, const double* alpha, const T* query,
+            int64_t query_row, T* out, int64_t out_row, T* weights) {
+  constexpr int lanes = Simd<T>::lanes;
+  const int64_t pairs = queries * heads, tiles = (pairs + lanes - 1) / lanes;
+  share_out(tiles, 1.0 * lanes * cache.most * (head_dim / 4 + 16), [&](int64_t begin, int64_t end) {
+    Attention<T, Cache> attention(cache, heads, head_dim, alpha);
+    for (int64_t tile = begin; tile < end; ++tile) {
+      const int64_t first = tile * lanes;
+      attention.tile(first, std::min<int64_t>(lanes, pairs - first), query, query_row, out, out_row, weights);
+    }
+  });
+}
+
+}  // namespace decoding

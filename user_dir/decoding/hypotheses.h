@@ -1,0 +1,204 @@
+// The beam search of one sentence: its unfinished and its ended hypotheses, with the results of fairseq's.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "candidates.h"
+
+namespace decoding {
+
+// See settings.py.
+struct Settings {
+  int64_t beam, longest, shortest, begin, end, padding, unknown;
+  double unknown_penalty;
+  int64_t normalised;
+  double length_penalty;
+  int64_t ngram;
+  double temperature;
+  const int64_t* banned;  // padding, then what is suppressed, then the end
+  int64_t bans;
+};
+
+template <typename T>
+struct Ended {
+  std::vector<int64_t> symbols;  // with the end
+  std::vector<T> positional;     // their log-probabilities
+  T score;
+};
+
+// Hypotheses have a row for each position, in which caches keep what belongs to it: those of position p are
+// p · beam … (p + 1) · beam − 1. No row is ever moved: each hypothesis knows the places of its own.
+template <typename T>
+class Hypotheses {
+ public:
+  std::vector<Ended<T>> ended;
+
+  // One empty hypothesis. `prefix`: with what all begin, or null, padded to a length.
+  void start(const Settings& settings, const int64_t* prefix, int64_t prefix_length) {
+    settings_ = &settings;
+    prefix_ = prefix;
+    prescribed_ = prefix == nullptr ? 0 : std::min(prefix_length, settings.longest);
+    step_ = 0;
+    count_ = 1;
+    ended.clear();
+    symbols_.assign(settings.beam, settings.begin);
+    sums_.assign(settings.beam, T(0));
+    idle_.assign(settings.beam, false);
+    stride_ = settings.longest + 1;
+    places_.resize(settings.beam * stride_);
+    places_[0] = 0;
+  }
+
+  int64_t step() const { return step_; }    // the position of the symbols to be read
+  int64_t count() const { return count_; }  // 1 at first, then the beam
+  int64_t row(int64_t i) const { return step_ * settings_->beam + i; }
+  int64_t symbol(int64_t i) const { return symbols_[row(i)]; }
+  const int32_t* places(int64_t i) const { return places_.data() + i * stride_; }
+
+  // Read the logits of what follows each hypothesis, in rows of such a stride, which changes them. Returns whether
+  // the sentence is finished.
+  bool advance(T* logits, int64_t symbols, int64_t stride) {
+    const int64_t wanted = 2 * settings_->beam;  // because half may be ends
+    values_.assign(wanted, -std::numeric_limits<T>::infinity());
+    chosen_.assign(wanted, 0);
+    parents_.assign(wanted, 0);
+    const Rules rules = find_rules();
+    Found<T> found{values_.data(), chosen_.data(), parents_.data(), wanted};
+    for (int64_t i = 0; i < count_; ++i) {
+      const T sum = sums_[row(i)];
+      if (sum == -std::numeric_limits<T>::infinity()) continue;
+      search_row(logits + i * stride, symbols, sum, i, i, rules, found);
+    }
+    if (step_ > 0 && step_ < prescribed_ && prefix_[step_] == settings_->end) {
+      // fairseq ends the first hypothesis as often as there are others
+      std::fill_n(values_.begin(), count_, values_[0]);
+      std::fill_n(chosen_.begin(), count_, settings_->end);
+      std::fill_n(parents_.begin(), count_, 0);
+    }
+    return choose();
+  }
+
+ private:
+  Rules find_rules() {
+    const Settings& settings = *settings_;
+    Rules rules{settings.banned, settings.bans - 1, nullptr, nullptr, nullptr, settings.unknown,
+                settings.unknown_penalty, false};
+    if (step_ < prescribed_) {  // as in fairseq, all else is then allowed, in all sentences of the batch
+      rules.bans = 1;
+      const int64_t symbol = prefix_[step_];
+      only_.assign(count_, symbol == settings.padding ? -1 : symbol);
+      rules.only = only_.data();
+    } else if (step_ == settings.longest) {
+      only_.assign(count_, settings.end);
+      rules.only = only_.data();
+    } else if (step_ < settings.shortest) {
+      rules.bans = settings.bans;
+    }
+    if (settings.ngram > 0) {
+      find_repeated();
+      rules.repeated = repeated_.data();
+      rules.starts = starts_.data();
+    }
+    return rules;
+  }
+
+  // The symbols that would repeat an n-gram.
+  void find_repeated() {
+    const int64_t size = settings_->ngram;
+    repeated_.clear();
+    starts_.assign(1, 0);
+    for (int64_t i = 0; i < count_; ++i) {
+      const int32_t* own = places(i);
+      for (int64_t first = 1; first + size - 1 <= step_; ++first) {
+        const auto same = [&](int64_t j) { return symbols_[own[first + j]] == symbols_[own[step_ - size + 2 + j]]; };
+        int64_t j = 0;
+        while (j < size - 1 && same(j)) ++j;
+        if (j == size - 1) repeated_.push_back(symbols_[own[first + j]]);
+      }
+      starts_.push_back(repeated_.size());
+    }
+  }
+
+  // End hypotheses, and go on with others.
+  bool choose() {
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    const int64_t beam = settings_->beam, wanted = 2 * beam;
+    ends_.assign(wanted, false);
+    bool full = false;
+    for (int64_t i = 0; i < wanted; ++i) {
+      ends_[i] = chosen_[i] == settings_->end && std::abs(values_[i]) < infinity && !(i < beam && idle_[i]);
+      if (!ends_[i] || i >= beam) continue;
+      if (static_cast<int64_t>(ended.size()) < beam) end(parents_[i], values_[i]);
+      full |= static_cast<int64_t>(ended.size()) == beam;
+    }
+    if (full) return true;
+    if (values_[0] == -infinity) return give_up();
+    if (step_ == settings_->longest) return true;
+    go_on();
+    return false;
+  }
+
+  void end(int64_t i, T sum) {
+    const int32_t* own = places(i);
+    Ended<T> found;
+    T before = 0;
+    for (int64_t p = 1; p <= step_; ++p) {
+      found.symbols.push_back(symbols_[own[p]]);
+      found.positional.push_back(sums_[own[p]] - before);
+      before = sums_[own[p]];
+    }
+    found.symbols.push_back(settings_->end);
+    found.positional.push_back(sum - before);
+    const T length = static_cast<T>(std::pow(static_cast<double>(step_ + 1), settings_->length_penalty));
+    found.score = settings_->normalised ? sum / length : sum;
+    ended.push_back(std::move(found));
+  }
+
+  // No hypothesis has a continuation with a probability: where none has ended, the most probable is, with an end of
+  // probability 0, if that can be the reason; otherwise scores are NaN.
+  bool give_up() {
+    if (!ended.empty() || (prefix_ == nullptr && settings_->ngram == 0)) return true;
+    const T* sums = sums_.data() + row(0);
+    end(std::max_element(sums, sums + count_) - sums, -std::numeric_limits<T>::infinity());
+    return true;
+  }
+
+  // The first continuations that are no ends; where there are too few, ended ones are kept as idle.
+  void go_on() {
+    const int64_t beam = settings_->beam, wanted = 2 * beam;
+    for (int64_t i = 0; i < beam; ++i) ends_[i] = ends_[i] || idle_[i];
+    order_.clear();
+    for (const bool ended : {false, true}) {
+      for (int64_t i = 0; i < wanted && static_cast<int64_t>(order_.size()) < beam; ++i) {
+        if (ends_[i] == ended) order_.push_back(i);
+      }
+    }
+    next_places_.resize(places_.size());
+    ++step_;
+    count_ = beam;
+    for (int64_t i = 0; i < beam; ++i) {
+      const int64_t from = order_[i];
+      idle_[i] = ends_[from];
+      symbols_.push_back(chosen_[from]);
+      sums_.push_back(values_[from]);
+      int32_t* own = next_places_.data() + i * stride_;
+      std::copy_n(places(parents_[from]), step_, own);
+      own[step_] = static_cast<int32_t>(row(i));
+    }
+    places_.swap(next_places_);
+  }
+
+  const Settings* settings_ = nullptr;
+  const int64_t* prefix_ = nullptr;
+  int64_t prescribed_ = 0, step_ = 0, count_ = 0, stride_ = 0;
+  std::vector<int64_t> symbols_;  // of each row
+  std::vector<T> sums_;           // log-probability of each row's hypothesis
+  std::vector<int32_t> places_, next_places_;
+  std::vector<T> values_;  // of continuations, as the following
+  std::vector<int64_t> chosen_, parents_, order_, only_, repeated_, starts_;
+  std::vector<bool> idle_, ends_;
+};
+
+}  // namespace decoding

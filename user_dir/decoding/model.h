@@ -1,0 +1,191 @@
+// A Transformer with α-entmax attention: where its weights lie, and rows on their way through its layers.
+
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "attention.h"
+#include "norm.h"
+#include "products.h"
+
+namespace decoding {
+
+// ------------------------------------------------------------------------------ weights, with the fields of native.py
+
+template <typename T>
+struct Norm {
+  const T* weight;  // null: there is none
+  const T* bias;
+  double eps;
+};
+
+template <typename T>
+struct Heads {
+  const Packed<T>* in;    // queries, keys and values side by side; of context attention, queries; null: there is none
+  const Packed<T>* keys;  // of context attention: keys and values of the source side by side
+  const Packed<T>* out;
+  const double* alpha;  // of each head
+  int64_t count;
+
+  int64_t width() const { return out->inputs; }
+};
+
+template <typename T>
+struct Layer {
+  Heads<T> own, context;
+  Norm<T> own_norm, context_norm, final_norm;
+  const Packed<T>*fc1, *fc2;
+};
+
+template <typename T>
+struct Side {
+  const T* embeddings;
+  double scale;
+  const Packed<T>* projection;  // of embeddings to the width of the layers; null: none
+  const T* positions;           // added to embeddings; null: nothing
+  Norm<T> embedding_norm, norm;
+  const Layer<T>* layers;
+  int64_t count;  // of layers
+  int64_t width, embedding_width;
+  int64_t pre_norm, gelu;
+};
+
+template <typename T>
+struct Model {
+  Side<T> encoder, decoder;
+  const Packed<T>* projection;  // of features to the width of the output; null: none
+  const Packed<T>* output;
+};
+
+// ------------------------------------------------------------------------------------------------------------ layers
+
+// Memory that is kept from step to step.
+template <typename T>
+class Buffer {
+ public:
+  T* of(int64_t size) {
+    if (size > static_cast<int64_t>(data_.size())) data_.resize(size);
+    return data_.data();
+  }
+
+ private:
+  std::vector<T> data_;
+};
+
+// Keys and values that lie side by side in rows of a sentence's own memory.
+template <typename T>
+struct Sentences {
+  struct Keys {
+    const T* rows;
+    const int32_t* places;  // of the keys among the rows; null if they are all, in order
+    int64_t count, stride, width;
+    const T* key(int64_t j) const { return rows + (places == nullptr ? j : places[j]) * stride; }
+    const T* value(int64_t j) const { return key(j) + width; }
+  };
+
+  const Keys* keys;  // of each query
+  int64_t most;
+  const Keys& of(int64_t query) const { return keys[query]; }
+};
+
+// fairseq computes GELU in float32.
+template <typename T>
+void gelu(T* x, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(x[i]);
+    x[i] = value * 0.5f * (1 + std::erf(value * static_cast<float>(M_SQRT1_2)));
+  }
+}
+
+// Rows on their way through the layers of a side: their sum x, and an update that is still to be added to it.
+template <typename T>
+class Pass {
+ public:
+  explicit Pass(const Side<T>& side) : side_(side) {}
+
+  void embed(const std::vector<int64_t>& symbols, const std::vector<int64_t>& positions) {
+    rows_ = symbols.size();
+    const int64_t width = side_.width, given = side_.embedding_width;
+    x_ = sums_.of(rows_ * width);
+    normal_ = normals_.of(rows_ * width);
+    update_ = nullptr;
+    T* embedded = side_.projection == nullptr ? x_ : inner_.of(rows_ * given);
+    const T scale = static_cast<T>(side_.scale);
+    for (int64_t row = 0; row < rows_; ++row) {
+      const T* from = side_.embeddings + symbols[row] * given;
+      for (int64_t d = 0; d < given; ++d) embedded[row * given + d] = scale * from[d];
+    }
+    if (side_.projection != nullptr) multiply<T>(*side_.projection, embedded, rows_, given, x_, width, false);
+    for (int64_t row = 0; side_.positions != nullptr && row < rows_; ++row) {
+      const T* from = side_.positions + positions[row] * width;
+      for (int64_t d = 0; d < width; ++d) x_[row * width + d] += from[d];
+    }
+    if (side_.embedding_norm.weight != nullptr) normalise(side_.embedding_norm);
+  }
+
+  // A layer, of which `own` and `context` attend: from queries, in rows of such a stride, to outputs of all heads.
+  template <typename Own, typename Context>
+  void through(const Layer<T>& layer, const Own& own, const Context& context) {
+    attend_by(layer.own, layer.own_norm, own);
+    if (layer.context.in != nullptr) attend_by(layer.context, layer.context_norm, context);
+    const T* x = begin(layer.final_norm);
+    const int64_t inner = layer.fc1->outputs;
+    T* hidden = inner_.of(rows_ * inner);
+    multiply<T>(*layer.fc1, x, rows_, side_.width, hidden, inner, !side_.gelu);
+    if (side_.gelu) gelu(hidden, rows_ * inner);
+    end(*layer.fc2, hidden, layer.final_norm);
+  }
+
+  // What leaves the last layer, in rows of the side's width.
+  const T* finish() {
+    if (side_.norm.weight != nullptr) {
+      add_norm<T>(rows_, side_.width, x_, update_, side_.norm.weight, side_.norm.bias, side_.norm.eps, normal_);
+      return normal_;
+    }
+    for (int64_t i = 0; update_ != nullptr && i < rows_ * side_.width; ++i) x_[i] += update_[i];
+    return x_;
+  }
+
+  int64_t rows() const { return rows_; }
+
+ private:
+  template <typename Attend>
+  void attend_by(const Heads<T>& heads, const Norm<T>& norm, const Attend& attend) {
+    const T* x = begin(norm);
+    const int64_t stride = heads.in->outputs;
+    T* projected = projected_.of(rows_ * stride);
+    multiply<T>(*heads.in, x, rows_, side_.width, projected, stride, false);
+    T* outputs = outputs_.of(rows_ * heads.width());
+    attend(projected, stride, outputs);
+    end(*heads.out, outputs, norm);
+  }
+
+  // The input of a block.
+  const T* begin(const Norm<T>& norm) {
+    if (!side_.pre_norm) return x_;
+    add_norm<T>(rows_, side_.width, x_, update_, norm.weight, norm.bias, norm.eps, normal_);
+    update_ = nullptr;
+    return normal_;
+  }
+
+  // The output of a block is the product of these rows.
+  void end(const Packed<T>& product, const T* from, const Norm<T>& norm) {
+    update_ = updates_.of(rows_ * side_.width);
+    multiply<T>(product, from, rows_, product.inputs, update_, side_.width, false);
+    if (!side_.pre_norm) normalise(norm);
+  }
+
+  void normalise(const Norm<T>& norm) {
+    add_norm<T>(rows_, side_.width, x_, update_, norm.weight, norm.bias, norm.eps, normal_);
+    update_ = nullptr;
+    std::swap(x_, normal_);
+  }
+
+  const Side<T>& side_;
+  int64_t rows_ = 0;
+  T *x_ = nullptr, *normal_ = nullptr, *update_ = nullptr;
+  Buffer<T> sums_, normals_, updates_, projected_, outputs_, inner_;
+};
+
+}  // namespace decoding

@@ -1,0 +1,221 @@
+"""Translation on a CPU as one call into C++ (``search.h``), from weights; needs torch alone."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from ..entmax.build import INTEGER, POINTER, addresses
+from .cpu_steps import kernels
+from .products import Int8Product, Product
+from .settings import Settings
+from .weights import SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights, sinusoids
+
+
+class Engine:
+    """A model that translates by beam search, with the results of fairseq's.
+
+    Args:
+        weights: of the model, float32 or float64 throughout.
+        int8: compute linear layers with 8-bit integers.
+        consume: take the weights of each linear layer away when it is packed, so that memory never holds all
+            of them twice.
+    """
+
+    def __init__(self, weights: Weights, int8: bool = False, consume: bool = False):
+        self._consume = consume
+        self._product = Int8Product if int8 else Product
+        self._kept: list[object] = []  # what the structures point to
+        self._dtype = weights.output.weight.dtype
+        self._padding, self._symbols = weights.padding, len(weights.encoder.embeddings)
+        sides = weights.encoder, weights.decoder
+        self._model = _Model(
+            *map(self._side, sides), self._packed(weights.projection_out), self._packed(weights.output)
+        )
+        self._positions = [side.positions for side in sides]
+        self._prepared = [0, 0]  # positions of each side
+        self._search = kernels["search", self._dtype]
+
+    def search(
+        self, tokens: Tensor, lengths: Tensor, settings: Settings, prefix: Tensor | None = None
+    ) -> list[list[dict]]:
+        """The K best translations found for each of B sentences, in fairseq's form, best first.
+
+        There are fewer if what is prescribed or forbidden leaves fewer; if none is left, there is the most
+        probable unfinished one, with the score −∞.
+
+        Args:
+            tokens: int64, of all sentences, one after the other.
+            lengths: int64 (B,), of the sentences.
+            settings: of the search.
+            prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
+
+        Raises:
+            ValueError: no translation was found, because the model's scores are not finite.
+        """
+        sentences, beam, width = len(lengths), settings.beam, settings.longest + 1
+        if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._symbols:
+            raise ValueError(f"a source token is none of the {self._symbols} of the model")
+        self._prepare_positions(int(lengths.max()), width)
+        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        tokens, prefix = tokens.contiguous(), None if prefix is None else prefix.long().contiguous()
+        places = 0 if prefix is None else prefix.size(1)
+        batch = _Batch(*addresses(tokens, starts), sentences, *addresses(prefix), places)
+        counts, sizes = (torch.zeros(shape, dtype=torch.int64) for shape in (sentences, (sentences, beam)))
+        symbols = torch.empty(sentences, beam, width, dtype=torch.int64)
+        scores = torch.empty(sentences, beam, dtype=self._dtype)
+        positional = torch.empty(symbols.shape, dtype=self._dtype)
+        results = _Results(*addresses(counts, sizes, scores, symbols, positional))
+        given, _banned = _given(settings)
+        if self._search(*map(ctypes.addressof, (self._model, given, batch, results))):
+            raise MemoryError(f"no memory to translate {sentences} sentences at once")
+        return _hypotheses(counts, sizes, scores, symbols, positional)
+
+    def _prepare_positions(self, *needed: int) -> None:
+        """Have so many positions in the encoder and in the decoder."""
+        sides = self._model.encoder, self._model.decoder
+        for number, (side, positions, count) in enumerate(zip(sides, self._positions, needed)):
+            if positions is None or count <= self._prepared[number]:
+                continue
+            if isinstance(positions, str):
+                assert positions == SINUSOIDAL
+                positions = sinusoids(max(count, 1024), side.width, self._padding).to(self._dtype)
+            if len(positions) < count:
+                raise ValueError(f"{count} tokens are more than the model's {len(positions)} positions")
+            side.positions, self._prepared[number] = self._address(positions), len(positions)
+
+    def _side(self, side: Side) -> ctypes.Structure:
+        layers = (_Layer * len(side.layers))(*map(self._layer, side.layers))
+        self._kept.append(layers)
+        return _Side(
+            embeddings=self._address(side.embeddings),
+            scale=side.scale,
+            projection=self._packed(side.projection_in),
+            embedding_norm=self._norm(side.embedding_norm),
+            norm=self._norm(side.norm),
+            layers=ctypes.addressof(layers),
+            count=len(side.layers),
+            width=len(side.layers[0].final_norm.weight),
+            embedding_width=side.embeddings.size(1),
+            pre_norm=side.pre_norm,
+            gelu=side.activation == "gelu",
+        )
+
+    def _layer(self, layer: Layer) -> ctypes.Structure:
+        own, context = layer.attention, layer.context
+        return _Layer(
+            self._heads(own, [own.query, own.key, own.value], []),
+            _Heads()
+            if context is None
+            else self._heads(context, [context.query], [context.key, context.value]),
+            *map(self._norm, (layer.attention_norm, layer.context_norm, layer.final_norm)),
+            self._packed(layer.fc1),
+            self._packed(layer.fc2),
+        )
+
+    def _heads(self, attention: Attention, given: list[Linear], keys: list[Linear]) -> ctypes.Structure:
+        packed = self._packed(*given), self._packed(*keys), self._packed(attention.out)
+        return _Heads(*packed, self._address(attention.alpha.double()), attention.alpha.numel())
+
+    def _norm(self, norm: Norm | None) -> ctypes.Structure:
+        return _Norm() if norm is None else _Norm(*map(self._address, (norm.weight, norm.bias)), norm.eps)
+
+    def _packed(self, *layers: Linear | None) -> int | None:
+        """The address of the packed weights of layers side by side; None for none."""
+        if not layers or layers[0] is None:
+            return None
+        product = self._product(*layers)
+        self._kept.append(product)
+        for layer in layers if self._consume else ():
+            layer.weight = layer.weight.new_empty(0)
+        return ctypes.addressof(product.packed)
+
+    def _address(self, tensor: Tensor) -> int:
+        tensor = tensor.detach().contiguous()
+        self._kept.append(tensor)
+        return tensor.data_ptr()
+
+
+def _given(settings: Settings) -> tuple[ctypes.Structure, Tensor]:
+    """The settings as C++ reads them, and what they point to."""
+    first, last = torch.tensor([settings.padding]), torch.tensor([settings.end])
+    banned = torch.cat([first, settings.suppressed, last])
+    numbers = {name: getattr(settings, name) for name, _ in _Settings._fields_ if hasattr(settings, name)}
+    return _Settings(**numbers, banned=banned.data_ptr(), bans=len(banned)), banned
+
+
+def _hypotheses(
+    counts: Tensor, sizes: Tensor, scores: Tensor, symbols: Tensor, positional: Tensor
+) -> list[list[dict]]:
+    """In fairseq's form. Arguments are those of ``Results`` in C++."""
+    if not counts.all():
+        number = int(counts.eq(0).nonzero()[0]) + 1
+        raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
+    lengths = sizes[sizes > 0].tolist()
+    inside = torch.arange(symbols.size(2)) < sizes[:, :, None]
+    tokens, log_p = symbols[inside].split(lengths), positional[inside].split(lengths)
+    nothing = torch.empty(0)
+    found = [
+        {"tokens": each, "score": score, "positional_scores": p, "attention": nothing, "alignment": nothing}
+        for each, score, p in zip(tokens, scores[sizes > 0].unbind(), log_p)
+    ]
+    ends = counts.cumsum(0).tolist()
+    return [found[end - count : end] for count, end in zip(counts.tolist(), ends)]
+
+
+# ------------------------------------------------------- the structures of model.h, hypotheses.h and search.h
+
+_REAL = ctypes.c_double
+
+
+def _structure(name: str, **fields: type) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+_Norm = _structure("Norm", weight=POINTER, bias=POINTER, eps=_REAL)
+_Heads = _structure("Heads", given=POINTER, keys=POINTER, out=POINTER, alpha=POINTER, count=INTEGER)
+_Layer = _structure(
+    "Layer",
+    own=_Heads,
+    context=_Heads,
+    own_norm=_Norm,
+    context_norm=_Norm,
+    final_norm=_Norm,
+    fc1=POINTER,
+    fc2=POINTER,
+)
+_Side = _structure(
+    "Side",
+    embeddings=POINTER,
+    scale=_REAL,
+    projection=POINTER,
+    positions=POINTER,
+    embedding_norm=_Norm,
+    norm=_Norm,
+    layers=POINTER,
+    count=INTEGER,
+    width=INTEGER,
+    embedding_width=INTEGER,
+    pre_norm=INTEGER,
+    gelu=INTEGER,
+)
+_Model = _structure("Model", encoder=_Side, decoder=_Side, projection=POINTER, output=POINTER)
+_Settings = _structure(
+    "Settings",
+    **dict.fromkeys(("beam", "longest", "shortest", "begin", "end", "padding", "unknown"), INTEGER),
+    penalty=_REAL,
+    normalised=INTEGER,
+    length_penalty=_REAL,
+    ngram=INTEGER,
+    temperature=_REAL,
+    banned=POINTER,
+    bans=INTEGER,
+)
+_Batch = _structure(
+    "Batch", symbols=POINTER, starts=POINTER, sentences=INTEGER, prefix=POINTER, places=INTEGER
+)
+_Results = _structure(
+    "Results", counts=POINTER, lengths=POINTER, scores=POINTER, symbols=POINTER, positional=POINTER
+)

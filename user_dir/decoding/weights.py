@@ -1,0 +1,139 @@
+"""Weights of a Transformer with α-entmax attention, as the search in C++ takes them; needs torch alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Linear:
+    """x ↦ xWᵀ + b.
+
+    Attributes:
+        weight: W, (outputs, inputs).
+        bias: b, (outputs,).
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+@dataclass
+class Norm:
+    """LayerNorm.
+
+    Attributes:
+        weight: (C,).
+        bias: (C,).
+        eps: added to the variance.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    eps: float = 1e-5
+
+
+@dataclass
+class Attention:
+    """Multi-head attention by α-entmax of scores divided by √D.
+
+    Attributes:
+        query: the projection of queries.
+        key: that of keys.
+        value: that of values.
+        out: that of the outputs of all heads, side by side.
+        alpha: float64 (H,), α of each head.
+    """
+
+    query: Linear
+    key: Linear
+    value: Linear
+    out: Linear
+    alpha: Tensor
+
+
+@dataclass
+class Layer:
+    """A layer of the encoder, or of the decoder.
+
+    Attributes:
+        attention: self-attention.
+        attention_norm: before or after it.
+        context: attention to the source; None in the encoder, and in a decoder without.
+        context_norm: before or after it.
+        fc1: the first half of the feed-forward block.
+        fc2: the second half, after the activation.
+        final_norm: before or after both.
+    """
+
+    attention: Attention
+    attention_norm: Norm
+    context: Attention | None
+    context_norm: Norm | None
+    fc1: Linear
+    fc2: Linear
+    final_norm: Norm
+
+
+@dataclass
+class Side:
+    """The encoder or the decoder.
+
+    Attributes:
+        embeddings: (V, C), or (V, C′) if they are projected.
+        scale: that embeddings are multiplied by.
+        projection_in: of scaled embeddings to the width of the layers; None for none.
+        positions: (P, C), what is added to the embeddings of positions 0, 1, …; ``sinusoidal``, or None.
+        embedding_norm: of the sum; None for none.
+        layers: in order.
+        pre_norm: LayerNorms come before the blocks of a layer instead of after residual connections.
+        activation: ``relu`` or ``gelu``.
+        norm: after the last layer; None for none.
+    """
+
+    embeddings: Tensor
+    scale: float
+    projection_in: Linear | None
+    positions: Tensor | str | None
+    embedding_norm: Norm | None
+    layers: list[Layer]
+    pre_norm: bool
+    activation: str
+    norm: Norm | None
+
+
+@dataclass
+class Weights:
+    """A whole model.
+
+    Attributes:
+        encoder: without ``projection_in``.
+        decoder: see :class:`Side`.
+        projection_out: of the decoder's features to the width of the output; None for none.
+        output: from there to logits.
+        padding: the number of the symbol that pads sentences; sinusoids start at the position after it.
+    """
+
+    encoder: Side
+    decoder: Side
+    projection_out: Linear | None
+    output: Linear
+    padding: int
+
+
+SINUSOIDAL = "sinusoidal"
+"""``positions`` of a :class:`Side`: fairseq's sinusoids."""
+ACTIVATIONS = ("relu", "gelu")
+
+
+def sinusoids(count: int, width: int, padding: int) -> Tensor:
+    """fairseq's sinusoids (count, width) of the first positions, float32."""
+    half = width // 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+    angles = torch.arange(padding + 1, padding + 1 + count, dtype=torch.float)[:, None] * rates
+    table = torch.cat([angles.sin(), angles.cos()], dim=1)
+    return torch.nn.functional.pad(table, (0, width % 2))
