@@ -1,8 +1,11 @@
 """The Triton kernel of the α-entmax loss; without a GPU it runs in Triton's interpreter."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from no_gpu import compiled_apart
+from strict_interpreter import strict
 
 from user_dir.entmax import differentiable_loss, loss_reference, loss_triton
 from user_dir.entmax.self_check import loss_check
@@ -55,6 +58,17 @@ def test_masked_infinite_and_nan_rows(monkeypatch):
     assert support[:4].tolist() == [0, 0, 0, 0]
     assert grad[1:3].isnan().all() and not grad[[0, 3]].any()
     torch.testing.assert_close(grad[4].cpu().double(), expected[4], rtol=0, atol=2e-6)
+
+
+def test_a_target_that_is_not_there_gives_nan(monkeypatch):
+    monkeypatch.setattr(loss_triton, "TILE", 64)
+    scores, target = torch.randn(5, 70, device=DEVICE), torch.tensor([3, 70, -2, 2**40, -1], device=DEVICE)
+    with nullcontext() if DEVICE == "cuda" else strict(monkeypatch):
+        losses, support, solutions = loss_triton.loss_forward(scores, target, 1.5, 0.1, -1)
+        grad = loss_triton.loss_backward(scores, target, 1.5, 0.1, -1, solutions, torch.ones_like(losses))
+    assert losses.isnan().tolist() == [False, True, True, True, False]
+    assert support[1:].tolist() == [0] * 4 and losses[4] == 0 and not grad[4].any()
+    assert grad.isfinite().all(1).tolist() == [True, False, False, False, True] and grad[1:4].isnan().all()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from helpers import (
     assert_within,
 )
 from no_gpu import compiled_apart
+from strict_interpreter import strict
 
 pytest.importorskip("triton")
 
@@ -132,6 +133,22 @@ def test_every_kernel_compiles(tmp_path, capability):
     calls += [["float32", (1, 1, 2, 32), 1.5, 0, False], ["float32", (1, 1, 2, 5000), 1.5, 0, False]]
     expected += [RESIDENT[1:], TILED[1:]]
     assert compiled_apart(__file__, capability, calls, tmp_path) == expected
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="watches the interpreter")
+@pytest.mark.parametrize("resident", (40, 0))
+def test_nothing_is_right_by_chance(monkeypatch, resident):
+    monkeypatch.setattr(kernels, "RESIDENT", resident)
+    monkeypatch.setattr(kernels, "TILE", 16)
+    alpha = torch.tensor([1.0, 1.4, 3.0]).view(-1, 1, 1)
+    scores, grad = torch.randn(2, 2, 3, 3, 21)
+    scores[0, 0, 1, 4] = float("nan")
+    with strict(monkeypatch):
+        weights = kernels.entmax_forward(scores, alpha)
+        found = (weights, *kernels.entmax_backward(weights, alpha, grad))
+    expected = (weights, *reference.entmax_backward(weights, alpha, grad))
+    torch.testing.assert_close(weights, reference.entmax_forward(scores, alpha), equal_nan=True)
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 # ------------------------------------------------------------------------------------ the self-check

@@ -40,7 +40,10 @@ def check_range(alpha: Tensor) -> None:
 
 
 def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
-    """Raise ValueError, on a CPU, if a target is neither from 0 to size − 1 nor ``ignore_index``."""
+    """Raise ValueError, on a CPU, if a target is neither from 0 to size − 1 nor ``ignore_index``.
+
+    On a GPU, the kernel of the loss gives such rows NaN.
+    """
     if target.device.type != "cpu":  # looking at them would synchronise with the device
         return
     wrong = ((target < 0) | (target >= size)) & (target != ignore_index)

@@ -78,8 +78,10 @@ def _forward(
     columns = tl.arange(0, TILE)[None, :]
     nothing = tl.zeros([1, TILE], DTYPE)
     counted = own_column != ignored
+    wrong = counted & ((own_column < 0) | (own_column >= n))  # to raise an error would synchronise
 
     top, whole, some_broken = _top(scores, n, TILE, DTYPE)
+    some_broken = some_broken | wrong
     shift = tl.where((top == float("-inf")) | some_broken, 0.0, top)[:, None]
     lam = _threshold(scores, n, shift, eps, counted, TILE, DTYPE)
     mass = nothing
@@ -97,7 +99,7 @@ def _forward(
     slopes = tl.sum(slope, 1)
     slopes = tl.where(slopes == 0, 1.0, slopes)
     dual = lam + (over + tl.sum(excess, 1)) / (1.0 + eps) - over * over / (2.0 * slopes)
-    own = tl.load(scores + tl.where(counted, own_column, 0)).to(DTYPE) - tl.sum(shift, 1)
+    own = tl.load(scores + tl.where(counted & (wrong == 0), own_column, 0)).to(DTYPE) - tl.sum(shift, 1)
     loss = dual - own
     if smoothing > 0:
         loss += smoothing * (own - (whole / n - tl.sum(shift, 1)))
