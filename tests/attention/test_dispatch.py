@@ -22,7 +22,7 @@ def route(monkeypatch, kernel):
     if kernel == "triton":
         pytest.importorskip("triton")
         take_triton_kernels(monkeypatch)
-        monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
+        monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda *given, **options: True)
     dispatch._say_once.cache_clear()
 
 
@@ -148,13 +148,19 @@ def test_the_example_of_a_backend(dtype, causal, taken):
 
 
 def test_auto_is_dense_for_many_keys_in_float32_on_a_gpu():
-    def dense(keys, dtype):
-        each = SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=dtype, size=lambda dim: keys)
-        return TritonKernels().is_slow(AttentionInputs(each, each, each, torch.ones(2, 1, 1)))
+    def dense(keys, dtype, queries=3):
+        query, key = (
+            SimpleNamespace(device=SimpleNamespace(type="cuda"), dtype=dtype, size=lambda dim, n=n: n)
+            for n in (queries, keys)
+        )
+        return TritonKernels().is_slow(AttentionInputs(query, key, key, torch.ones(2, 1, 1)))
 
     most = MOST_KEYS_IN_FLOAT32
     assert dense(most + 1, torch.float32) and not dense(most, torch.float32)
     assert not dense(most + 1, torch.bfloat16) and not dense(most + 1, torch.float16)
+    assert dense(most + 1, torch.float32, queries=1)
+    with torch.no_grad():  # a decoding step
+        assert not dense(most + 1, torch.float32, queries=1) and dense(most + 1, torch.float32)
 
 
 @pytest.mark.parametrize("shared, largest", [(227, 128), (163, 128), (99, 64), (64, 0)])

@@ -1,5 +1,8 @@
 """The fused GPU kernels, run on a GPU or in Triton's interpreter, and compiled without a GPU."""
 
+import re
+from contextlib import nullcontext
+
 import pytest
 import torch
 from helpers import HALF_TYPES, batch, build, combinations, computed, each_once, loss
@@ -9,6 +12,7 @@ pytest.importorskip("triton")
 
 import triton.language as tl
 from no_gpu import take_triton_kernels
+from strict_interpreter import strict
 
 from user_dir.attention import AttentionInputs, cpu_attention, fused_lists, launching
 from user_dir.attention import fused as kernels
@@ -31,6 +35,13 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 def oracle(monkeypatch):
     """The oracle: plain torch in float64."""
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
+
+
+@pytest.fixture
+def strictly(monkeypatch):
+    """In the interpreter: what may go wrong on a GPU only is an error."""
+    with nullcontext() if DEVICE == "cuda" else strict(monkeypatch):
+        yield
 
 
 @pytest.fixture
@@ -121,8 +132,51 @@ def close(what, actual, expected, tolerance):
     ],
     ids=str,
 )
-def test_short_rows(case):
+def test_short_rows(case, strictly):
     check(**case)
+
+
+# Two and three widths of the forward's tile, and half of the keys in the backward, for the first queries.
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"queries": 31, "keys": 31, "head_dim": 16, "pad": "left", "dropout": 0.25},
+        pytest.param({"queries": 17, "keys": 17, "head_dim": 24, "pad": "all"}, marks=pytest.mark.nightly),
+        pytest.param(
+            {"queries": 50, "keys": 50, "head_dim": 16, "dtype": torch.bfloat16}, marks=pytest.mark.nightly
+        ),
+        pytest.param({"queries": 60, "keys": 60, "head_dim": 16, "pad": "right"}, marks=pytest.mark.nightly),
+    ],
+    ids=str,
+)
+def test_short_causal_rows(case, strictly, monkeypatch):
+    kernels._kept_call.cache_clear()
+    monkeypatch.setattr(kernels, "ONE_KERNEL", {2: 64, 4: 64})
+    for name in ("QUERIES", "BACKWARD_QUERIES"):
+        monkeypatch.setattr(kernels, name, {32: 16, 64: 16})
+    check(**case, causal=True)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="counts in the interpreter")
+def test_keys_that_causal_rows_do_not_see_are_not_multiplied(monkeypatch):
+    from triton.runtime.interpreter import InterpreterBuilder as Builder
+
+    counts, multiply = [], Builder.create_dot
+
+    def counting(self, a, b, *rest):
+        counts.append(a.data.shape[0] * a.data.shape[1] * b.data.shape[1])
+        return multiply(self, a, b, *rest)
+
+    monkeypatch.setattr(Builder, "create_dot", counting)
+    monkeypatch.setattr(kernels, "ONE_KERNEL", {2: 64, 4: 64})
+    monkeypatch.setattr(kernels, "BACKWARD_QUERIES", {32: 16})
+    leaves, views = projections(31, 31, 16, heads=1, count=1)
+    for causal, scores in ((False, 2 * 16 * 32), (True, 16 * 16 + 16 * 32)):
+        kernels._kept_call.cache_clear()
+        counts.clear()
+        output, _ = computed(kernels.fused_attention, *views, 1.5, causal=causal)
+        torch.autograd.grad(output.sum(), leaves)
+        assert sum(counts) == (2 + 5) * scores * 16  # two products forward, five backward
 
 
 @pytest.mark.parametrize(
@@ -138,7 +192,7 @@ def test_short_rows(case):
     ],
     ids=str,
 )
-def test_long_rows(case, small_tiles):
+def test_long_rows(case, small_tiles, strictly):
     check(**case)
 
 
@@ -302,6 +356,18 @@ def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, c
         close("output or gradient", actual, truth.detach(), TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("place", (20, 39))
+def test_an_invalid_key_beside_masked_ones_is_not_skipped(small_tiles, strictly, place):
+    _, views = projections(3, 40, 16)
+    q, k, v = (view.detach() for view in views)
+    k[:, :, place] = float("nan")
+    mask = torch.arange(40, device=DEVICE).ne(place).expand(2, -1)
+    alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
+    for dropout in (0.0, 0.1):
+        output, _ = computed(kernels.fused_attention, q, k, v, alpha, mask, dropout=dropout)
+        assert output.isnan().all()
+
+
 def test_an_invalid_key_is_not_skipped(small_tiles):
     q, k, v, grad = blocks()
     k[:, :, 60] = float("nan")
@@ -461,9 +527,12 @@ def test_launches_of_compiled_kernels(monkeypatch, direct):
 # ------------------------------------------------------------------------------------------ decoding
 
 
-@pytest.mark.parametrize("case", each_once(keys=(1, 20, 40), dtype=(torch.float32, *HALF_TYPES)))
-def test_a_decoding_step(case):
+@pytest.mark.parametrize("case", each_once(keys=(1, 20, 100), dtype=(torch.float32, *HALF_TYPES)))
+@pytest.mark.parametrize("long", (False, True))
+def test_a_decoding_step(case, long, strictly, request):
     keys, dtype = case.values()
+    if long:
+        request.getfixturevalue("small_tiles")
     _, views = projections(1, keys, 24, dtype)
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
     mask = padding("right", keys)
@@ -484,6 +553,22 @@ def test_a_decoding_step(case):
     assert "only in decoding steps" in kernels.supports(given)  # not with gradients
 
 
+def test_a_decoding_step_of_more_keys_than_registers_hold(small_tiles, monkeypatch):
+    monkeypatch.setattr(kernels, "STEP_KEYS", 30)
+    _, views = projections(1, 31, 16)
+    with torch.no_grad():
+        output, _ = computed(kernels.fused_attention, *views, 1.5)
+        given = AttentionInputs(*views, 1.5, need_weights=True)
+        assert "at most 30 keys" in kernels.supports(given)
+    close("output", output, in_float64([view.double() for view in views], 1.5), 1e-5)
+
+
+def test_offsets_of_more_than_32_bits_are_refused():
+    near, far = (torch.empty_strided((1, 1, 2, 16), (0, 0, step, 1), device="meta") for step in (16, 2**23))
+    assert kernels.supports(AttentionInputs(near, near, near, 1.5)) is None
+    assert "spans 2147483648 elements" in kernels.supports(AttentionInputs(near, far, near, 1.5))
+
+
 # ------------------------------------------------------------------------------------ routing
 
 
@@ -491,7 +576,7 @@ def test_a_decoding_step(case):
 def routed(monkeypatch, taken):
     """Attention as on a GPU whose kernels are trusted; the implementation of each call."""
     take_triton_kernels(monkeypatch)
-    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda query: True)
+    monkeypatch.setattr("user_dir.attention.triton_backend.passes_check", lambda *given, **options: True)
     monkeypatch.setattr(cpu_attention, "MIN_QUERIES", 1)
     return taken
 
@@ -564,6 +649,9 @@ def compile_calls(device, calls):
     compiled = []
     for dtype, count, heads, queries, keys, head_dim, options in calls:
         device.loaded.clear()
+        launching._compiled.clear()
+        counted = options.pop("counted", None)
+        torch.set_float32_matmul_precision(options.pop("precision", "highest"))
         learning = not options.pop("step", False)
         alpha = torch.full((heads, 1, 1), options.pop("alpha", 1.5)).requires_grad_(learning)
         if not options.pop("learned", True):
@@ -580,7 +668,11 @@ def compile_calls(device, calls):
         output, _ = computed(kernels.fused_attention, q, k, v, alpha, **options)
         if learning:
             output.sum().backward()
-        compiled.append(list(device.loaded))
+        if counted is None:
+            compiled.append(list(device.loaded))
+        else:
+            texts = [kernel.asm["ptx"] for kernel, _ in launching._compiled.values()]
+            compiled.append([[len(re.findall(each, text)) for text in texts] for each in counted])
     return compiled
 
 
@@ -627,6 +719,9 @@ def test_less_shared_memory_is_enough_for_a_smaller_head_dimension(tmp_path):
     assert compiled_apart(__file__, 86, calls, tmp_path) == [MIDDLE, SHORT[:1], LONG]
 
 
+CAUSAL = (("bfloat16", 128), ("bfloat16", 256), ("float32", 256))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("capability", (80, 90))
 def test_every_kernel_compiles(tmp_path, capability):
@@ -641,7 +736,30 @@ def test_every_kernel_compiles(tmp_path, capability):
         ["float32", 1, 1, 1, 300, 16, {"causal": False}],
     ]
     expected += [SHORT, LONG, SHORT, LONG]
+    # all widths and both halves of causal rows
+    calls += [[dtype, 1, 1, n, n, 128, {"causal": True, "dropout": 0.1}] for dtype, n in CAUSAL]
+    expected += [SHORT, MIDDLE, MIDDLE]
     for dtype in ("float32", "bfloat16"):
-        calls += [[dtype, 1, 1, 1, keys, 128, {"step": True, "padded": True}] for keys in (16, 256)]
-        expected += [["forward_step"]] * 2
+        calls += [
+            [dtype, 1, 1, 1, keys, 128, {"step": True, "padded": True}] for keys in (16, 256, 300, 8192)
+        ]
+        expected += [["forward_step"]] * 4
     assert compiled_apart(__file__, capability, calls, tmp_path) == expected
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not launching.DIRECT, reason="the code of kernels is kept by direct launches only")
+def test_what_the_compiled_code_says(tmp_path):
+    product, tf32, narrow = r"mma\.sync\S+", r"mma\.sync\S+\.tf32\.", r"mma\.sync\S+\.f16\.f16\.f16\.f16"
+    counted = {"counted": [product, tf32, narrow, r"ld\.global\S*\.nc"]}
+    sizes = [1, 1, 16, 16, 64]
+    calls = [["float32", *sizes, {**counted, "precision": each}] for each in ("highest", "high")]
+    calls += [["float16", *sizes, counted], ["float16", 1, 1, 300, 300, 64, counted]]
+    calls += [["float32", 1, 1, 1, 300, 64, {"step": True, **counted}]]
+    exact, coarse, half, long, step = compiled_apart(__file__, 80, calls, tmp_path)
+    # float32: all products are of tf32, three for one unless torch asks for less
+    assert exact[0] == exact[1] == [3 * count for count in coarse[1]] and min(coarse[1]) > 0
+    assert half[1] == [0, 0] and min(half[0] + long[0]) > 0 and step[0] == [0]
+    assert not any(half[2] + long[2])  # sums are in float32
+    # what a kernel itself writes is not read by way of the cache that does not see it
+    assert not any(long[3] + step[3])

@@ -20,8 +20,10 @@ from user_dir.attention import (
     attention,
     cpu_attention,
     fused_backward,
+    fused_backward_short,
     fused_forward,
     fused_forward_long,
+    fused_step,
     kernel_self_check,
     launching,
 )
@@ -68,27 +70,28 @@ def heads(dtype=torch.float32, head_dim=16, length=2):
     return q, k, v, torch.tensor([1.0, 1.3, 1.8], device=DEVICE).view(-1, 1, 1).requires_grad_()
 
 
-FORWARD, LONG, BACKWARD = fused_forward, fused_forward_long, fused_backward
+FORWARD, LONG, STEP = fused_forward, fused_forward_long, fused_step
+BACKWARD, LONGER = fused_backward_short, fused_backward
 # Kernel and the place of an output among its arguments (None: it raises) → what the warning says is wrong.
 BREAKS = {
     "forward": (FORWARD, "forward_short", 12, "the output with 13 queries and 13 keys is off by 0.02"),
     "forward of long rows": (LONG, "forward_long", 12, "the output with 21 queries and 23 keys is off by"),
-    "decoding step": (FORWARD, "forward_step", 12, "the output of a decoding step is off by 0.02"),
-    "weights": (FORWARD, "forward_step", 16, "the weights of a decoding step is off by 0.02"),
+    "decoding step": (STEP, "forward_step", 12, "the output of a decoding step with 13 keys is off by 0.02"),
+    "weights": (STEP, "forward_step", 16, "the weights of a decoding step with 13 keys is off by"),
     "dq": (BACKWARD, "backward_short", 16, "the gradient of the queries with 13 queries and 13 keys is off"),
     "dk": (BACKWARD, "backward_short", 20, "the gradient of the keys with 13 queries and 13 keys is off"),
     "dv": (BACKWARD, "backward_short", 24, "the gradient of the values with 13 queries and 13 keys is off"),
     "dα": (BACKWARD, "backward_short", 29, "the gradient of α with 13 queries and 13 keys is off by 0.02"),
-    "dq of long rows": (BACKWARD, "backward_queries", 16, "the gradient of the queries with 19 queries"),
-    "dα of long rows": (BACKWARD, "backward_queries", 27, "the gradient of α with 19 queries and 13 keys"),
-    "dk of long rows": (BACKWARD, "backward_keys", 16, "the gradient of the keys with 19 queries"),
+    "dq of long rows": (LONGER, "backward_queries", 16, "the gradient of the queries with 19 queries"),
+    "dα of long rows": (LONGER, "backward_queries", 27, "the gradient of α with 19 queries and 13 keys"),
+    "dk of long rows": (LONGER, "backward_keys", 16, "the gradient of the keys with 19 queries"),
     "exception": (
         FORWARD,
         "forward_short",
         None,
         "it raised MemoryError: out of resource: shared memory Req",
     ),
-    "exception in the backward": (BACKWARD, "backward_keys", None, "it raised MemoryError: out of resource"),
+    "exception in the backward": (LONGER, "backward_keys", None, "it raised MemoryError: out of resource"),
 }
 
 
@@ -114,6 +117,23 @@ def test_a_broken_kernel_is_named_once_and_not_taken(broken, taken, monkeypatch,
     assert "torch.float32, 16" in caplog.text and "this process uses dense attention instead" in caplog.text
     if place is not None and kernel == "forward_short":  # the user who names it gets it
         assert not torch.allclose(attention(*given, backend="fused")[0], output, rtol=1e-3)
+
+
+def test_long_decoding_steps_are_checked_apart(taken, monkeypatch, caplog):
+    q, k, v, alpha = heads(length=20)
+    kernel_self_check.attention_check._verdicts[q.device, q.dtype, 16, "highest"] = True
+    with torch.no_grad():
+        step = attention(q[:, :, :1], k, v, alpha, need_weights=True)
+        assert taken == ["fused"] and not caplog.records
+        monkeypatch.setattr(
+            kernel_self_check.attention_check, "_verdicts", {(q.device, q.dtype, 16, "highest"): True}
+        )
+        monkeypatch.setattr(STEP, "forward_step", Broken(STEP.forward_step, 16))
+        again = attention(q[:, :, :1], k, v, alpha, need_weights=True)
+        attention(q[:, :, :1], k[:, :, :9], v[:, :, :9], alpha)
+    assert taken == ["fused", "dense", "fused"]
+    assert "the weights of a decoding step with 23 keys is off by" in caplog.text
+    torch.testing.assert_close(step, again, rtol=1e-4, atol=1e-5)
 
 
 def test_later_launches_are_checked_too(taken, monkeypatch, caplog):

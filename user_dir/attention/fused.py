@@ -19,7 +19,15 @@ import triton
 from torch import Tensor
 
 from ..entmax.operators import constant_in_graphs
-from . import fused_backward, fused_forward, fused_forward_long, fused_lists, launching
+from . import (
+    fused_backward,
+    fused_backward_short,
+    fused_forward,
+    fused_forward_long,
+    fused_lists,
+    fused_step,
+    launching,
+)
 from .fused_kernel import FusedKernel, is_learning, unsupported
 from .head_layouts import empty_output, in_heads
 from .inputs import AttentionInputs, KernelInputs
@@ -28,6 +36,7 @@ from .launching import bucket_of, head_dim_constants, mask_of, precision, schedu
 # ------------------------------------------------ sizes, measured on an H200 at head dimension 64 in bfloat16
 # Dictionaries with the keys 2 and 4 are by bytes per number: float32 needs three products for one.
 RESIDENT = 256  # keys of the longest row that is a single tile
+STEP_KEYS = 8192  # keys of the longest row of a decoding step, whose scores are in registers
 # Most queries and keys for which one kernel computes all gradients of a head: its keys and values must fit
 # into shared memory.
 ONE_KERNEL = {2: 128, 4: 32}
@@ -45,6 +54,7 @@ MAX_HEAD_DIM = {
     160 * 1024: 128,  # sm_80, sm_90 and later
     99 * 1024: 64,  # sm_86 and sm_89
 }
+STEP_SCORES = 4  # numbers in registers by score of a long decoding step, as the solution of a row needs
 STAGES = 2  # software pipelining of loops over tiles; float32 tiles do not leave room for two stages
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -65,13 +75,22 @@ def supports(inputs: AttentionInputs) -> Optional[str]:
         return "dropout leaves no weights"
     tensors = [each for each in (query, key, value, alpha) if isinstance(each, Tensor)]
     if need_weights and (is_learning(*tensors) or not is_step(query, key, dropout)):
-        return "on a GPU it returns attention weights only in decoding steps"
+        return f"on a GPU it returns attention weights only in decoding steps of at most {STEP_KEYS} keys"
+    batch, heads, _, head_dim = query.shape
+    span = RESIDENT * max(batch * heads * head_dim, *(each.stride(2) for each in (query, key, value)))
+    if span >= 2**31:
+        return f"a tile of {RESIDENT} rows spans {span} elements; offsets within a tile have 32 bits"
     return None
 
 
 def is_step(query: Tensor, key: Tensor, dropout: float) -> bool:
-    """Whether this is a decoding step, provided that it needs no gradients: one query, and few keys."""
-    return query.size(2) == 1 and key.size(2) <= RESIDENT and dropout == 0.0
+    """Whether this is a decoding step, provided that it needs no gradients: one query, not too many keys."""
+    return query.size(2) == 1 and key.size(2) <= STEP_KEYS and dropout == 0.0
+
+
+def is_long_step(inputs: AttentionInputs) -> bool:
+    """Whether this is a decoding step whose row of keys is not a single tile; as :func:`is_step`."""
+    return inputs.key.size(2) > RESIDENT and is_step(inputs.query, inputs.key, inputs.dropout)
 
 
 class TritonAttention(FusedKernel):
@@ -175,7 +194,7 @@ class Call:
         heads = self.batch * self.heads
         if together:
             arguments = [*strides, lam, partial, *last]
-            self._launch(fused_backward.backward_short, heads, arguments, rows, columns, unit, stages=1)
+            self._launch(fused_backward_short.backward_short, heads, arguments, rows, columns, unit, stages=1)
             return partial
         mean, narrow = torch.empty_like(lam), min(columns, BACKWARD_KEYS)
         lists = None
@@ -245,13 +264,17 @@ def _step(inputs: KernelInputs, output: Tensor, need_weights: bool) -> Optional[
     unit, strides = strides_of(query, key, value, output)
     sizes = (heads, alpha.numel(), keys, head_dim, head_dim**-0.5)
     constants = head_dim_constants(head_dim, query.dtype)
-    columns = bucket_of(keys)
+    row = columns = bucket_of(keys)
+    scratch = None
+    if keys > RESIDENT:
+        columns = TILE[query.element_size()]
+        scratch = query.new_empty(batch, heads, keys, dtype=torch.float32)
     launching.run(
-        fused_forward.forward_step,
+        fused_step.forward_step,
         (batch * heads, 1, 1),
-        [*strides, weights, alpha, *mask_of(padding), *sizes],
-        {"N": columns, "UNIT": unit, **constants},
-        schedule(columns * constants["D"], query.element_size(), 1),
+        [*strides, weights, scratch, alpha, *mask_of(padding), *sizes],
+        {"N": columns, "ROW": row, "UNIT": unit, **constants},
+        schedule(max(columns * constants["D"], STEP_SCORES * row), query.element_size(), 1),
     )
     return weights
 

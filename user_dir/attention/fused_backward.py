@@ -1,4 +1,4 @@
-"""Triton kernels of the backward pass of fused attention; ``fused`` launches them.
+"""Triton kernels of the backward pass of fused attention for longer rows; ``fused`` launches them.
 
 Weights are recomputed from queries, keys and λ. With g = ∂L/∂p, w = p^(1−ε) on the support and
 ḡ = Σ g w / Σ w, the gradient of the scores is dz = w (g − ḡ), as in ``entmax.reference``. Sums have a fixed
@@ -29,75 +29,10 @@ from .fused_tiles import (
 )
 
 _OWN = [f"{name}_{over}" for name in ("do", "dq", "dk", "dv") for over in ("batch", "head", "row")]
-_kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES, *_OWN])
+kernel = triton.jit(do_not_specialize=[*RUN_TIME, *STRIDES, *_OWN])
 
 
-@_kernel
-def backward_short(
-    q, q_batch, q_head, q_row,
-    k, k_batch, k_head, k_row,
-    v, v_batch, v_head, v_row,
-    do, do_batch, do_head, do_row,
-    dq, dq_batch, dq_head, dq_row,
-    dk, dk_batch, dk_head, dk_row,
-    dv, dv_batch, dv_head, dv_row,
-    lam, partial, alpha, padding, padding_stride,
-    heads, alphas, queries, keys, head_dim, scale, seed, threshold, inverse_share,
-    M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, UNIT: tl.constexpr, WHOLE: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr, COARSE: tl.constexpr,
-):  # fmt: skip
-    """All gradients of a head with at most N keys, in one tile, M queries at a time.
-
-    ``partial`` (batch × heads,): the head's contribution to the gradient of α; None if α needs no gradient.
-    """
-    batch, head, both, _ = place_of(heads, 1, False)
-    eps = epsilon(alpha, head, alphas)
-    q += (batch * q_batch + head * q_head) * UNIT
-    k += (batch * k_batch + head * k_head) * UNIT
-    v += (batch * v_batch + head * v_head) * UNIT
-    do += (batch * do_batch + head * do_head) * UNIT
-    dq += (batch * dq_batch + head * dq_head) * UNIT
-    dk += (batch * dk_batch + head * dk_head) * UNIT
-    dv += (batch * dv_batch + head * dv_head) * UNIT
-    lam += both * queries
-    if padding is not None:
-        padding += batch * padding_stride
-    if DROPOUT:
-        seed = tl.load(seed)
-
-    k_tile = load_rows(k, 0, keys, k_row * UNIT, head_dim, N, D, WHOLE)
-    v_tile = load_rows(v, 0, keys, v_row * UNIT, head_dim, N, D, WHOLE)
-    grad_k = tl.zeros([N, D], tl.float32)
-    grad_v = tl.zeros([N, D], tl.float32)
-    grad_alpha = tl.zeros([M], tl.float32)
-    for first in range(0, queries, M):
-        q_tile = load_rows(q, first, queries, q_row * UNIT, head_dim, M, D, WHOLE)
-        do_tile = load_rows(do, first, queries, do_row * UNIT, head_dim, M, D, WHOLE)
-        row_lam = load_numbers(lam, first, queries, float("inf"), M)
-        z = scores_of(q_tile, k_tile, first, 0, keys, padding, scale, M, N, CAUSAL, PRECISION)
-        g = product(do_tile, tl.trans(v_tile), PRECISION)
-        if partial is not None:
-            p, w, terms = weights_and_terms(z, row_lam, eps, COARSE)
-        else:
-            p, w = weights_at(z, row_lam, eps, COARSE)
-        p = dropped(p, seed, threshold, inverse_share, both * queries + first, 0, M, N, DROPOUT)
-        g = dropped(g, seed, threshold, inverse_share, both * queries + first, 0, M, N, DROPOUT)
-        centred = g - (tl.sum(g * w, 1) / or_one(tl.sum(w, 1)))[:, None]
-        if partial is not None:
-            grad_alpha += tl.sum(terms * centred, 1)
-        dz = (w * centred).to(q_tile.dtype)
-        grad_v += product(tl.trans(p.to(do_tile.dtype)), do_tile, PRECISION)
-        grad_k += product(tl.trans(dz), q_tile, PRECISION)
-        grad_q = product(dz, k_tile, PRECISION) * scale
-        store_rows(dq, grad_q.to(dq.dtype.element_ty), first, queries, dq_row * UNIT, head_dim, M, D, WHOLE)
-    grad_k = (grad_k * scale).to(dk.dtype.element_ty)
-    store_rows(dk, grad_k, 0, keys, dk_row * UNIT, head_dim, N, D, WHOLE)
-    store_rows(dv, grad_v.to(dv.dtype.element_ty), 0, keys, dv_row * UNIT, head_dim, N, D, WHOLE)
-    if partial is not None:
-        tl.store(partial + both, tl.sum(grad_alpha, 0))
-
-
-@_kernel
+@kernel
 def backward_queries(
     q, q_batch, q_head, q_row,
     k, k_batch, k_head, k_row,
@@ -185,7 +120,7 @@ def backward_queries(
         tl.store(partial + both * query_tiles + tile, tl.sum(grad_alpha, 0))
 
 
-@_kernel
+@kernel
 def backward_keys(
     q, q_batch, q_head, q_row,
     k, k_batch, k_head, k_row,

@@ -36,7 +36,9 @@ def list_by_maxima(maxima, tiles, flags, least, eps, slot_tiles, visible_tiles, 
     at = slots[None, :] * M + tl.arange(0, M)[:, None]
     top = tl.load(maxima + at, mask=there[None, :], other=float("-inf"))
     without = (eps * (top - least[:, None]) <= NO_WEIGHT) | (top == float("-inf"))
-    some = tl.where(there, tl.max((without == 0).to(tl.int32), 0), 0)
+    valid = least == least  # a tile whose only scores are NaN and −∞ has the maximum −∞
+    with_some = (without == 0) | (valid == 0)[:, None]
+    some = tl.where(there, tl.max(with_some.to(tl.int32), 0), 0)
     tl.store(flags + slots, some.to(tl.int8), mask=there)
     return _list(tiles, some, slots * slot_tiles, slot_tiles, visible_tiles, 0)
 

@@ -23,25 +23,33 @@ BATCH, HEADS = 2, len(ALPHAS)
 LAUNCHES = 2  # the first goes through Triton, later ones do not (``launching.run``); the last is compared
 
 
-def passes_check(query: Tensor) -> bool:
+def passes_check(query: Tensor, long_step: bool = False) -> bool:
     """Whether the fused kernels compute what dense attention does on this device, dtype and head dimension.
+
+    Decoding steps of many keys are checked apart, so that a training need not compile them.
 
     See :meth:`.SelfCheck.passes`; False also while a CUDA graph is captured before the check was made.
     """
-    return _verdict(query.device, query.dtype, int(query.size(-1)))
+    return _verdict(query.device, query.dtype, int(query.size(-1)), long_step)
 
 
 @constant_in_graphs
-def _verdict(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+def _verdict(device: torch.device, dtype: torch.dtype, head_dim: int, long_step: bool) -> bool:
     precision = torch.get_float32_matmul_precision() if dtype == torch.float32 else "highest"
-    return bool(attention_check.passes(device, dtype, head_dim, precision))
+    apart = ("long decoding steps",) if long_step else ()
+    return bool(attention_check.passes(device, dtype, head_dim, precision, *apart))
 
 
-def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision: str) -> Iterator[Comparison]:
+def _compare(
+    device: torch.device, dtype: torch.dtype, head_dim: int, precision: str, *long_step: str
+) -> Iterator[Comparison]:
     """Output and all gradients on a small problem for each kernel; no length is a multiple of a tile."""
     from . import fused
 
     tolerance = _TOLERANCE[dtype] if precision == "highest" else _TF32
+    if long_step:
+        yield from _compare_step(fused.RESIDENT + 7, device, dtype, head_dim, tolerance)
+        return
     longest, tile = fused.ONE_KERNEL[dtype.itemsize] - 3, fused.TILE[dtype.itemsize]
     problems = (
         # queries, keys, padding on the right, causal
@@ -69,8 +77,17 @@ def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision:
         names = ("the queries", "the keys", "the values", "α")
         for name, each, other in zip(names, grads, expected_grads):
             yield f"the gradient of {name} {what}", each, other, tolerance
+    yield from _compare_step(13, device, dtype, head_dim, tolerance)
 
-    inputs, padding = _inputs(1, 13, head_dim, dtype, generator), _padding(13, right=True)
+
+def _compare_step(
+    keys: int, device: torch.device, dtype: torch.dtype, head_dim: int, tolerance: float
+) -> Iterator[Comparison]:
+    """Output and weights of a decoding step."""
+    from . import fused
+
+    generator = torch.Generator().manual_seed(1)
+    inputs, padding = _inputs(1, keys, head_dim, dtype, generator), _padding(keys, right=True)
     with torch.no_grad():
         q, k, v, alpha = (tensor.to(device) for tensor in inputs)
         for _ in range(LAUNCHES):
@@ -79,8 +96,8 @@ def _compare(device: torch.device, dtype: torch.dtype, head_dim: int, precision:
         q, k, v, alpha = (tensor.double() for tensor in inputs)
         expected, expected_weights = _exact(q, k, v, alpha, padding, False)
     assert weights is not None
-    yield "the output of a decoding step", output, expected, tolerance
-    yield "the weights of a decoding step", weights, expected_weights, tolerance
+    yield f"the output of a decoding step with {keys} keys", output, expected, tolerance
+    yield f"the weights of a decoding step with {keys} keys", weights, expected_weights, tolerance
 
 
 def _inputs(
