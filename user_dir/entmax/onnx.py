@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, Union
 
 from onnxscript import BFLOAT16, DOUBLE, FLOAT, FLOAT16, script
 from onnxscript import opset18 as op
 
-Scores = TypeVar("Scores", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
-Alpha = TypeVar("Alpha", FLOAT, FLOAT16, BFLOAT16, DOUBLE)
+Scores = TypeVar("Scores", bound=Union[FLOAT, FLOAT16, BFLOAT16, DOUBLE])
+Alpha = TypeVar("Alpha", bound=Union[FLOAT, FLOAT16, BFLOAT16, DOUBLE])
 
 
 @script()

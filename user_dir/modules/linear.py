@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..entmax.operators import exporting_to_onnx
+
 
 class Linear(nn.Linear):
     """``nn.Linear`` by oneDNN, forward and backward, if :func:`suits_onednn`.
@@ -80,6 +82,7 @@ def suits_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.dim() > 1
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
+        and not exporting_to_onnx()
         and on_amd()
         and has_onednn()
     )
