@@ -7,7 +7,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, build, entmax_oracle, parse, translation_task
-from tiny_release import tiny_corpus
 
 from user_dir.entmax import entmax
 from user_dir.errors import UserError
@@ -49,12 +48,6 @@ def test_its_entmax_and_gradients_are_ours(code):
 def test_models_that_are_refused(flags, words):
     assert hugging_face.unsupported_model(build(SHARED)) is None
     assert words in hugging_face.unsupported_model(build(flags))
-
-
-def test_corpora_that_are_refused(tmp_path):
-    assert hugging_face.unsupported_corpus(tiny_corpus(tmp_path / "plain")) is None
-    lower = tiny_corpus(tmp_path / "lower", "normalise: {every: [lower_case]}")
-    assert "lower_case" in hugging_face.unsupported_corpus(lower)
 
 
 @pytest.mark.parametrize("before", (True, False))

@@ -6,7 +6,8 @@ model card with the settings of the training and the scores that evaluate.py wro
   release.py --path checkpoints/toy/alpha_entmax/average.pt --output toy.tar
   translate.py --path toy.tar "Wer sieht den kleinen Hund?"
 
-With --transformers, a folder that Hugging Face's transformers loads, instead of an archive.
+With --transformers, a folder that Hugging Face's transformers loads, instead of an archive; with --onnx, one
+for onnxruntime. Both also take an archive: --path toy.tar.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "archive (default: CHECKPOINT.release.tar beside the checkpoint)"
     add("--output", file_path, what, metavar="FILE.tar")
     what = "new folder to write for Hugging Face's transformers, instead of an archive"
-    add("--transformers", path_of, what, metavar="FOLDER")
+    folders = parser.add_mutually_exclusive_group()
+    folders.add_argument("--transformers", type=path_of, help=what, metavar="FOLDER")
+    what = "new folder to write for onnxruntime, instead of an archive"
+    folders.add_argument("--onnx", type=path_of, help=what, metavar="FOLDER")
     args = parser.parse_args(argv)
-    if args.transformers and (args.output or args.evaluation):
-        parser.error("--transformers FOLDER is the output; omit --output and --evaluation")
+    if (args.transformers or args.onnx) and (args.output or args.evaluation):
+        parser.error("--transformers or --onnx FOLDER is the output; omit --output and --evaluation")
     args.output = args.output or args.path.with_name(f"{args.path.stem}.release.tar")
     if args.output.suffix != ".tar":
         parser.error(f"--output {args.output} must end in .tar")
@@ -55,7 +59,7 @@ def main(argv=None) -> None:
     from ..translation.direction import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    if args.transformers:
+    if args.transformers or args.onnx:
         export(args)
         return
     check_output(args.output, [args.path])
@@ -82,17 +86,27 @@ def main(argv=None) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
-    """Write the folder for transformers, and print how it is loaded."""
+    """Write the folder for another program, and print how it is used."""
     from ..checkpoints import load_checkpoint
     from ..errors import UserError
-    from ..releases.hugging_face import write_folder
+    from ..releases import hugging_face, onnx_folder
+    from ..releases.opened import opened
     from ..translation.direction import corpus_of
 
-    folder = args.transformers
+    for name in ("onnx_ir", "onnxscript", "torch.onnx"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    flag, folder = ("--transformers", args.transformers) if args.transformers else ("--onnx", args.onnx)
     if folder.exists():
-        raise UserError(f"--transformers {folder} exists already; name a new folder")
-    corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)
-    name = write_folder(args.path, corpus, folder)
+        raise UserError(f"{flag} {folder} exists already; name a new folder")
+    with opened([args.path]) as ((checkpoint,), corpus):
+        if corpus is not None and (args.corpus or args.data):
+            raise UserError("--corpus and --data: a release archive brings its own corpus; omit them")
+        corpus = corpus or corpus_of(load_checkpoint(checkpoint), checkpoint, args.corpus, args.data)
+        if args.onnx:
+            onnx_folder.write_folder(checkpoint, corpus, folder)
+            print(f'python {folder / onnx_folder.PROGRAM} "A sentence."')
+            return
+        name = hugging_face.write_folder(checkpoint, corpus, folder)
     trust = "" if name.startswith("M2M100") else ", trust_remote_code=True"
     print(f"{folder}: {name}")
     print(f'AutoModelForSeq2SeqLM.from_pretrained("{folder}"{trust})')

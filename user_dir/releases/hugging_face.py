@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,18 +15,13 @@ import torch
 from fairseq.modules import SinusoidalPositionalEmbedding
 
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
-from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.normalising import steps_of_new_text
 from ..errors import UserError
-from ..io import make_folder
+from ..io import write_json
 from ..models import AdaptivelySparseTransformerModel
-from ..translation.direction import translation_direction
-from ..translation.limits import translation_limit
-from ..translation.loading import load_model
+from .folders import MAX_ERROR, Exported, model_to_export, new_folder
 
 MAX_ALPHA = 2.0  # of the entmax in the folder
-MAX_ERROR = 1e-3  # of log-probabilities, with float32's rounding in all layers
 
 
 def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
@@ -39,31 +33,13 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
     Raises:
         UserError: the model or its corpus has something that cannot be expressed; the message names it.
     """
-    state = load_checkpoint(checkpoint)
-    direction = translation_direction(state, checkpoint, corpus)
-    model, task = load_model(checkpoint, corpus, direction, cpu=True)
-    reason = unsupported_corpus(corpus) or unsupported_model(model)
-    if reason is not None:
-        raise UserError(f"{checkpoint} cannot be exported to transformers: {reason}")
-    limit = min(translation_limit(state, corpus).b, model.max_positions()[1] - 1)
-    try:
-        make_folder(output.parent)
-        with _loadable_transformers(), tempfile.TemporaryDirectory(dir=output.parent) as temporary:
-            found = converted(model)
-            check_same(model, found, checkpoint)
-            found.generation_config = _generation(limit)
-            whole = Path(temporary) / output.name
-            found.save_pretrained(whole)
-            tokenizer_of(corpus, task, direction, model, Path(temporary)).save_pretrained(whole)
-            whole.rename(output)
-    except OSError as error:
-        raise UserError(f"cannot write {output}: {error.strerror or error}") from None
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise UserError(
-            "--transformers needs transformers: pip install 'adaptively-sparse[transformers]'"
-        ) from None
+    given = model_to_export(checkpoint, corpus, "transformers", unsupported_model)
+    with new_folder(output, "transformers", ("transformers",)) as folder, _loadable_transformers():
+        found = converted(given.model)
+        check_same(given.model, found, checkpoint)
+        found.generation_config = _generation(given.limit)
+        found.save_pretrained(folder)
+        tokenizer_of(given).save_pretrained(folder)
     return type(found).__name__
 
 
@@ -84,19 +60,6 @@ def _loadable_transformers() -> Iterator[None]:
             del sys.modules["torchaudio"]
     else:
         yield
-
-
-def unsupported_corpus(corpus: Corpus) -> str | None:
-    """What transformers' tokenizer cannot do with text; None if it can all."""
-    description = corpus.description
-    if corpus.pieces.suffix != ".model":
-        return "its pieces are not of sentencepiece"
-    if description.triplets:
-        return "it is a post-editor"
-    if description.tokenised:
-        return f"{corpus.name} is released as tokens"
-    steps = steps_of_new_text(description)
-    return f"{corpus.name} normalises text ({', '.join(steps)})" if steps else None
 
 
 def unsupported_model(model) -> str | None:
@@ -244,18 +207,20 @@ def check_same(model, found, checkpoint: Path) -> None:
         )
 
 
-def tokenizer_of(corpus: Corpus, task, direction: tuple[str, str], model, folder: Path):
+def tokenizer_of(given: Exported):
     """Marian's tokenizer: sentencepiece's own code, and the numbers of fairseq's dictionary."""
     from transformers import MarianTokenizer
 
-    vocabulary = folder / "vocab.json"
-    symbols = task.source_dictionary.symbols
-    vocabulary.write_text(json.dumps({symbol: i for i, symbol in enumerate(symbols)}), encoding="utf-8")
-    return MarianTokenizer(
-        str(corpus.pieces),
-        str(corpus.pieces),
-        str(vocabulary),
-        source_lang=direction[0],
-        target_lang=direction[1],
-        model_max_length=model.max_positions()[0],
-    )
+    pieces = str(given.corpus.pieces)
+    with tempfile.TemporaryDirectory() as temporary:
+        vocabulary = Path(temporary) / "vocab.json"
+        symbols = given.task.source_dictionary.symbols
+        write_json(vocabulary, {symbol: i for i, symbol in enumerate(symbols)})
+        return MarianTokenizer(
+            pieces,
+            pieces,
+            str(vocabulary),
+            source_lang=given.direction[0],
+            target_lang=given.direction[1],
+            model_max_length=given.model.max_positions()[0],
+        )
