@@ -166,7 +166,8 @@ class Floats {
   Out<T> out_;
 };
 
-// A row of x as bytes: x ≈ step · (byte − zero), with 255 steps from the least to the greatest, 0 among them.
+// A row of x as bytes: x ≈ step · (byte − zero). The 254 steps from its least to its greatest number, 0 among them, go
+// from 1 to 255, so that byte − 128 has no number without a negative.
 template <typename T>
 struct Rounded {
   static constexpr int lanes = Simd<T>::lanes;
@@ -190,13 +191,13 @@ struct Rounded {
       least = std::min<T>(least, low[lane]);
       most = std::max<T>(most, high[lane]);
     }
-    step = sum<T>(broken) == 0 ? most / 255 - least / 255 : std::numeric_limits<T>::quiet_NaN();
+    step = sum<T>(broken) == 0 ? (most / 2 - least / 2) / 127 : std::numeric_limits<T>::quiet_NaN();
     const T inverse = step >= std::numeric_limits<T>::min() ? 1 / step : 0;  // 0: all are, or as good as that
-    const T offset = inverse > 0 ? std::nearbyint(-least * inverse) : 0;
+    const T offset = inverse > 0 ? 1 + std::nearbyint(-least * inverse) : 1;
     zero = static_cast<int32_t>(offset);
     for (int64_t i = 0; i < inputs; i += lanes) {
       const Vec<T> rounded = load(x + i, inputs - i) * inverse + rounding;
-      Vec<T> values = maximum(rounded - rounding + offset, Vec<T>{});
+      Vec<T> values = maximum(rounded - rounding + offset, 1 + Vec<T>{});
       values = values < 255 ? values : 255 + Vec<T>{};  // NaN, too
       const Bytes some = __builtin_convertvector(__builtin_convertvector(values, IntVec<T>), Bytes);
       std::memcpy(bytes + i, &some, sizeof some);
@@ -206,29 +207,28 @@ struct Rounded {
 
 typedef IntVec<float> Words;  // four bytes each
 
-// sums + the products of four unsigned bytes with the four signed ones of each lane.
+// sums + the products of four unsigned bytes with the four signed ones of each lane. With byte_pairs, 128 is taken from
+// the bytes: |w| · ±(byte − 128) are products of an unsigned and a signed byte, two of which fit into 16 bits.
 template <Instructions instructions>
 ENTMAX_INLINE Words add_products(Words sums, uint32_t bytes, Words weights) {
 #ifdef __AVX512F__
+  const __m512i x = _mm512_set1_epi32(bytes), w = (__m512i)weights;
   if constexpr (instructions == vnni) {
     // Not the intrinsic, which only compiles for processors that all have it.
-    const __m512i x = _mm512_set1_epi32(bytes);
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(weights));
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
     return sums;
   }
   if constexpr (instructions == byte_pairs) {
-    // Sums of two products would not fit into 16 bits: every other byte is 0.
-    const __m512i odd = _mm512_set1_epi32(bytes & 0xff00ff00u), even = _mm512_set1_epi32(bytes & 0x00ff00ffu);
-    const __m512i w = (__m512i)weights, ones = _mm512_set1_epi16(1);
-    sums += (Words)_mm512_madd_epi16(_mm512_maddubs_epi16(odd, w), ones);
-    return sums + (Words)_mm512_madd_epi16(_mm512_maddubs_epi16(even, w), ones);
+    const __m512i less = _mm512_xor_si512(x, _mm512_set1_epi8(-128));
+    const __m512i turned = _mm512_mask_sub_epi8(less, _mm512_movepi8_mask(w), _mm512_setzero_si512(), less);
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(w), turned);
+    return sums + (Words)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
   }
 #elif defined(__AVX2__)
   if constexpr (instructions == byte_pairs) {
-    const __m256i odd = _mm256_set1_epi32(bytes & 0xff00ff00u), even = _mm256_set1_epi32(bytes & 0x00ff00ffu);
-    const __m256i w = (__m256i)weights, ones = _mm256_set1_epi16(1);
-    sums += (Words)_mm256_madd_epi16(_mm256_maddubs_epi16(odd, w), ones);
-    return sums + (Words)_mm256_madd_epi16(_mm256_maddubs_epi16(even, w), ones);
+    const __m256i less = _mm256_xor_si256(_mm256_set1_epi32(bytes), _mm256_set1_epi8(-128)), w = (__m256i)weights;
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(less, w));
+    return sums + (Words)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
   }
 #endif
   for (int i = 0; i < 4; ++i) {
@@ -294,7 +294,8 @@ class Integers {
     for (int r = 0; r < rows; ++r) {
       const Rounded<T>& rounded = rows_[row + r];
       std::memcpy(&products, sums + r * vectors * Simd<float>::lanes, sizeof products);
-      const Vec<T> value = __builtin_convertvector(products - rounded.zero * weights, Vec<T>);
+      const int32_t zero = rounded.zero - (instructions == byte_pairs ? 128 : 0);
+      const Vec<T> value = __builtin_convertvector(products - zero * weights, Vec<T>);
       out_.put(value * (rounded.step * scales) + bias, row + r, at, count);
     }
   }
