@@ -3,6 +3,7 @@
     attention    our attention against PyTorch's scaled_dot_product_attention, by length, on the CPU
     kernels      softmax, α-entmax and its special cases: ours against torch and the entmax package
     loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
+    products     products with weights in translation, on the CPU: ours against oneDNN's and torch's
     end-to-end   training and translation: ours against fairseq's own transformer
     profile      where the time of a training update of α-entmax goes, and that of translation
 
@@ -67,6 +68,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--shapes", shape, shapes, nargs="+", metavar="BxHxTxS")
     _, add = kind("loss", "losses of an output layer", rounds=11)
     add("--symbols", at_most(1_000_000), "sizes of the vocabulary (default: 8000 32000)", nargs="+")
+    kind("products", "products with weights in translation, on the CPU", rounds=11)[0].set_defaults(cpu=True)
     own, add = kind("end-to-end", "training and translation", rounds=7)
     add_systems_options(own)
     sentences = "sentences to translate per round (default: by device and size)"
@@ -116,7 +118,7 @@ def main(argv=None) -> None:
     report = record(args.kind, device, args.seed)
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
-    parts = (attention, kernels, loss, end_to_end, profile)
+    parts = (attention, kernels, loss, products, end_to_end, profile)
     {part.__name__.replace("_", "-"): part for part in parts}[args.kind](args, device, report)
     print(args.output)
 
@@ -193,6 +195,20 @@ def loss(args: argparse.Namespace, device, report: dict) -> None:
             rows = time_losses(loss_contenders(), symbols, variance, rounds, args.seed, device)
             report["timings"] += rows
             finish_part(args, report, loss_tables(rows))
+
+
+def products(args: argparse.Namespace, device, report: dict) -> None:
+    """Time of products with weights."""
+    from ..benchmarks.products import ROWS, SHAPES, product_table, time_products
+
+    rounds = args.rounds or (3 if args.quick else 11)
+    report.update(rounds=rounds, timings=[])
+    print("×: time of what is to the left, ours, as a multiple of the other's\n")
+    for shape in SHAPES[:1] if args.quick else SHAPES:
+        counts = (1, 5, 64) if args.quick else ROWS
+        rows = [time_products(*shape, count, rounds, args.seed) for count in counts]
+        report["timings"] += rows
+        finish_part(args, report, product_table(rows))
 
 
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
