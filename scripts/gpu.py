@@ -4,6 +4,11 @@
 Each section is a process of its own with a time limit, and writes SECTION.json as it goes. What they print is
 in gpu.log, too, and what the commands print that they run in commands.log. Together they end within nine
 minutes. They need no network and no repository; training and translation need a prepared corpus.
+
+  gpu.py --section paper --system alpha_entmax --output paper
+
+trains, scores and analyses one of the paper's systems, alone for nine minutes; the same command with the
+same --output goes on from what that folder holds.
 """
 
 from __future__ import annotations
@@ -23,14 +28,18 @@ from user_dir.commands.options import add_data_option, new_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("tests", "models", "training", "translation", "multi30k", "attention")
+NAMED = ("paper",)  # not by default
+SYSTEMS = ("softmax", "entmax15", "alpha_entmax")
 
 
 def parse_args(argv=None) -> argparse.Namespace:
     """Read the command line."""
     parser = new_parser(__doc__)
     add = option_adder(parser)
-    what = f"run this section; may be repeated (default: all, in this order: {', '.join(NAMES)})"
-    add("--section", str, what, action="append", choices=NAMES, metavar="NAME")
+    what = f"run this section; may be repeated (default: all, in this order: {', '.join(NAMES)}); or paper"
+    add("--section", str, what, action="append", choices=NAMES + NAMED, metavar="NAME")
+    what = f"system of --section paper: {', '.join(SYSTEMS)} (default: alpha_entmax)"
+    add("--system", str, what, choices=SYSTEMS, default="alpha_entmax", metavar="NAME")
     where = "measurements (default: benchmarks/gpu in the repository)"
     add("--output", path_of, where, default=ROOT / "benchmarks" / "gpu")
     add("--corpus", plain_name, "prepared corpus (default: multi30k)", default="multi30k")
@@ -46,24 +55,26 @@ def main(argv=None) -> None:
     """Run the sections one after the other; the exit status is 1 if one did not end well."""
     args = parse_args(argv)
 
-    from user_dir.benchmarks.gpu_sections import SECTIONS
+    from user_dir.benchmarks.gpu_sections import NAMED, SECTIONS
     from user_dir.errors import UserError
     from user_dir.io import check_output
 
+    sections = {**SECTIONS, **NAMED}
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # as in benchmark.py
     require_device(args.rehearse)
     if args.in_this_process:
         for name in args.section:
-            run_section(args, name, SECTIONS[name][0])
+            run_section(args, name, sections[name][0])
         return
     log = args.output / "gpu.log"
     check_output(log)
     args.output.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     words = [sys.executable, __file__, "--in-this-process", "--corpus", args.corpus, "--data", args.data]
-    words += ["--output", args.output, "--seed", args.seed, *["--rehearse"] * args.rehearse]
+    words += ["--output", args.output, "--seed", args.seed, "--system", args.system]
+    words += ["--rehearse"] * args.rehearse
     ended = {
-        name: in_time([*words, "--section", name], None if args.rehearse else SECTIONS[name][1], log)
+        name: in_time([*words, "--section", name], None if args.rehearse else sections[name][1], log)
         for name in args.section or NAMES
     }
     for name, how in ended.items():
@@ -86,11 +97,11 @@ def run_section(args: argparse.Namespace, name: str, section) -> None:
     """Run a section in this process."""
     import warnings
 
-    from user_dir.benchmarks.gpu_sections import Job
+    from user_dir.benchmarks.gpu_job import Job
     from user_dir.benchmarks.machine import heading, record
 
     output = args.output / f"{name}.json"
-    job = Job(args.rehearse, args.seed, args.corpus, args.data, output, {})
+    job = Job(args.rehearse, args.seed, args.corpus, args.data, output, {}, args.system)
     job.report.update(record(f"gpu, {name}", job.device, args.seed))
     print(f"## {name}\n\n{heading(job.report)}\n", flush=True)
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age

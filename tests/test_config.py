@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def check(root: Path, *changes: str, config: Path = CONFIG) -> None:
 
 
 VARIANTS = ("alpha_entmax", "entmax15", "softmax")
-CONFIGS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - {*(ROOT / "configs").glob("*/base.yaml")})
+SHARED = {file for name in ("base", "size_*") for file in (ROOT / "configs").glob(f"*/{name}.yaml")}
+CONFIGS = sorted({*(ROOT / "configs").glob("*/*.yaml")} - SHARED)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -44,8 +46,12 @@ def test_our_configs_pass(config):
     assert settings["checkpoint"]["save_dir"] == f"checkpoints/{name}/{config.stem}"
     updates = settings["optimization"]["max_update"]
     assert settings["lr_scheduler"].get("total_num_update") in (None, updates)
-    if config.stem in VARIANTS:
-        assert settings["model"]["attention_normalizer"] == config.stem.removeprefix("alpha_")
+    size, variant = re.fullmatch(r"(tiny_|base_|)(.*)", config.stem).groups()
+    if size:
+        names = {"tiny_": "adaptively_sparse_transformer_tiny", "base_": "adaptively_sparse_transformer"}
+        assert settings["model"]["_name"] == names[size]
+    if variant in VARIANTS:
+        assert settings["model"]["attention_normalizer"] == variant.removeprefix("alpha_")
         assert updates > 0  # from base.yaml
 
 
@@ -61,7 +67,9 @@ def test_data_that_is_not_prepared_is_missed(tmp_path):
         check(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["toy/alpha_entmax", "kftt-ja-en/softmax"])
+@pytest.mark.parametrize(
+    "name", ["toy/alpha_entmax", "kftt-ja-en/softmax", "tatmsdocs-de-en/base_alpha_entmax"]
+)
 def test_fairseq_trains_with_the_settings_that_were_checked(name, monkeypatch, tmp_path):
     """fairseq-hydra-train merges the config into its own defaults, which must not override base.yaml."""
     config, store, composed = ROOT / "configs" / f"{name}.yaml", ConfigStore.instance(), {}

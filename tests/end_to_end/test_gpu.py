@@ -1,6 +1,7 @@
 """The script for GPUs, rehearsed without one."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 from commands import refused, script
 from helpers import script_module
 
-from user_dir.benchmarks.gpu_sections import SECTIONS
+from user_dir.benchmarks.gpu_sections import NAMED, SECTIONS
+from user_dir.io import read_text
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -18,8 +20,9 @@ def test_a_missing_gpu_is_reported(tmp_path):
 
 
 def test_its_sections_end_within_nine_minutes():
-    assert tuple(SECTIONS) == script_module("gpu").NAMES
+    assert (tuple(SECTIONS), tuple(NAMED)) == (script_module("gpu").NAMES, script_module("gpu").NAMED)
     assert sum(limit for _, limit in SECTIONS.values()) <= 540
+    assert all(limit < 600 for _, limit in NAMED.values())
 
 
 @pytest.mark.parametrize(
@@ -34,12 +37,20 @@ def test_how_a_section_ends(tmp_path, capsys, ending, limit, how):
     assert capsys.readouterr().out.startswith("here") and log.read_text().startswith("before\nhere")
 
 
-QUICK = "attention"
-LONG = [pytest.param(name, marks=pytest.mark.nightly) for name in SECTIONS if name != QUICK]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [QUICK, *LONG])
+def test_a_section_that_fails_leaves_what_the_others_measure(tmp_path):
+    flags = ["--rehearse", "--data", tmp_path, "--output", tmp_path / "new"]  # where no corpus is prepared
+    flags += ["--section", "translation", "--section", "attention"]
+    done = script("gpu", *flags, anew=True, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stdout.endswith("translation: ended with status 1\nattention: done\n")
+    report = json.loads((tmp_path / "new" / "attention.json").read_text(encoding="utf-8"))
+    assert report["rows"] and report["aims"]
+    assert "is not prepared" in (tmp_path / "new" / "gpu.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [name for name in SECTIONS if name != "attention"])
 def test_rehearsal(data, tmp_path, name):
     flags = ["--rehearse", "--corpus", "toy", "--data", data, "--output", tmp_path / "new", "--section", name]
     done = script("gpu", *flags, anew=True)
@@ -47,3 +58,32 @@ def test_rehearsal(data, tmp_path, name):
     assert report["benchmark"].endswith(name) and len(report) > 7, "nothing was measured"
     assert done.stdout.endswith(f"{name}: done\n")
     assert f"## {name}" in (tmp_path / "new" / "gpu.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
+def test_the_paper_goes_on_from_what_a_call_brings_back(data, tmp_path):
+    """Its second run starts from the weights of the first, and brings back its own in their place."""
+    corpus = shutil.copytree(data / "toy", tmp_path / "data" / "toy")
+    for file in [*(corpus / "text").rglob("train.*")]:
+        file.unlink()  # which need not be carried along
+    folder = tmp_path / "new"
+    flags = ["--rehearse", "--corpus", "toy", "--data", corpus.parent, "--output", folder]
+    flags += ["--section", "paper", "--system", "alpha_entmax"]
+
+    def alphas(run):
+        return [
+            json.loads(line) for line in read_text(folder / "paper" / run / "alpha.jsonl", "").splitlines()
+        ]
+
+    for name in ("alpha_entmax", "alpha_entmax_2"):
+        script("gpu", *flags, anew=True)
+        found = json.loads((folder / "paper.json").read_text(encoding="utf-8"))[name]
+        assert found["updates"] == found["planned"] == 9 and found["layers"][0]["density_mean"] > 0
+        assert [part.name for part in folder.glob("*.int8.*")] == [f"{name}.int8.1-of-1"]
+        assert read_text(folder / "paper" / f"{name}-seed1" / "evaluation" / "test.en", "")
+    first, second = alphas("alpha_entmax-seed1"), alphas("alpha_entmax_2-seed1")
+    last, begin = (torch.tensor(lines["encoder_self"]) for lines in (first[-1], second[0]))
+    torch.testing.assert_close(begin, last, rtol=0, atol=1e-3)
+    assert first[0]["encoder_self"] != second[0]["encoder_self"]
+    refused(script("gpu", *flags, check=False, anew=True), "gpu.log")
+    assert "both runs" in (folder / "gpu.log").read_text(encoding="utf-8")

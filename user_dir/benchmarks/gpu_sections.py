@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from .. import models  # noqa: F401  registers the models
 from ..checkout import ROOT
-from ..corpora import load_corpus
-from ..errors import UserError
 from ..tables import markdown
 from .attention import (
     CAUSAL_SENTENCES,
@@ -29,75 +22,17 @@ from .attention import (
     verdicts,
 )
 from .end_to_end import build, time_training, time_translation
+from .gpu_job import Job
 from .machine import write_measurements
-from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, Variant, Workshop
+from .paper_section import paper
+from .peer_systems import ALPHA_ENTMAX, SOFTMAX, STOCK, Variant
 from .random_tokens import RandomCorpus
 from .speed import speed_table
 
-SHOWN = 4000  # characters of a command's output
 TESTS = ("tests/graphs", "tests/decoding", "tests/attention", "tests/entmax", "tests/modules", "tests/models")
 CONFIG = "configs/multi30k-de-en/alpha_entmax.yaml"
 EAGER = Variant(f"{ALPHA_ENTMAX.name}, without graphs", (*ALPHA_ENTMAX.flags, "--cuda-graphs", "off"))
 STOCK_GRAPHS = Variant(f"{STOCK.name}, graphs", ("--cuda-graphs", "on"), stock=True)
-
-
-@dataclass
-class Job:
-    """A section to run: on which corpus, how small, and where its report goes.
-
-    ``rehearse`` means the least of everything on the CPU; times are then meaningless.
-    """
-
-    rehearse: bool
-    seed: int
-    corpus: str
-    data: Path
-    output: Path
-    report: dict
-
-    @property
-    def device(self) -> torch.device:
-        """The GPU; in a rehearsal the CPU."""
-        return torch.device("cpu" if self.rehearse else "cuda")
-
-    def least(self, rehearsed, measured):
-        """The first in a rehearsal, else the second."""
-        return rehearsed if self.rehearse else measured
-
-    def done(self, part: str, found, tables: str) -> None:
-        """Write what is known so far, with ``found`` under the name of its part, and print the tables."""
-        self.report[part] = found
-        write_measurements(self.output, self.report)
-        print(f"{tables}\n", flush=True)
-
-    def workshop(self, corpus, size: str, precision: str, max_tokens: int, scratch: Path) -> Workshop:
-        """Builds systems of a size, the least one in a rehearsal."""
-        size, precision = self.least(("tiny", "fp32"), (size, precision))
-        return Workshop(corpus, size, precision, max_tokens, self.seed, self.device, scratch)
-
-    def prepared(self):
-        """The corpus, prepared."""
-        return load_corpus(self.corpus, self.data).require_prepared()
-
-    def run(self, *command: object, show: bool = False) -> float:
-        """Seconds of a command with the Python of this process, whose output goes to ``commands.log``.
-
-        Raises:
-            UserError: it failed.
-        """
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        words = [sys.executable, *map(str, command)]
-        log = self.output.parent / "commands.log"
-        begin = time.monotonic()
-        with open(log, "ab") as file:
-            before = file.tell()
-            status = subprocess.run(words, cwd=ROOT, env=environment, stdout=file, stderr=file).returncode
-        seconds = time.monotonic() - begin
-        if show or status:
-            print(log.read_bytes()[before:][-SHOWN:].decode(errors="replace"), flush=True)
-        if status:
-            raise UserError(f"{' '.join(words[1:3])} ended with status {status}; see its output above")
-        return seconds
 
 
 def tests(job: Job) -> None:
@@ -197,3 +132,5 @@ SECTIONS: dict[str, tuple[Callable[[Job], None], int]] = {
     "multi30k": (multi30k, 110),
     "attention": (attention, 70),
 }
+# the same of those that run only if they are named
+NAMED: dict[str, tuple[Callable[[Job], None], int]] = {"paper": (paper, 575)}

@@ -82,14 +82,15 @@ def _read_config(path: Path) -> dict:
     defaults = config.pop("defaults", ["_self_"])
     if path.suffix != ".yaml" or path.stem == "config" or defaults[:1] != ["_self_"]:
         raise _NotPlain
-    for name in defaults[1:]:
+    own = {section: {*settings} for section, settings in config.items() if isinstance(settings, dict)}
+    for name in defaults[1:]:  # each overrides those before
         if not isinstance(name, str) or not name.isidentifier():
             raise _NotPlain
         for section, settings in _read(path.with_name(f"{name}.yaml")).items():
             mine = config.setdefault(section, {})
             if section == "defaults" or not isinstance(settings, dict) or not isinstance(mine, dict):
                 raise _NotPlain
-            if mine.keys() & settings.keys():
+            if own.get(section, set()) & settings.keys():
                 raise _NotPlain
             mine.update(settings)
     if not config.pop("hydra", {}).keys() <= HYDRA_KEYS:
