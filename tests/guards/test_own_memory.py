@@ -1,6 +1,8 @@
 """What is read from a checkpoint has memory of its own, and no more than the file has."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from user_dir.guards.checkpoint_files import Unreadable, read_checkpoint
 from user_dir.guards.plain_data import plain_state
 from user_dir.io import unchanged
 
+ROOT = Path(__file__).resolve().parents[2]
 READERS = {
     "read_checkpoint": read_checkpoint,
     "load_checkpoint": lambda path: load_checkpoint(path, optimizer=True),
@@ -59,6 +62,24 @@ def test_what_happens_to_the_file_later_changes_nothing(tmp_path, reader, harm, 
     assert torch.equal(moments, expected["last_optimizer_state"]["state"][0]["exp_avg"])
     found["model"]["tied"][1] = 7.0  # parameters that shared memory still do
     assert found["model"]["w"][1, 0] == 7.0 and found["model"]["w"].stride() == (1, 100)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs Linux")
+def test_the_file_and_its_copy_are_not_in_memory_at_once(tmp_path):
+    """The copy is; of the map, which would be as large, there is a tensor at a time."""
+    path, size = tmp_path / "large.pt", 8 << 20
+    torch.save({**state(), "many": [torch.ones(size // 4) for _ in range(10)]}, path)
+    program = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from user_dir.guards.checkpoint_files import read_checkpoint
+peak = lambda: int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) << 10
+before, found = peak(), read_checkpoint({str(path)!r})
+assert all(bool((each == 1).all()) for each in found["many"])
+print(peak() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert 10 * size < int(done.stdout) < 14 * size, done.stderr
 
 
 def test_storages_that_overlap_are_not_copied_again_and_again(tmp_path):

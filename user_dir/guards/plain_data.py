@@ -9,9 +9,13 @@ Tensors that are mapped into memory are copied. Otherwise a training that goes o
 would change with the file, and end in a bus error if the file is cut short.
 """
 
+import ctypes
+import mmap
+import os
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -47,6 +51,7 @@ def plain_state(
             values than in any real checkpoint.
     """
     builder, plain = _Builder(path, file_size), {}
+    builder.maps = _maps_of(path) if mapped else []
     for name, value in state.items():
         builder.settings = name in ("cfg", "args")
         builder.copies = mapped and name not in leave_out
@@ -63,6 +68,7 @@ class _Builder:
         self.copies = False  # whether tensors are copied
         self.place: list = []  # the keys, from the outermost, of the value that is built; None in a list
         self.bytes_left = MAX_CLAIMED * file_size
+        self.maps: list[range] = []  # of the file
         self.copied: dict[tuple[int, int], torch.UntypedStorage] = {}
         self.to_copy = file_size  # bytes; the storages of a file that PyTorch wrote do not overlap
         self.values_left = {True: MAX_SETTINGS, False: MAX_VALUES}
@@ -159,5 +165,23 @@ class _Builder:
             if self.to_copy < 0:
                 raise self.refuse("and others claim more numbers than the file contains")
             self.copied[place] = storage.clone()
+            self._let_go(*place)
         copy = torch.empty(0, dtype=value.dtype)
         return copy.set_(self.copied[place], value.storage_offset(), value.shape, value.stride())
+
+    def _let_go(self, first: int, size: int) -> None:
+        """Free memory that holds what was read of the file's map; reading it again reads the file again."""
+        first, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, first + size  # whole pages
+        length = end // mmap.PAGESIZE * mmap.PAGESIZE - first
+        if length > 0 and any(first in each and first + length <= each.stop for each in self.maps):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), mmap.MADV_DONTNEED)
+
+
+def _maps_of(path: str) -> list[range]:
+    """The addresses of this process's maps of a file; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    ours = [line.split()[0] for line in lines if line.endswith(f" {os.path.realpath(path)}")]
+    return [range(*(int(end, 16) for end in each.split("-"))) for each in ours]
