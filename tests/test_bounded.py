@@ -21,7 +21,7 @@ PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 READ = """
 import resource, sys
 from pathlib import Path
-from user_dir.corpora.readers import read_pairs
+from user_dir.corpora.readers.pairs import read_pairs
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 path = Path(sys.argv[1])
 try:

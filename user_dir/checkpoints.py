@@ -12,7 +12,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from . import fingerprints
 from .errors import UserError, as_checkpoint_error
@@ -199,6 +198,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     Raises:
         UserError: a checkpoint has no moving average, or they are of different models or vocabularies.
     """
+    from tqdm import tqdm
+
     state, total, previous, updates = None, {}, None, []
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)

@@ -37,6 +37,23 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+SHOWN = 5  # maximum number of line numbers in a message
+
+
+def first_few(numbers: list[int], noun: str = "line") -> str:
+    """``line 3``, ``lines 3, 8 and 9``, or ``lines 1, 2, 3, 4, 5 and 7 more``.
+
+    Args:
+        numbers: counted from 0; shown as counted from 1.
+        noun: what the numbers count.
+    """
+    shown = [str(number + 1) for number in sorted(numbers)[:SHOWN]]
+    more = [f"{len(numbers) - SHOWN:,} more"] if len(numbers) > SHOWN else []
+    *most, last = [*shown, *more]
+    joined = f"{', '.join(most)} and {last}" if most else last
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {joined}"
+
+
 @contextmanager
 def exit_on_user_error(advice: str = "") -> Iterator[None]:
     """Convert a UserError to a SystemExit with the same message, followed by ``advice``.

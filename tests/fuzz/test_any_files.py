@@ -39,7 +39,8 @@ from user_dir.corpora.corpus import Corpus
 from user_dir.corpora.description import read_description
 from user_dir.corpora.raw_files import RawFiles
 from user_dir.corpora.raw_text import check as check_origin
-from user_dir.corpora.readers import FORMATS, read_lines, read_pairs
+from user_dir.corpora.readers import read_lines
+from user_dir.corpora.readers.pairs import FORMATS, read_pairs
 from user_dir.models.from_settings import checkpoint_alphas, from_stock
 from user_dir.releases.archive import place_of, unpack, write_archive
 

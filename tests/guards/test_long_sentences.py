@@ -8,8 +8,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import ConcatDataset
 from tiny_splits import translation_task
 
-from user_dir.errors import UserError
-from user_dir.guards.long_sentences import first_few
+from user_dir.errors import UserError, first_few
 
 LENGTHS = [4, 11, 7, 4, 2, 12, 1, 5, 4]  # </s> comes on top
 PAIRS = [([4 + i % 20 for i in range(length)], [5, 6][: 1 + length % 2]) for length in LENGTHS]

@@ -115,7 +115,7 @@ def test_the_card_is_of_this_model(corpus, checkpoint, tmp_path):
     write_release(checkpoint, corpus, tmp_path / "none", tmp_path / "mine.tar")
     card = card_of(tmp_path / "mine.tar")
     with opened([tmp_path / "mine.tar"]) as (checkpoints, found):
-        model = open_translator(checkpoints, found, cpu=True, beam=1).search.models[0]
+        model = open_translator(checkpoints, found, cpu=True, beam=1, by_fairseq=True).search.models[0]
     parameters = len(torch.cat([each.flatten() for each in set(model.parameters())]))
     for said in (
         "# mine, de → en\n",

@@ -67,7 +67,7 @@ def main(argv=None) -> None:
 
 def described(scores: dict) -> str:
     """The scores of a test set, and what became of its unusual sentences, in lines."""
-    from ..guards.long_sentences import first_few
+    from ..errors import first_few
     from ..translation.limits import Limit
 
     lines = [f"{scores['test_set']}  {scores['direction']}  {scores['sentences']} sentences"]

@@ -28,6 +28,7 @@ import logging
 import os
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..command_line import file_path, option_adder, path_of, plain_name, positive
@@ -174,7 +175,8 @@ def check_outputs(args: argparse.Namespace) -> None:
 def find_models(args: argparse.Namespace) -> None:
     """Add the archives of named models to ``--path``.
 
-    A first try does not wait for native kernels: compiling them takes longer than a few sentences do without.
+    A first try does not wait for native kernels: compiling them takes longer than a few sentences do by
+    fairseq, if it is installed.
     """
     if not args.model:
         return
@@ -183,9 +185,18 @@ def find_models(args: argparse.Namespace) -> None:
     from ..releases.named import named_model
 
     args.path += map(named_model, args.model)
-    if args.sentences and not cpu_steps.kernels.built():
+    if args.sentences and not cpu_steps.kernels.built() and find_spec("fairseq"):
         os.environ.setdefault("ENTMAX_BACKEND", "reference")
         logging.getLogger(dispatch.__name__).setLevel(logging.WARNING)  # it would name this as a shortcoming
+
+
+def loader_of(args: argparse.Namespace):
+    """The function that loads models whose heads are looked at; None where none are."""
+    if not args.report and (args.int8 or not args.alignment):
+        return None
+    from ..analysis.capture import load_model
+
+    return load_model
 
 
 def main(argv=None) -> None:
@@ -193,8 +204,6 @@ def main(argv=None) -> None:
     args = parse_args(argv)
     find_models(args)
 
-    from .. import models  # noqa: F401  registers the model
-    from ..analysis.capture import load_model
     from ..errors import UserError
     from ..io import atomic_write
     from ..releases.opened import opened
@@ -214,7 +223,8 @@ def main(argv=None) -> None:
             data=args.data,
             cpu=args.cpu,
             int8=args.int8,
-            load=load_model if args.report or (args.alignment and not args.int8) else None,
+            load=loader_of(args),
+            by_fairseq=bool(args.report or args.alignment),
             beam=args.beam,
             length_penalty=args.length_penalty,
             max_len_a=args.max_len_a,
@@ -235,7 +245,7 @@ def main(argv=None) -> None:
 
 def translate(args: argparse.Namespace, translator, output, align=None) -> list[tuple]:
     """Write the translations; the sentences and their best hypotheses, if there is to be a report on them."""
-    from ..guards.long_sentences import first_few
+    from ..errors import first_few
 
     given, name = chunks(args)
     pairs, number, unfinished = [], 0, []

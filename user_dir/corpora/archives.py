@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from tqdm import tqdm
-
 from ..bounded import ShortReads, Unpacked, most_unpacked, too_large
 from ..errors import UserError, one_line
 from ..io import MAX_NAME, shown, within
@@ -85,6 +83,8 @@ def _open(archive: Path):
 
     The content determines the format, not the name: a zip may replace a tar.
     """
+    from tqdm import tqdm
+
     size = archive.stat().st_size
     if zipfile.is_zipfile(archive):
         with ShortReads(io.FileIO(archive)) as raw, zipfile.ZipFile(raw) as file:

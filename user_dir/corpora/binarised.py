@@ -6,6 +6,7 @@ Memory does not grow with the corpus.
 
 from __future__ import annotations
 
+import functools
 import stat
 import struct
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..bounded import MAX_WHOLE
 from ..errors import UserError, one_line
+from ..io import file_version
 from .dictionary import Dictionary
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -62,9 +64,14 @@ def reading_dictionary(path: Path) -> Iterator[None]:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Read a dictionary; raises UserError if it is missing or corrupt."""
+    """Read a dictionary, which is not to be changed; raises UserError if it is missing or corrupt."""
     with reading_dictionary(path):
-        return Dictionary.load(path)
+        return _dictionary(path, file_version(path))
+
+
+@functools.lru_cache(maxsize=4)
+def _dictionary(path: Path, version: tuple[int, ...]) -> Dictionary:
+    return Dictionary.load(path)
 
 
 def read_dictionary(folder: Path, language: str) -> Dictionary:

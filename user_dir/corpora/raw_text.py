@@ -13,8 +13,9 @@ from typing import TypeVar
 from ..errors import UserError
 from .description import Description
 from .raw_files import RawFiles
-from .readers import read_lines, read_pairs
+from .readers import read_lines
 from .readers.left_out import BLANK, OUTSIDE
+from .readers.pairs import read_pairs
 from .readers.triplets import joined, read_triplets, require_plain
 from .split_sources import Source, pretraining_sources, sources_of
 

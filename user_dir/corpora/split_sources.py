@@ -11,7 +11,8 @@ from msgspec import Struct
 from ..faults import find_fault
 from ..schema import pattern, whole
 from .description import Description
-from .readers import FORMATS, Table, format_of
+from .readers.columns import Table
+from .readers.pairs import FORMATS, format_of
 
 ONE_FILE = ("tmx", "segments", "columns")
 """Formats of which one file can have both languages."""

@@ -13,26 +13,10 @@ from fairseq import checkpoint_utils
 from fairseq.data import ConcatDataset, LanguagePairDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from ..errors import UserError, exit_on_user_error
+from ..errors import UserError, exit_on_user_error, first_few
 from .installing import around
 
 logger = logging.getLogger(__name__)
-
-SHOWN = 5  # maximum number of line numbers in a message
-
-
-def first_few(numbers: list[int], noun: str = "line") -> str:
-    """``line 3``, ``lines 3, 8 and 9``, or ``lines 1, 2, 3, 4, 5 and 7 more``.
-
-    Args:
-        numbers: counted from 0; shown as counted from 1.
-        noun: what the numbers count.
-    """
-    shown = [str(number + 1) for number in sorted(numbers)[:SHOWN]]
-    more = [f"{len(numbers) - SHOWN:,} more"] if len(numbers) > SHOWN else []
-    *most, last = [*shown, *more]
-    joined = f"{', '.join(most)} and {last}" if most else last
-    return f"{noun}{'' if len(numbers) == 1 else 's'} {joined}"
 
 
 @around(FairseqTask, "filter_indices_by_size")

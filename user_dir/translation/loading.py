@@ -15,8 +15,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from .. import models  # noqa: F401  registers our model
 from ..corpora import Corpus
 from ..decoding.supported import unsupported_model
-from ..errors import UserError, as_checkpoint_error
-from ..guards.long_sentences import first_few
+from ..errors import UserError, as_checkpoint_error, first_few
 
 
 def load_model(

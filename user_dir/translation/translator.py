@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,10 +17,13 @@ from ..corpora.new_text import NewText
 from ..errors import UserError
 from .casing import folding, with_case_of
 from .direction import corpus_of, translation_direction
-from .fairseq_search import FairseqSearch, fairseq_search
 from .limits import translation_limit
+from .native_search import NativeSearch, native_search
 from .search import Search, batches_by_length, check_beam, log2_p
 from .text import corpus_lines, join_pieces, natural_text
+
+if TYPE_CHECKING:
+    from .fairseq_search import FairseqSearch
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Translator:
 
     def __init__(
         self,
-        search: FairseqSearch,
+        search: NativeSearch | FairseqSearch,
         corpus: Corpus,
         direction: tuple[str, str],
         options: Search,
@@ -142,6 +146,7 @@ def open_translator(
     cpu: bool = False,
     int8: bool = False,
     load: Callable | None = None,
+    by_fairseq: bool = False,
     new_piece_penalty: float | None = None,
     max_len_a: float | None = None,
     max_len_b: int | None = None,
@@ -150,6 +155,8 @@ def open_translator(
 ) -> Translator:
     """Load one or more checkpoints as a translator.
 
+    fairseq is imported only where :func:`~.native_search.native_search` cannot do without.
+
     Args:
         checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
         corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
@@ -157,6 +164,7 @@ def open_translator(
         cpu: use the CPU even if there is a GPU.
         int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
+        by_fairseq: search with models of fairseq in any case, which ``translator.search.models`` then are.
         new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
         max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
         max_len_b: see ``max_len_a``.
@@ -181,7 +189,13 @@ def open_translator(
                 f"{'-'.join(direction)}; an ensemble needs models of one direction"
             )
     search = Search(limit=max(limits, key=lambda each: each.b), **options)
+    found = None
+    if not by_fairseq and new_piece_penalty is None and len(checkpoints) == 1:
+        found = native_search(state, search, cpu=cpu, int8=int8)
     del state
-    how = {"cpu": cpu, "int8": int8, "new_piece_penalty": new_piece_penalty, "load": load}
-    found = fairseq_search(checkpoints, corpus, direction, search, **how)
+    if found is None:
+        from .fairseq_search import fairseq_search
+
+        how = {"cpu": cpu, "int8": int8, "new_piece_penalty": new_piece_penalty, "load": load}
+        found = fairseq_search(checkpoints, corpus, direction, search, **how)
     return Translator(found, corpus, direction, search, nbest)

@@ -4,7 +4,8 @@ from collections import Counter
 import pytest
 
 from user_dir.corpora.description import read_description
-from user_dir.corpora.readers import Table, read_pairs
+from user_dir.corpora.readers.columns import Table
+from user_dir.corpora.readers.pairs import read_pairs
 from user_dir.corpora.split_sources import sources_of
 from user_dir.errors import UserError
 

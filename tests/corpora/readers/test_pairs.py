@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from user_dir.corpora.readers import format_of, read_pairs
+from user_dir.corpora.readers.pairs import format_of, read_pairs
 from user_dir.errors import UserError
 
 PAIR = ("de", "en")

@@ -3,8 +3,8 @@ from collections import Counter
 
 import pytest
 
-from user_dir.corpora.readers import read_pairs
 from user_dir.corpora.readers.left_out import EMPTY, SECOND_VARIANT, SUBFLOW, no_language
+from user_dir.corpora.readers.pairs import read_pairs
 from user_dir.errors import UserError
 
 HEADER = """\

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
-from user_dir.corpora.readers import read_pairs
 from user_dir.corpora.readers.left_out import (
     NO_REFERENCE,
     NO_SOURCE,
@@ -13,6 +12,7 @@ from user_dir.corpora.readers.left_out import (
     SYSTEM,
     TEST_SUITE,
 )
+from user_dir.corpora.readers.pairs import read_pairs
 from user_dir.errors import UserError
 
 PAIR = ("en", "de")

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 
-from ..releases.named import named_model
-from ..releases.opened import opened
-from ..translation.translator import Translator, open_translator
-from .capture import captured_attention, load_model, on_device, run
-from .maps import SentenceMaps
-from .maps_writer import sentence_maps
-from .translated import dataset_of
+from .errors import UserError
+from .io import file_version
+from .releases.named import named_model
+from .releases.opened import opened
+from .translation.translator import Translator, open_translator
+
+if TYPE_CHECKING:
+    from .analysis.maps import SentenceMaps
 
 
 class LoadedModel:
     """A model that translates and shows what its heads attend to; from :func:`open_model`.
 
+    Args:
+        translator: see below.
+        by_fairseq: gives one of the same model that has a model of fairseq.
+
     Attributes:
         translator: for n-best lists, scores and tokens.
     """
 
-    def __init__(self, translator: Translator):
+    def __init__(self, translator: Translator, by_fairseq: Callable[[], Translator]):
         self.translator = translator
+        self._by_fairseq = functools.cache(by_fairseq)
 
     @overload
     def translate(self, sentences: str) -> str: ...
@@ -46,6 +54,8 @@ class LoadedModel:
     def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
         """What every head attends to on a sentence, while the decoder reads a translation of it.
 
+        The first call reads the model again, with fairseq.
+
         Args:
             sentence: natural text, as for :meth:`translate`.
             translation: what the decoder reads; None for the model's own translation.
@@ -55,21 +65,27 @@ class LoadedModel:
             ``target_input`` are the tokens of columns and rows, ``target`` those that the rows predict.
 
         Raises:
-            UserError: one of the two is empty, or has more tokens than the model allows.
+            UserError: one of the two is empty, or has more tokens than the model allows; or the model's file
+                has changed.
         """
-        translator, (model,) = self.translator, self.translator.search.models
+        from .analysis.capture import captured_attention, on_device, run
+        from .analysis.maps_writer import sentence_maps
+        from .analysis.translated import dataset_of
+
+        translator = self._by_fairseq()
+        (model,), task = translator.search.models, translator.search.task
         (source,) = translator.encode([sentence])
         if translation is not None:
             target = translator.encode_target(translation)
-        elif found := translator([sentence])[0]:
+        elif found := self.translator([sentence])[0]:
             target = found[0].tokens
         else:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
-        dataset = dataset_of(translator.search.task, [source], [target])
+        dataset = dataset_of(task, [source], [target])
         sample = on_device(dataset.collater([dataset[0]]), model)
         with captured_attention(model) as captured:
             run(model, sample)
-        return sentence_maps(translator.search.task, sample, 0, captured, sentence)
+        return sentence_maps(task, sample, 0, captured, sentence)
 
 
 def open_model(model: str | Path, *, cpu: bool = False, **options) -> LoadedModel:
@@ -92,6 +108,24 @@ def open_model(model: str | Path, *, cpu: bool = False, **options) -> LoadedMode
     """
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     named = isinstance(model, str) and not Path(model).suffix and "/" not in model
-    with opened([named_model(model) if named else Path(model)]) as (checkpoints, corpus):
-        given = {"corpus": corpus, **options} if corpus is not None else options
-        return LoadedModel(open_translator(checkpoints, cpu=cpu, load=load_model, **given))
+    path = named_model(model) if named else Path(model)
+    version = file_version(path)
+
+    def translator(**how) -> Translator:
+        with opened([path]) as (checkpoints, corpus):
+            given = {"corpus": corpus, **options} if corpus is not None else options
+            return open_translator(checkpoints, cpu=cpu, load=_load_model, **{**given, **how})
+
+    def by_fairseq() -> Translator:
+        if file_version(path) != version:
+            raise UserError(f"{path} was changed or removed since the model was loaded; load it again")
+        return translator(by_fairseq=True, int8=False)
+
+    return LoadedModel(translator(), by_fairseq)
+
+
+def _load_model(*args, **kwargs):
+    """See :func:`.analysis.capture.load_model`, which imports fairseq."""
+    from .analysis.capture import load_model
+
+    return load_model(*args, **kwargs)

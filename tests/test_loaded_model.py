@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +20,8 @@ from user_dir.errors import UserError
 from user_dir.translation.translator import open_translator
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    """A model that is loaded from files which are gone afterwards, and a translator over the same model."""
-    folder = tmp_path_factory.mktemp("loaded")
+def loaded(folder: Path) -> tuple:
+    """A model that is loaded from files in a folder, and a translator by fairseq over the same model."""
     corpus, checkpoint = tiny_corpus(folder / "data"), tiny_checkpoint(folder / "last.pt")
     words = Dictionary()
     for piece in vocabulary(corpus.pieces)[:NUM_WORDS]:
@@ -30,9 +29,12 @@ def opened(tmp_path_factory):
     for language in corpus.languages:
         words.save(str(corpus.bin / f"dict.{language}.txt"))
     model = user_dir.load_model(checkpoint, corpus=corpus, cpu=True, beam=2)
-    translator = open_translator([checkpoint], corpus, cpu=True, beam=2)
-    shutil.rmtree(folder)
-    return model, translator
+    return model, open_translator([checkpoint], corpus, cpu=True, beam=2, by_fairseq=True)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    return loaded(tmp_path_factory.mktemp("loaded"))
 
 
 def test_a_sentence_or_a_list_is_translated(opened):
@@ -40,6 +42,14 @@ def test_a_sentence_or_a_list_is_translated(opened):
     expected = [best.text for best, *_ in translator(SENTENCES[:3])]
     assert model.translate([*SENTENCES[:3], ""]) == [*expected, ""]
     assert model.translate(SENTENCES[0]) == expected[0]
+
+
+def test_only_attention_reads_the_files_again(tmp_path):
+    model, translator = loaded(tmp_path)
+    shutil.rmtree(tmp_path)
+    assert model.translate(SENTENCES[0]) == translator([SENTENCES[0]])[0][0].text
+    with pytest.raises(UserError, match="changed or removed"):
+        model.attention(SENTENCES[0])
 
 
 def test_attention_is_that_of_a_report_on_the_same_sentences(opened, tmp_path):

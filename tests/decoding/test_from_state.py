@@ -1,0 +1,195 @@
+"""The weights of a checkpoint: those of the model that fairseq builds of it, or a reason."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import fields
+
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerConfig
+from helpers import SMALL, parse, translation_task
+
+from user_dir.alpha_settings import ALPHA_FIELDS
+from user_dir.attention import ATTENTION_TYPES
+from user_dir.attention.normalizers import NORMALIZERS
+from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
+from user_dir.decoding.from_model import weights_of
+from user_dir.decoding.from_state import (
+    ARCHITECTURES,
+    OFF,
+    REQUIRED,
+    UNUSED,
+    Unknown,
+    max_positions,
+    weights_of_state,
+)
+from user_dir.models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+
+UPDATES = 30
+MODEL = "adaptively_sparse_transformer"
+
+
+def trained(flags: str = "", arch: str = MODEL) -> tuple:
+    """A model, and what a checkpoint has of it."""
+    args = parse(f"{SMALL} {flags}", arch)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, translation_task()).eval()
+    model.set_num_updates(UPDATES)
+    for parameter in model.parameters():  # biases and LayerNorms, too
+        parameter.data.add_(torch.randn_like(parameter) / 10)
+    return model, {"model": model.state_dict()}, {**vars(args), "_name": args.arch}
+
+
+def assert_equal(found, expected, where: str = "weights") -> None:
+    if dataclasses.is_dataclass(expected):
+        assert type(found) is type(expected), where
+        for field in fields(expected):
+            names = field.name, f"{where}.{field.name}"
+            assert_equal(getattr(found, names[0]), getattr(expected, names[0]), names[1])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for number, (one, other) in enumerate(zip(found, expected)):
+            assert_equal(one, other, f"{where}[{number}]")
+    elif isinstance(expected, torch.Tensor):
+        assert found.dtype == expected.dtype and torch.equal(found, expected), where
+    else:
+        assert found == expected, where
+
+
+PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
+KNOWN = (
+    "",
+    PRE_NORM,
+    "--encoder-normalize-before --no-decoder-final-norm --share-all-embeddings",
+    f"{PRE_NORM} --no-decoder-final-norm --encoder-learned-pos --share-decoder-input-output-embed",
+    "--decoder-learned-pos --max-source-positions 33 --max-target-positions 44 --layernorm-embedding",
+    "--no-token-positional-embeddings --no-scale-embedding --activation-fn gelu",
+    "--decoder-embed-dim 24 --decoder-attention-heads 3 --encoder-layers 1 --decoder-output-dim 12",
+    "--no-cross-attention --encoder-layerdrop 0.3 --decoder-layerdrop 0.2 --checkpoint-activations",
+    "--fixed-alpha 1.3 --decoder-context-attention-normalizer sparsemax",
+    "--alpha-tying layer --alpha-min 1.2 --alpha-max 3 --alpha-lr-multiplier 7",
+    "--alpha-tying model",
+    "--encoder-self-alpha-tying type --decoder-self-alpha-init 1.7",
+    "--alpha-schedule cosine --alpha-schedule-updates 90",
+    "--alpha-schedule linear --alpha-schedule-updates 90 --alpha-schedule-then learned",
+    "--alpha-schedule linear --alpha-schedule-updates 20 --alpha-schedule-then learned",
+    "--output-alpha 1 --attention-backend dense --int8 --dropout 0.3",
+)
+
+
+@pytest.mark.parametrize("flags", KNOWN)
+def test_weights_are_those_of_the_model(flags):
+    model, state, settings = trained(flags)
+    assert_equal(weights_of_state(state, settings, UPDATES), weights_of(model))
+    assert max_positions(settings) == model.max_positions()
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_every_architecture_is_known(arch):
+    model, state, settings = trained(PRE_NORM, arch)
+    assert_equal(weights_of_state(state, settings, UPDATES), weights_of(model))
+    assert set(ARCH_MODEL_INV_REGISTRY[MODEL]) == ARCHITECTURES
+
+
+def test_half_precision_becomes_float32():
+    model, state, settings = trained()
+    half = {name: value.half() for name, value in state["model"].items()}
+    model.load_state_dict(half)
+    assert_equal(weights_of_state({"model": half}, settings, UPDATES), weights_of(model))
+
+
+REFUSED = (
+    "--latent-alignment --latent-alignment-alpha 1.6",
+    "--length-scaling",
+    "--output-alpha 1.5",
+    "--activation-fn tanh",
+    "--decoder-context-attention-normalizer rela",
+    "--adaptive-softmax-cutoff 9,15",
+    "--quant-noise-pq 0.1",
+    "--quant-noise-scalar 0.1",
+    "--cross-self-attention",
+)
+
+
+@pytest.mark.parametrize("flags", REFUSED)
+def test_what_is_not_known_is_refused(flags):
+    _, state, settings = trained(flags)
+    with pytest.raises(Unknown):
+        weights_of_state(state, settings, UPDATES)
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_normalizers_are_known_if_they_are_entmax(name):
+    _, state, settings = trained()
+    settings["encoder_self_attention_normalizer"] = name
+    if NORMALIZERS[name].alpha is not None:
+        state["model"] = {
+            key: x for key, x in state["model"].items() if "encoder.layers" not in key or "alpha" not in key
+        }
+    known = NORMALIZERS[name].forward is AlphaEntmax.forward
+    if known:
+        weights_of_state(state, settings, UPDATES)
+    else:
+        with pytest.raises(Unknown):
+            weights_of_state(state, settings, UPDATES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("_name", "adaptively_sparse_transformer_lm"),
+        ("_name", "transformer"),
+        ("encoder_layers_to_keep", "0,1"),
+        ("encoder_layers", 1),
+        ("decoder_layers", 3),
+        ("encoder_attention_heads", 3),
+        ("encoder_attention_heads", True),
+        ("decoder_ffn_embed_dim", "24"),
+        ("max_target_positions", None),
+        ("encoder", {"layers": 2}),
+        ("share_all_embeddings", True),
+        ("share_decoder_input_output_embed", True),
+        ("base_layers", 1),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(name, value):
+    _, state, settings = trained()
+    weights_of_state(state, settings, UPDATES)
+    with pytest.raises(Unknown):
+        weights_of_state(state, {**settings, name: value}, UPDATES)
+
+
+@pytest.mark.parametrize("name", sorted(REQUIRED))
+def test_settings_that_are_missing_are_refused(name):
+    _, state, settings = trained()
+    del settings[name]
+    with pytest.raises(Unknown, match=name):
+        weights_of_state(state, settings, UPDATES)
+
+
+@pytest.mark.parametrize("version", [1.0, 2.0])
+def test_parameters_that_do_not_fit_are_refused(version):
+    _, state, settings = trained()
+    parameters = state["model"]
+    for name in parameters:
+        others = {key: value for key, value in parameters.items() if key != name}
+        for changed in (others, {**others, name: parameters[name][..., None]}):
+            with pytest.raises(Unknown, match=name):
+                weights_of_state({"model": changed}, settings, UPDATES)
+    for name, value in (("decoder.version", torch.tensor([version])), ("encoder.other", torch.ones(3))):
+        with pytest.raises(Unknown):
+            weights_of_state({"model": {**parameters, name: value}}, settings, UPDATES)
+
+
+def test_every_setting_of_a_model_is_considered():
+    """So that a new one is not passed over."""
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    AdaptivelySparseTransformerModel.add_args(parser)
+    flags = {action.dest for action in parser._actions} - {"help"}
+    config = {field.name for field in fields(TransformerConfig) if not field.name.startswith("_")}
+    of_alpha = {*ALPHA_FIELDS, *(f"{kind}_{name}" for kind in ATTENTION_TYPES for name in ALPHA_FIELDS)}
+    known = REQUIRED | OFF | UNUSED | of_alpha | {"output_alpha", "no_decoder_final_norm"}
+    assert (flags | config) - known == set()
+    assert not REQUIRED & OFF and not OFF & UNUSED and not REQUIRED & UNUSED

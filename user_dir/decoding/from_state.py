@@ -1,0 +1,222 @@
+"""The weights of a checkpoint for the search in C++, without fairseq, if all that it computes is known."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..alpha_settings import alpha_configs
+from ..attention import Alpha, AlphaConfig
+from ..attention.normalizers import NORMALIZERS
+from ..attention.normalizers.alpha_entmax import AlphaEntmax
+from .weights import ACTIVATIONS, SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights
+
+PADDING = 1  # the number of the symbol
+_VERSION = 3  # of fairseq's encoder and decoder
+_MAX_SINUSOIDS = 100_000  # positions that fairseq has of them
+_POSITIONS = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
+
+_MODEL = "adaptively_sparse_transformer"
+ARCHITECTURES = {_MODEL, *(f"{_MODEL}_{size}" for size in ("tiny", "small", "iwslt_de_en", "wmt_en_de"))}
+ARCHITECTURES |= {f"{_MODEL}_wmt_en_de_big"}
+
+_SIDES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads", "normalize_before", "learned_pos")
+_READ = """
+activation_fn layernorm_embedding max_source_positions max_target_positions no_cross_attention
+no_scale_embedding no_token_positional_embeddings share_all_embeddings share_decoder_input_output_embed
+decoder_output_dim
+"""
+_OFF = """
+adaptive_input adaptive_softmax_cutoff base_layers char_inputs cross_self_attention decoder_layers_to_keep
+decoder_xformers_att_config encoder_layers_to_keep encoder_xformers_att_config latent_alignment
+latent_alignment_alpha latent_alignment_soft latent_alignment_top_k length_scaling merge_src_tgt_embed
+output_alpha_start output_alpha_updates quant_noise_pq quant_noise_scalar scale_attn scale_fc scale_heads
+scale_resids tie_adaptive_weights encoder decoder quant_noise
+"""
+_UNUSED = """
+activation_dropout adaptive_softmax_dropout adaptive_softmax_factor alpha_log alpha_log_interval
+attention_backend attention_dropout base_shuffle base_sublayers checkpoint_activations cuda_graphs
+decoder_embed_path decoder_input_dim decoder_layerdrop dropout encoder_embed_path encoder_layerdrop export
+int8 min_params_to_wrap offload_activations quant_noise_pq_block_size relu_dropout tie_adaptive_proj
+"""
+REQUIRED = {*_READ.split(), *(f"{side}_{name}" for side in ("encoder", "decoder") for name in _SIDES)}
+"""Settings that the weights depend on, beside those of α."""
+OFF = set(_OFF.split())
+"""Settings that must be None, False or 0. The last three would hold others of these."""
+UNUSED = set(_UNUSED.split())
+"""Settings that translating does not depend on, if the others are off."""
+
+
+class Unknown(Exception):
+    """The message is the reason why it is not known what a checkpoint computes."""
+
+
+def weights_of_state(state: dict, settings: Mapping[str, object], updates: int) -> Weights:
+    """The weights of a checkpoint, float32; raises :class:`Unknown`.
+
+    Args:
+        state: of the checkpoint.
+        settings: of its model.
+        updates: that it was trained for.
+    """
+    given = Namespace(**settings)
+    _check_settings(given)
+    parameters = _Parameters(state["model"])
+    sides = [_Reader(parameters, side, given, updates) for side in ("encoder", "decoder")]
+    encoder, decoder = (side.read() for side in sides)
+    projection, width = None, given.decoder_embed_dim
+    if "decoder.project_out_dim.weight" in parameters:
+        projection = Linear(parameters.take("decoder.project_out_dim.weight", None, width))
+        width = len(projection.weight)
+    if str(given.decoder_output_dim) != str(width):  # fairseq may keep it as text
+        raise Unknown(f"its decoder_output_dim is {given.decoder_output_dim}")
+    symbols = len(decoder.embeddings)
+    if given.share_all_embeddings and not _equal(encoder.embeddings, decoder.embeddings):
+        raise Unknown("its embeddings are not shared, in spite of share_all_embeddings")
+    if given.share_all_embeddings or given.share_decoder_input_output_embed:
+        name = "decoder.output_projection.weight"
+        if name in parameters and not _equal(parameters.take(name, symbols, width), decoder.embeddings):
+            raise Unknown("its output layer is not shared, in spite of share_decoder_input_output_embed")
+        output = Linear(decoder.embeddings)
+    else:
+        output = parameters.linear("decoder.output_projection", symbols, width, bias=False)
+    if parameters:
+        raise Unknown(f"it has a parameter {next(iter(parameters))}")
+    return Weights(encoder, decoder, projection, output, PADDING)
+
+
+def max_positions(settings: Mapping[str, object]) -> tuple[int, int]:
+    """The most tokens of a source and of a translation, with the settings of a model that is known."""
+    most = settings["max_source_positions"], settings["max_target_positions"]
+    if settings["no_token_positional_embeddings"]:
+        return most
+    learned = settings["encoder_learned_pos"], settings["decoder_learned_pos"]
+    return tuple(each if own else min(each, _MAX_SINUSOIDS) for each, own in zip(most, learned))
+
+
+def _check_settings(given: Namespace) -> None:
+    name = getattr(given, "_name", None) or getattr(given, "arch", None)
+    if name not in ARCHITECTURES:
+        raise Unknown(f"it is of a {name}")
+    missing = sorted(REQUIRED - vars(given).keys())
+    if missing:
+        raise Unknown(f"its settings lack {missing[0]}")
+    for name in sorted(OFF & vars(given).keys()):
+        if getattr(given, name) not in (None, False, 0):
+            raise Unknown(f"it has {name}")
+    if getattr(given, "output_alpha", None) not in (None, 1):
+        raise Unknown("its output is sparse")
+    if given.activation_fn not in ACTIVATIONS:
+        raise Unknown(f"its activation is {given.activation_fn}")
+    for attention_type, config in alpha_configs(given).items():
+        kind = NORMALIZERS[config.attention_normalizer]
+        if kind.forward is not AlphaEntmax.forward:
+            raise Unknown(f"its {attention_type} attention is by {config.attention_normalizer}")
+    for side in ("encoder", "decoder"):
+        width, heads = getattr(given, f"{side}_embed_dim"), getattr(given, f"{side}_attention_heads")
+        sizes = width, heads, getattr(given, f"{side}_layers"), getattr(given, _POSITIONS[side])
+        if not all(type(each) is int and each > 0 for each in sizes) or width % heads or width < 4:
+            raise Unknown(f"its {side} has {heads} heads of {width} channels")
+
+
+class _Parameters(dict):
+    """The parameters that have not been read yet."""
+
+    def take(self, name: str, *shape: int | None) -> Tensor:
+        """A parameter of this shape, in which None is any size."""
+        found = self.pop(name, None)
+        if found is None:
+            raise Unknown(f"it has no {name}")
+        if found.dim() != len(shape) or any(
+            wanted not in (None, size) for wanted, size in zip(shape, found.shape)
+        ):
+            raise Unknown(f"its {name} has the shape {'×'.join(map(str, found.shape))}")
+        return found.float()
+
+    def linear(self, name: str, outputs: int, inputs: int, bias: bool = True) -> Linear:
+        weight = self.take(f"{name}.weight", outputs, inputs)
+        return Linear(weight, self.take(f"{name}.bias", outputs) if bias else None)
+
+    def norm(self, name: str, width: int) -> Norm:
+        return Norm(self.take(f"{name}.weight", width), self.take(f"{name}.bias", width))
+
+
+class _Reader:
+    """Reads one side of a model."""
+
+    def __init__(self, parameters: _Parameters, side: str, given: Namespace, updates: int):
+        self._parameters, self._side, self._given, self._updates = parameters, side, given, updates
+        self._width = self._setting("embed_dim")
+        self._configs = alpha_configs(given)
+
+    def _setting(self, name: str):
+        return getattr(self._given, f"{self._side}_{name}")
+
+    def read(self) -> Side:
+        parameters, side, given, width = self._parameters, self._side, self._given, self._width
+        if parameters.take(f"{side}.version", 1).item() != _VERSION:
+            raise Unknown(f"its {side} is of an older version")
+        pre_norm = bool(self._setting("normalize_before"))
+        last = pre_norm and not (side == "decoder" and getattr(given, "no_decoder_final_norm", False))
+        normed = f"{side}.layernorm_embedding" if given.layernorm_embedding else None
+        return Side(
+            embeddings=parameters.take(f"{side}.embed_tokens.weight", None, width),
+            scale=1.0 if given.no_scale_embedding else math.sqrt(width),
+            projection_in=None,
+            positions=self._positions(),
+            embedding_norm=None if normed is None else parameters.norm(normed, width),
+            layers=[self._layer(f"{side}.layers.{number}") for number in range(self._setting("layers"))],
+            pre_norm=pre_norm,
+            activation=given.activation_fn,
+            norm=parameters.norm(f"{side}.layer_norm", width) if last else None,
+        )
+
+    def _positions(self) -> Tensor | str | None:
+        if self._given.no_token_positional_embeddings:
+            return None
+        if not self._setting("learned_pos"):
+            return SINUSOIDAL
+        rows = getattr(self._given, _POSITIONS[self._side]) + PADDING + 1
+        return self._parameters.take(f"{self._side}.embed_positions.weight", rows, self._width)[PADDING + 1 :]
+
+    def _layer(self, name: str) -> Layer:
+        parameters, width, inner = self._parameters, self._width, self._setting("ffn_embed_dim")
+        has_context = self._side == "decoder" and not self._given.no_cross_attention
+        source = self._given.encoder_embed_dim
+        return Layer(
+            attention=self._attention(f"{name}.self_attn", self._configs[f"{self._side}_self"], width),
+            attention_norm=parameters.norm(f"{name}.self_attn_layer_norm", width),
+            context=self._attention(f"{name}.encoder_attn", self._configs["decoder_context"], source)
+            if has_context
+            else None,
+            context_norm=parameters.norm(f"{name}.encoder_attn_layer_norm", width) if has_context else None,
+            fc1=parameters.linear(f"{name}.fc1", inner, width),
+            fc2=parameters.linear(f"{name}.fc2", width, inner),
+            final_norm=parameters.norm(f"{name}.final_layer_norm", width),
+        )
+
+    def _attention(self, name: str, config: AlphaConfig, keys: int) -> Attention:
+        parameters, width = self._parameters, self._width
+        return Attention(
+            query=parameters.linear(f"{name}.q_proj", width, width),
+            key=parameters.linear(f"{name}.k_proj", width, keys),
+            value=parameters.linear(f"{name}.v_proj", width, keys),
+            out=parameters.linear(f"{name}.out_proj", width, width),
+            alpha=self._alpha(f"{name}.alpha.a", config),
+        )
+
+    def _alpha(self, name: str, config: AlphaConfig) -> Tensor:
+        heads = self._setting("attention_heads")
+        alpha = Alpha(heads, config)
+        alpha.set_num_updates(self._updates)
+        if alpha.a is not None:
+            alpha.a.data = self._parameters.take(name, alpha.a.numel())
+        return alpha().detach().flatten().double().expand(heads)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.data_ptr() == other.data_ptr() or torch.equal(one, other)
