@@ -5,6 +5,7 @@
     loss         losses of an output layer: ours against torch's cross-entropy and the entmax package
     products     products with weights in translation, on the CPU: ours against oneDNN's and torch's
     end-to-end   training and translation: ours against fairseq's own transformer
+    process      translating from the start of a process to its end, and its memory: ours against CTranslate2
     profile      where the time of a training update of α-entmax goes, and that of translation
 
 Contenders take turns in every round, in random order; numbers are medians over rounds.
@@ -73,6 +74,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_systems_options(own)
     sentences = "sentences to translate per round (default: by device and size)"
     add("--sentences", at_most(SENTENCES), sentences)
+    _, add = kind("process", "translating in a process of its own", rounds=5)
+    add("--model", plain_name, "release whose vocabulary models have (default: de-en)", default="de-en")
+    add("--size", str, "size of the model (default: base)", choices=("tiny", "iwslt", "base"), metavar=None)
     add_systems_options(kind("profile", "a training update, and translation")[0])
 
     args = parser.parse_args(argv)
@@ -118,7 +122,7 @@ def main(argv=None) -> None:
     report = record(args.kind, device, args.seed)
     print(heading(report) + "\n")
     warnings.filterwarnings("ignore", module=r"(torch|fairseq)\b")  # about their own age
-    parts = (attention, kernels, loss, products, end_to_end, profile)
+    parts = (attention, kernels, loss, products, end_to_end, process, profile)
     {part.__name__.replace("_", "-"): part for part in parts}[args.kind](args, device, report)
     print(args.output)
 
@@ -231,6 +235,24 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
             report["translation"] += [{**where, "sentences": sentences, "beam": beam, **row} for row in rows]
             title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam {beam}"
             finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
+
+
+def process(args: argparse.Namespace, device, report: dict) -> None:
+    """Time and memory of processes that translate."""
+    from ..benchmarks.processes import processes_table, programs, time_processes
+    from ..checkout import SHARED
+    from ..corpora.readers import read_lines
+    from ..releases.named import named_model
+
+    size = args.size or ("tiny" if args.quick else "base")
+    rounds, threads = args.rounds or (1 if args.quick else 5), args.threads or os.cpu_count() or 1
+    report.update(rounds=rounds, size=size, model=args.model, threads=threads, rows=[])
+    sentences = [*read_lines(SHARED / "data" / "toy" / "raw" / "train.de")]
+    with programs(named_model(args.model), size, threads) as named:
+        for count in (1, 5) if args.quick else (1, 100):
+            rows = time_processes(named(sentences[:count]), rounds, args.seed, threads)
+            report["rows"] += [{"sentences": count, **row} for row in rows]
+            finish_part(args, report, f"{count} sentences, {size}, beam 5\n\n{processes_table(rows)}")
 
 
 def profile(args: argparse.Namespace, device, report: dict) -> None:
