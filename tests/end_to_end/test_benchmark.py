@@ -158,6 +158,17 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
         assert ours and min(ours) > 0 and sum(ours) < whole < found["seconds"]
 
 
+@pytest.mark.nightly
+def test_processes_as_table_and_json(tmp_path):
+    output = tmp_path / "a.json"
+    done = script("benchmark", "process", "--quick", "--cpu", "--threads", "1", "--output", output)
+    assert "1 sentences, tiny, beam 5" in done.stdout and "| ours, by fairseq" in done.stdout
+    rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
+    assert {row["sentences"] for row in rows} == {1, 5} and len(rows) == 12
+    peaks = {row["system"]: row["peak_bytes"] for row in rows}
+    assert peaks["import of torch alone"] < peaks["ours"] < peaks["ours, by fairseq"]
+
+
 @pytest.mark.slow
 def test_parameters_of_a_checkpoint(data, trained, stock, tmp_path):
     def workshop(checkpoint):
