@@ -27,6 +27,7 @@ def pytest_configure(config):
         return
     # Set before fairseq.models.wav2vec makes all libraries log at DEBUG: only the first configuration counts.
     logging.basicConfig(level=logging.INFO)
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import torch
 
     # Triton reads this at its first import: without a GPU, kernels run in its interpreter.

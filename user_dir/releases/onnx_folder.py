@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -123,6 +124,7 @@ def check_same(model: nn.Module, folder: Path, checkpoint: Path) -> None:
 
 def forced(folder: Path, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Log-probabilities (B, T, V) by onnxruntime, while the decoder reads the target (B, T)."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise it tells Microsoft of its use
     import onnxruntime
 
     encoder, step = (

@@ -5,7 +5,10 @@ python onnx_translate.py "A sentence." "Another one."    # beam search with 5 hy
 
 import argparse
 import json
+import os
 from pathlib import Path
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise onnxruntime tells Microsoft of its use
 
 import numpy as np
 import onnxruntime
