@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast lint bench release lock audit clean
+.PHONY: help setup demo test test-all test-fast test-newest lint bench release lock audit clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /: /' | sort
@@ -29,6 +29,10 @@ test-all: setup  ## run all tests, including long parameter grids and known bugs
 
 test-fast: setup  ## run the tests that take seconds
 	$(PYTEST) -m "not slow and not nightly"
+
+test-newest: setup  ## run the tests that take seconds with the newest PyTorch that pip finds (gigabytes)
+	$(BIN)/python -m pip install --quiet --upgrade --target .tools/newest torch
+	PYTHONPATH=.tools/newest $(PYTEST) -m "not slow and not nightly"
 
 lint: setup  ## run ruff, mypy (entmax, attention, latent) and the import rules between packages
 	$(BIN)/ruff check .
