@@ -25,6 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 ALPHAS = (1.0, 1.05, 1.5, 1.9, 2.0)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = (torch.float32, *HALF_TYPES)
 INF = float("inf")
 # Largest error relative to the largest entry. In half precision, weights and gradients of scores are rounded
 # before multiplication; the interpreter truncates bfloat16, while a GPU rounds.
@@ -214,10 +215,24 @@ def test_grid(case):
     check(*case["size"], case["pad"], case["causal"], case["dropout"], case["dtype"])
 
 
+ON_A_GPU = () if DEVICE == "cuda" else pytest.mark.nightly  # which is quick there
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("size", ((140, 120, 16), (20, 270, 16)))
 def test_real_tiles(size):
     check(*size, pad="left")
+
+
+@pytest.mark.parametrize(
+    "length, dtype",
+    [
+        *(pytest.param(length, torch.bfloat16, marks=ON_A_GPU) for length in (125, 250)),
+        *(pytest.param(length, torch.float32, marks=pytest.mark.nightly) for length in (60, 125, 250)),
+    ],
+)
+def test_real_tiles_of_causal_rows(length, dtype):
+    check(length, length, 64, pad="left", causal=True, dtype=dtype)
 
 
 def test_alpha_above_two():
@@ -527,12 +542,26 @@ def test_launches_of_compiled_kernels(monkeypatch, direct):
 # ------------------------------------------------------------------------------------------ decoding
 
 
-@pytest.mark.parametrize("case", each_once(keys=(1, 20, 100), dtype=(torch.float32, *HALF_TYPES)))
+@pytest.mark.parametrize("case", each_once(keys=(1, 20, 100), dtype=DTYPES))
 @pytest.mark.parametrize("long", (False, True))
 def test_a_decoding_step(case, long, strictly, request):
-    keys, dtype = case.values()
     if long:
         request.getfixturevalue("small_tiles")
+    check_step(**case)
+
+
+@pytest.mark.parametrize(
+    "keys, dtype",
+    [
+        pytest.param(300, torch.bfloat16, marks=ON_A_GPU),
+        *(pytest.param(5000, dtype, marks=pytest.mark.nightly) for dtype in DTYPES),
+    ],
+)
+def test_a_decoding_step_of_many_keys(keys, dtype):
+    check_step(keys, dtype)
+
+
+def check_step(keys, dtype):
     _, views = projections(1, keys, 24, dtype)
     alpha = torch.tensor(ALPHAS, device=DEVICE).view(-1, 1, 1)
     mask = padding("right", keys)

@@ -38,7 +38,8 @@ STOCK_GRAPHS = Variant(f"{STOCK.name}, graphs", ("--cuda-graphs", "on"), stock=T
 def tests(job: Job) -> None:
     """The tests of kernels, graphs and search, on the GPU instead of in Triton's interpreter."""
     chosen = job.least(["tests/attention/test_alpha.py"], TESTS)
-    seconds = job.run("-m", "pytest", "-q", "-nlogical", "--maxprocesses=8", *chosen, show=True)
+    options = ("-q", "-nlogical", "--maxprocesses=8", "-m", "not nightly")
+    seconds = job.run("-m", "pytest", *options, *chosen, show=True)
     job.done("seconds", seconds, f"tests: passed in {seconds:.0f} s")
 
 
