@@ -33,7 +33,7 @@ def test_all_contenders_give_what_they_should(causal):
 
 def test_rows_and_table():
     rows = [row for length in (5, 300) for row in benchmark.compare(length, 1, 1, 1, torch.float32)]
-    assert [row["mask"] for row in rows] == (["full"] * 5 + ["causal"] * 5) * 2
+    assert [row["mask"] for row in rows] == (["full"] * 6 + ["causal"] * 6) * 2
     assert all(row["seconds"][measure]["median"] > 0 for row in rows for measure in benchmark.MEASURES)
     peak = {(row["length"], row["mask"], row["implementation"]): row["peak_bytes"] for row in rows}
     # of 300 keys few have weight at 1.5: less is kept than the weights of all pairs
@@ -53,23 +53,32 @@ def test_a_failure_is_named(monkeypatch):
         benchmark.compare(4, 1, 1, 1, torch.float32)
 
 
-def test_aims_are_of_the_geometric_mean_over_long_sequences():
+def test_aims_are_of_geometric_means_over_long_and_over_short_sequences():
     def row(length, name, milliseconds):
         seconds = {measure: {"median": milliseconds / 1000} for measure in benchmark.MEASURES}
         return {"length": length, "mask": "full", "implementation": name, "seconds": seconds}
 
     rows = [row(length, benchmark.SDPA, 10.0) for length in (32, 512, 1024)]
-    rows += [row(32, benchmark.OURS, 900.0), row(512, benchmark.OURS, 5.0), row(1024, benchmark.OURS, 20.0)]
-    assert benchmark.ratios(rows, benchmark.OURS, benchmark.SDPA, "forward")[512, "full"] == pytest.approx(
-        0.5
-    )
-    found = {aim["aim"].split(", n")[0] + aim["aim"][-5:]: aim for aim in benchmark.aims(rows)}
-    mean, worst = found[f"forward, {benchmark.OURS} mean"], found[f"forward, {benchmark.OURS}worst"]
-    assert mean["measured"] == pytest.approx(1.0) and worst["measured"] == pytest.approx(2.0)
-    assert not worst["reached"]
-    assert not found[f"training, {benchmark.OURS} mean"]["reached"]
-    assert len(found) == 3, "nothing is said of α = 1.5, which was not measured"
-    assert verdict_table(list(found.values())).count("| no ") >= 2
+    rows += [row(32, benchmark.OURS, 90.0), row(512, benchmark.OURS, 5.0), row(1024, benchmark.OURS, 20.0)]
+    halves = benchmark.ratios(rows, benchmark.OURS, benchmark.SDPA, "forward")
+    assert halves[512, "full"] == pytest.approx(0.5)
+    aims = benchmark.aims(rows)
+    assert len(aims) == 3 + 4, "nothing is said of α = 1.5 and bfloat16, which were not measured"
+    forward = [aim["measured"] for aim in aims if aim["aim"].startswith("forward")]
+    assert forward == pytest.approx([1.0, 2.0, 9.0, 9.0])  # mean and worst of long ones, then of short ones
+    assert [aim["reached"] for aim in aims if aim["aim"].startswith("training")] == [False] * 3
+    assert verdict_table(aims).count("| no ") == 6
+
+
+def test_bfloat16_is_compared_with_bfloat16():
+    def row(name, milliseconds):
+        seconds = {measure: {"median": milliseconds / 1000} for measure in benchmark.MEASURES}
+        return {"length": 32, "sentences": 1, "mask": "full", "implementation": name, "seconds": seconds}
+
+    times = {benchmark.SDPA: 10, benchmark.SDPA_BFLOAT16: 40, benchmark.BFLOAT16: 30, benchmark.OURS: 5}
+    lines = benchmark.sdpa_table([row(*each) for each in times.items()]).splitlines()
+    line = next(line for line in lines if benchmark.BFLOAT16 in line)
+    assert "0.75" in line and "3.00" not in line
 
 
 def test_command(tmp_path):
@@ -78,5 +87,5 @@ def test_command(tmp_path):
     done = script("benchmark", "attention", *flags, "--output", output)
     assert done.stdout.count(benchmark.OURS_15) == 2
     report = json.loads(output.read_text(encoding="utf-8"))
-    assert {row["length"] for row in report["rows"]} == {4} and report["aims"] == []
+    assert {row["length"] for row in report["rows"]} == {4} and len(report["aims"]) == 8
     refused(script("benchmark", "attention", "--lengths", "0", check=False), "--lengths", "0")

@@ -197,12 +197,13 @@ class Attention {
       const int64_t kept = keep(columns);
       T* to_weights = weights == nullptr ? nullptr : weights + first * sizes_.keys;
       if (to_weights != nullptr) std::fill(to_weights, to_weights + rows_ * sizes_.keys, T(0));
+      const Vec<T> lambda = cheap_lambda(kept);
       // a tile that is not sparse spares the rest of its chunk the attempt
-      sparse = sparse && pack(kept, columns);
+      sparse = sparse && pack(kept, columns, lambda);
       if (sparse) {
-        forward_sparse(first, out, to_weights, saved, support);
+        forward_sparse(first, lambda, out, to_weights, saved, support);
       } else {
-        forward_dense(first, kept, out, to_weights, saved);
+        forward_dense(first, cut(kept, lambda), lambda, out, to_weights, saved);
       }
     }
   }
@@ -343,20 +344,62 @@ class Attention {
     int64_t kept = 0;
     for (int64_t j = 0; j < columns; ++j) {
       const Vec<T> z = without ? nothing : scores_[j] - top_;
-      if (any<T>(eps_ * z > -1) || all) {
-        scores_[kept] = z;
-        active_[kept++] = j;
-      }
+      scores_[kept] = z;
+      active_[kept] = j;
+      kept += any<T>(eps_ * z > -1) || all;  // without a branch, which could not be foreseen
     }
     if (kept > 0) scores_[0] = without ? Vec<T>{} : scores_[0];
     return kept;
   }
 
+  // A λ from the left of each row's root, for scores of which the greatest is 0: two steps of Newton's method for
+  // an α at which they are cheap. λ falls as α grows, so that of sparsemax is below all up to 2.
+  Vec<T> cheap_lambda(int64_t kept) const {
+    constexpr T least_eps = 0.1;  // for less, hardly a score falls out of reach
+    const T eps = eps_[0];
+    Vec<T> lambda = {};
+    if (eps <= least_eps || eps > 1) return lambda;
+    const bool linear = eps > T(0.5);
+    for (int step = 0; step < 2; ++step) {
+      Vec<T> mass = {}, slope = {};
+      if (linear) {
+        for (int64_t j = 0; j < kept; ++j) {
+          const Vec<T> u = maximum(scores_[j] - lambda + 1, Vec<T>{});
+          mass += u;
+          slope += u > 0 ? 1 + Vec<T>{} : Vec<T>{};
+        }
+        lambda += (mass - 1) / slope;
+      } else {
+        for (int64_t j = 0; j < kept; ++j) {
+          const Vec<T> u = maximum(T(0.5) * (scores_[j] - lambda) + 1, Vec<T>{});
+          mass += u * u;
+          slope += u;
+        }
+        lambda += 2 * (mass - root(mass)) / slope;
+      }
+    }
+    return lambda;
+  }
+
+  // Drop the columns that cheap_lambda puts out of reach of all rows; returns how many are left.
+  int64_t cut(int64_t kept, Vec<T> lambda) {
+    if (any<T>(broken_)) return kept;
+    const Vec<T> least = lambda - (1 + 8 * std::numeric_limits<T>::epsilon()) / eps_;
+    int64_t left = 0;
+    for (int64_t j = 0; j < kept; ++j) {
+      const Vec<T> z = scores_[j];
+      scores_[left] = z;
+      active_[left] = active_[j];
+      left += any<T>(z > least) || j == 0;
+    }
+    return left;
+  }
+
   // ------------------------------------------------------------------------------------------------- dense
 
-  void forward_dense(int64_t first, int64_t kept, Heads<T> out, T* weights, Saved<T>& saved) {
+  void forward_dense(int64_t first, int64_t kept, Vec<T> lambda, Heads<T> out, T* weights, Saved<T>& saved) {
     std::swap(scores_, lanes_.z);
-    const auto solution = lanes_.solve(eps_, kept);
+    const auto solution = lanes_.solve(eps_, kept, lambda);
     mark_rows(kept);
     fetch_ahead();
     const Vec<T>* p = lanes_.p.get();
@@ -458,41 +501,9 @@ class Attention {
 
   // ------------------------------------------------------------------------------------------------ sparse
 
-  // A λ from the left of each row's root, for scores of which the greatest is 0: two steps of Newton's method for
-  // an α at which they are cheap. λ falls as α grows, so that of sparsemax is below all up to 2.
-  Vec<T> cheap_lambda(int64_t kept) const {
-    constexpr T least_eps = 0.2;  // for less, hardly a score falls out of reach
-    const T eps = eps_[0];
-    Vec<T> lambda = {};
-    if (eps <= least_eps || eps > 1) return lambda;
-    const bool linear = eps > T(0.5);
-    for (int step = 0; step < 2; ++step) {
-      Vec<T> mass = {}, slope = {};
-      if (linear) {
-        for (int64_t j = 0; j < kept; ++j) {
-          const Vec<T> u = maximum(scores_[j] - lambda + 1, Vec<T>{});
-          mass += u;
-          slope += u > 0 ? 1 + Vec<T>{} : Vec<T>{};
-        }
-        lambda += (mass - 1) / slope;
-      } else {
-        for (int64_t j = 0; j < kept; ++j) {
-          const Vec<T> u = maximum(T(0.5) * (scores_[j] - lambda) + 1, Vec<T>{});
-          mass += u * u;
-          slope += u;
-        }
-        Vec<T> root;
-        for (int lane = 0; lane < lanes; ++lane) root[lane] = std::sqrt(mass[lane]);
-        lambda += 2 * (mass - root) / slope;
-      }
-    }
-    return lambda;
-  }
-
   // Pack the scores within reach to the top of each lane, unless there are so many that dense is faster.
-  bool pack(int64_t kept, int64_t columns) {
+  bool pack(int64_t kept, int64_t columns, Vec<T> lambda) {
     if (any<T>(broken_)) return false;
-    const Vec<T> lambda = cheap_lambda(kept);
     int64_t left = 0;
     for (int64_t j = 0; j < kept; ++j) left += __builtin_popcount(bits<T>(eps_ * (scores_[j] - lambda) > -1));
     if (2 * left > columns * lanes) return false;
@@ -520,8 +531,8 @@ class Attention {
     return true;
   }
 
-  void forward_sparse(int64_t first, Heads<T> out, T* weights, Saved<T>& saved, Support<T>* support) {
-    save(first, lanes_.solve(eps_, packed_), saved);
+  void forward_sparse(int64_t first, Vec<T> lambda, Heads<T> out, T* weights, Saved<T>& saved, Support<T>* support) {
+    save(first, lanes_.solve(eps_, packed_, lambda), saved);
     const T* p = reinterpret_cast<const T*>(lanes_.p.get());
     int32_t* counts = saved.counts == nullptr ? nullptr : saved.counts + tile_number(first) * lanes;
     for (int64_t lane = 0; lane < lanes; ++lane) {

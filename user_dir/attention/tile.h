@@ -51,18 +51,64 @@ class Rows {
   std::unique_ptr<Vec<T>[]> data_;
 };
 
+// For each step of turn(), which entries of two vectors side by side the upper and the lower one of a pair get.
+template <typename T>
+constexpr auto swaps = [] {
+  constexpr int lanes = Simd<T>::lanes;
+  std::array<std::array<typename Simd<T>::Int, 2 * lanes>, 4> found{};
+  for (int step = 0, width = 1; width < lanes; ++step, width *= 2) {
+    for (int i = 0; i < lanes; ++i) {
+      found[step][i] = i & width ? lanes + i - width : i;
+      found[step][lanes + i] = i & width ? lanes + i : i + width;
+    }
+  }
+  return found;
+}();
+
+// Turn a square of as many vectors as one has lanes: entry i of vector j is swapped with entry j of vector i. Each step
+// swaps the two blocks off the diagonal of every square of blocks, twice as wide as in the step before.
+template <typename T>
+ENTMAX_INLINE void turn(Vec<T>* square) {
+  constexpr int lanes = Simd<T>::lanes;
+#ifdef __clang__
+  T* entries = reinterpret_cast<T*>(square);
+  for (int i = 0; i < lanes; ++i) {
+    for (int j = 0; j < i; ++j) std::swap(entries[i * lanes + j], entries[j * lanes + i]);
+  }
+#else
+#pragma GCC unroll 4
+  for (int step = 0; 1 << step < lanes; ++step) {
+    IntVec<T> upper, lower;
+    std::memcpy(&upper, swaps<T>[step].data(), sizeof upper);
+    std::memcpy(&lower, swaps<T>[step].data() + lanes, sizeof lower);
+#pragma GCC unroll 16
+    for (int i = 0; i < lanes; ++i) {
+      if (i >> step & 1) continue;
+      const Vec<T> above = square[i], below = square[i + (1 << step)];
+      square[i] = __builtin_shuffle(above, below, upper);
+      square[i + (1 << step)] = __builtin_shuffle(above, below, lower);
+    }
+  }
+#endif
+}
+
 // Queries of a tile, row by row and, turned, by dimension: a vector over the queries for each.
 template <typename T>
 class Tile {
  public:
   static constexpr int lanes = Simd<T>::lanes;
 
-  explicit Tile(int64_t head_dim) : rows(lanes, head_dim), turned(new Vec<T>[head_dim]) {}
+  explicit Tile(int64_t head_dim) : rows(lanes, head_dim), turned(new Vec<T>[rows.width()]) {}
 
   // To be called before products.
   void turn() {
-    for (int64_t d = 0; d < rows.head_dim(); ++d) {
-      for (int lane = 0; lane < lanes; ++lane) turned[d][lane] = rows.row(lane)[d];
+    for (int64_t d = 0; d < rows.width(); d += lanes) {
+      Vec<T> square[lanes];
+#pragma GCC unroll 16
+      for (int lane = 0; lane < lanes; ++lane) square[lane] = load(rows.row(lane) + d);
+      entmax::turn<T>(square);
+#pragma GCC unroll 16
+      for (int i = 0; i < lanes; ++i) turned[d + i] = square[i];
     }
   }
 

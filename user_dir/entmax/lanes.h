@@ -46,10 +46,8 @@ struct Simd<float> {
   static constexpr int exp_terms = 7;        // of the exp series; the error is 5e-9 for |r| ≤ 0.347
   static constexpr int phi_terms = 10;       // of the phi2 series; the error is 2e-9 for s ≤ 1
   static constexpr float least_log2 = -126;  // of a normal number
-  // Error of λ that the last correction can remove, for ε ≤ ½. With sixteen lanes most rows are closer than this when
-  // the slowest of them stops; with fewer, more rows would be as far off as allowed.
-  static constexpr float close_alone = 2e-5, close = lanes == 16 ? 1e-4 : close_alone;
-  static constexpr float close_beyond = 3e-7;  // the same for ε > ½
+  static constexpr float tolerance = 3e-8;  // of a weight, in deciding when Newton's method may stop
+  static constexpr float closest = 3e-7, farthest = 5e-3;  // errors of λ with which it always and never stops
   typedef int32_t Int;
   typedef float Vec __attribute__((vector_size(register_bytes)));
   typedef int32_t IntVec __attribute__((vector_size(register_bytes)));
@@ -63,8 +61,8 @@ struct Simd<double> {
   static constexpr int exp_terms = 13;
   static constexpr int phi_terms = 18;
   static constexpr double least_log2 = -1022;
-  static constexpr double close = 1e-13, close_alone = close;
-  static constexpr double close_beyond = 1e-13;
+  static constexpr double tolerance = 1e-17;
+  static constexpr double closest = 1e-13, farthest = 2e-6;
   typedef int64_t Int;
   typedef double Vec __attribute__((vector_size(register_bytes)));
   typedef int64_t IntVec __attribute__((vector_size(register_bytes)));
@@ -111,6 +109,11 @@ ENTMAX_INLINE V maximum(V a, V b) {
   return a > b ? a : b;
 }
 
+template <typename V>
+ENTMAX_INLINE V minimum(V a, V b) {
+  return a < b ? a : b;
+}
+
 template <typename T>
 ENTMAX_INLINE T sum(Vec<T> v) {
   T parts[Simd<T>::lanes];
@@ -119,6 +122,13 @@ ENTMAX_INLINE T sum(Vec<T> v) {
     for (int i = 0; i < width; ++i) parts[i] += parts[i + width];
   }
   return parts[0];
+}
+
+template <typename V>
+ENTMAX_INLINE V root(V v) {
+  V found;
+  for (size_t i = 0; i < sizeof v / sizeof v[0]; ++i) found[i] = std::sqrt(v[i]);
+  return found;
 }
 
 template <typename T>
@@ -243,36 +253,57 @@ inline T never_zero(double eps) {
   return static_cast<T>(std::max(eps, 1e-20));
 }
 
-// p and w at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any.
+// p, w and h = w / u at u = 1 + x, for lanes that are all sparsemax (ε = 1), all 1.5-entmax (ε = ½), or any; and p
+// where λ is greater by a small δ, from p and w: p − w δ + h δ² (1 − ε) / 2, but 0 for u ≤ ε δ.
 template <typename T>
 struct Sparsemax {
-  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     p = maximum(x + 1, Vec<T>{});
     w = p > 0 ? 1 + Vec<T>{} : Vec<T>{};
+    h = Vec<T>{};  // its factor 1 − ε is 0
   }
+  ENTMAX_INLINE Vec<T> corrected(Vec<T> p, Vec<T> w, Vec<T> delta) const { return maximum(p - w * delta, Vec<T>{}); }
 };
 
 template <typename T>
 struct Entmax15 {
-  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     w = maximum(x + 1, Vec<T>{});
     p = w * w;
+    h = w > 0 ? 1 + Vec<T>{} : Vec<T>{};
+  }
+  ENTMAX_INLINE Vec<T> corrected(Vec<T> p, Vec<T> w, Vec<T> delta) const {
+    const Vec<T> u = w > 0 ? maximum(w - T(0.5) * delta, Vec<T>{}) : w;
+    return u * u;
   }
 };
 
 template <typename T>
 struct AnyAlpha {
-  Vec<T> reciprocal_eps;
-  Vec<T> least;  // the x for which p is the least normal number
+  Vec<T> eps, reciprocal_eps;
+  Vec<T> second;  // (1 − ε) / 2; 0 for ε > ½, where h is not bounded
+  bool curved;    // whether any of these is not 0
+  Vec<T> least;   // the x for which p is the least normal number
 
   explicit AnyAlpha(Vec<T> eps)
-      : reciprocal_eps(1 / eps), least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
+      : eps(eps),
+        reciprocal_eps(1 / eps),
+        second(eps > T(0.5) ? Vec<T>{} : T(0.5) * (1 - eps)),
+        curved(any<T>(second != 0)),
+        least(-one_minus_exp<T>(eps * static_cast<T>(-Simd<T>::least_log2 * M_LN2))) {}
 
-  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w) const {
+  ENTMAX_INLINE void operator()(Vec<T> x, Vec<T>& p, Vec<T>& w, Vec<T>& h) const {
     Vec<T> reciprocal;
-    const Vec<T> value = exp2<T>(log2_1p<T>(x, reciprocal) * reciprocal_eps);
+    const Vec<T> value = exp2<T>(log2_1p<T>(x, reciprocal) * reciprocal_eps), slope = value * reciprocal;
     p = x > least ? value : Vec<T>{};
-    w = x > least ? value * reciprocal : Vec<T>{};
+    w = x > least ? slope : Vec<T>{};
+    h = x > least ? slope * reciprocal : Vec<T>{};
+  }
+  ENTMAX_INLINE Vec<T> corrected(Vec<T> p, Vec<T> w, Vec<T> delta) const {
+    const Vec<T> first = w * delta;
+    Vec<T> found = p - first;
+    if (curved) found += second * first * first / maximum(p, std::numeric_limits<T>::min() + Vec<T>{});
+    return p > eps * first ? maximum(found, Vec<T>{}) : Vec<T>{};
   }
 };
 
@@ -302,21 +333,24 @@ class Lanes {
 
   // Recovers the weights of rows from their scores in O(1) memory: λ and a correction, because λ is not exact.
   struct Solution {
-    Vec<T> lambda, rest;  // rest: the last step of Newton, not taken; for ε > 1 the sum of the weights
+    Vec<T> lambda, rest;  // rest: the last step, not taken; for ε > 1 the sum of the weights
   };
 
   // Compute the weights p of the first `columns` scores z of each row; a lane without a row must have z[0] = 0.
-  Solution solve(Vec<T> eps, int64_t columns) { return solve(eps, columns, power_of(eps)); }
+  // `lambda` is where Newton's method starts: no greater than the λ of any row.
+  Solution solve(Vec<T> eps, int64_t columns, Vec<T> lambda = Vec<T>{}) {
+    return solve(eps, columns, power_of(eps), lambda);
+  }
 
   // The same where `power` is known of more rows than these.
-  Solution solve(Vec<T> eps, int64_t columns, Power power) {
+  Solution solve(Vec<T> eps, int64_t columns, Power power, Vec<T> lambda = Vec<T>{}) {
     eps_ = eps;
     columns_ = columns;
     power_ = power;
     Solution found;
     with_power([&](const auto& power) {
-      found = bisected() ? bisect(power) : newton(power);
-      finish(found);
+      found = bisected() ? bisect(power) : newton(power, lambda);
+      finish(power, found);
     });
     return found;
   }
@@ -327,28 +361,38 @@ class Lanes {
     columns_ = columns;
     power_ = power_of(eps);
     with_power([&](const auto& power) {
-      for (int64_t j = 0; j < columns; ++j) power(eps * (z[j] - solution.lambda), p[j], w_[j]);
-      finish(solution);
+      Vec<T> h;
+      for (int64_t j = 0; j < columns; ++j) power(eps * (z[j] - solution.lambda), p[j], w_[j], h);
+      finish(power, solution);
     });
   }
 
   std::unique_ptr<Vec<T>[]> z, p;
 
  private:
+  // Sums over a row: S of p, D of w = −p′ and E of h = p″ / (1 − ε), derivatives with respect to λ.
+  struct Sums {
+    Vec<T> mass, slope, bend;
+  };
+
   template <typename Power>
-  void evaluate(const Power& power, Vec<T> lambda, Vec<T>& mass, Vec<T>& slope) {
-    mass = slope = Vec<T>{};
+  Sums evaluate(const Power& power, Vec<T> lambda) {
+    Sums sums = {};
     for (int64_t start = 0; start < columns_; start += 64) {  // pairwise sums limit rounding errors
       const int64_t end = std::min<int64_t>(start + 64, columns_);
-      Vec<T> some_mass = {}, some_slope = {};
+      Sums some = {};
       for (int64_t j = start; j < end; ++j) {
-        power(eps_ * (z[j] - lambda), p[j], w_[j]);
-        some_mass += p[j];
-        some_slope += w_[j];
+        Vec<T> weight, w, h;
+        power(eps_ * (z[j] - lambda), weight, w, h);
+        some.mass += p[j] = weight;
+        some.slope += w_[j] = w;
+        some.bend += h;
       }
-      mass += some_mass;
-      slope += some_slope;
+      sums.mass += some.mass;
+      sums.slope += some.slope;
+      sums.bend += some.bend;
     }
+    return sums;
   }
 
   static Power power_of(Vec<T> eps) {
@@ -366,52 +410,63 @@ class Lanes {
     function(AnyAlpha<T>(eps_));
   }
 
-  // Newton on ‖u‖ = 1 from λ = max z, as in reference.py. The last step δ is not taken: p − w δ corrects for it,
-  // with an error of at most δ² for ε ≤ ½, where p has a second derivative, and δ^(1/ε) for larger ε.
+  // Newton on ‖u‖ = 1 from the left of λ, as in reference.py, but with Halley's correction for the second derivative.
+  // The last step δ is not taken: finish() corrects for it.
   template <typename Power>
-  Solution newton(const Power& power) {
-    const Vec<T> none = {};
-    const bool alone = stop_ == Stop::alone;
-    const Vec<T> close_below = none + (alone ? Simd<T>::close_alone : Simd<T>::close);
-    const Vec<T> close = eps_ > T(0.5) ? none + Simd<T>::close_beyond : close_below;
-    Vec<T> lambda = {}, mass, slope;
+  Solution newton(const Power& power, Vec<T> lambda) {
+    const Vec<T> close = close_enough();
+    Vec<T> safe = lambda;
     for (int step = 0;; ++step) {
-      evaluate(power, lambda, mass, slope);
-      const Vec<T> delta = (mass - 1) / slope;
+      const Sums sums = evaluate(power, lambda);
+      const Vec<T> delta = (sums.mass - 1) / sums.slope;
       const IntVec<T> far = maximum(delta, -delta) > close;
-      // 2 to 5 steps suffice; the bound stops rows that alternate between neighbouring floats
-      if (step == 40 || !any<T>(far)) return {lambda, delta};
-      const Vec<T> next = lambda + newton_step(mass, slope);
-      lambda = alone ? (far ? next : lambda) : next;
+      // 2 to 4 steps suffice; the bound stops rows that alternate between neighbouring floats
+      if (step == 40 || !any<T>(far)) {
+        const Vec<T> second = eps_ > T(0.5) ? Vec<T>{} : T(0.5) * (1 - eps_) * sums.bend / sums.slope;
+        return {lambda, delta + second * delta * delta};
+      }
+      const Vec<T> taken = newton_step(sums);
+      // F″ / −F′ of F = ‖u‖ − 1, which is convex: at most twice Newton's step, and that alone where this was too much
+      const Vec<T> bend = (1 - eps_) * (sums.bend / sums.slope - sums.slope / sums.mass);
+      const Vec<T> divisor = maximum(1 - T(0.5) * taken * bend, T(0.5) + Vec<T>{});
+      const Vec<T> next = sums.mass < T(0.5) ? safe : lambda + taken / divisor;
+      safe = lambda + taken;
+      lambda = stop_ == Stop::alone ? (far ? next : lambda) : next;
     }
   }
 
+  // Error of λ after which a weight, corrected by finish(), is off by no more than the tolerance. What counts are the
+  // weights at the edge of the support, where p = u^(1/ε) is hardest to follow: (ε δ)^(1/ε).
+  Vec<T> close_enough() const {
+    const Vec<T> close = exp2<T>(eps_ * static_cast<T>(std::log2(Simd<T>::tolerance))) / eps_;
+    return maximum(minimum(close, Simd<T>::farthest + Vec<T>{}), Simd<T>::closest + Vec<T>{});
+  }
+
   // (S − S^(1−ε)) / (εD)
-  Vec<T> newton_step(Vec<T> mass, Vec<T> slope) {
-    const Vec<T> log_mass = log2<T>(mass) * static_cast<T>(M_LN2);
-    return mass * one_minus_exp<T>(eps_ * log_mass) / (eps_ * slope);
+  Vec<T> newton_step(const Sums& sums) {
+    const Vec<T> log_mass = log2<T>(sums.mass) * static_cast<T>(M_LN2);
+    return sums.mass * one_minus_exp<T>(eps_ * log_mass) / (eps_ * sums.slope);
   }
 
   // For ε > 1, where ‖u‖ is no norm: bisection of [0, (1 − n^−ε) / ε].
   template <typename Power>
   Solution bisect(const Power& power) {
-    Vec<T> low = {}, mass, slope;
+    Vec<T> low = {};
     Vec<T> width = one_minus_exp<T>(eps_ * std::log(static_cast<T>(columns_))) / eps_;
     for (int step = 0; step < (std::is_same<T, float>::value ? 30 : 60); ++step) {
       width *= T(0.5);
-      evaluate(power, low + width, mass, slope);
-      low = mass >= 1 ? low + width : low;
+      low = evaluate(power, low + width).mass >= 1 ? low + width : low;
     }
-    evaluate(power, low, mass, slope);
-    return {low, mass};
+    return {low, evaluate(power, low).mass};
   }
 
-  void finish(const Solution& solution) {
+  template <typename Power>
+  void finish(const Power& power, const Solution& solution) {
     if (bisected()) {
       for (int64_t j = 0; j < columns_; ++j) p[j] /= solution.rest;
-    } else {
-      for (int64_t j = 0; j < columns_; ++j) p[j] = maximum(p[j] - w_[j] * solution.rest, Vec<T>{});
+      return;
     }
+    for (int64_t j = 0; j < columns_; ++j) p[j] = power.corrected(p[j], w_[j], solution.rest);
   }
 
   std::unique_ptr<Vec<T>[]> w_;

@@ -83,8 +83,8 @@ inline Sums<T> sums_at(const Power& power, const T* z, int64_t n, T eps, T lambd
     Vec<T> some_mass = {}, some_slope = {}, some_excess = {};
     for (int64_t j = start; j < end; j += lanes) {
       const Vec<T> x = eps * (load(z + j) - lambda);
-      Vec<T> p, w;
-      power(x, p, w);
+      Vec<T> p, w, h;
+      power(x, p, w, h);
       some_mass += p;
       some_slope += w;
       if (all) {
@@ -145,7 +145,8 @@ class Row {
   // Newton on ‖u‖ = 1, as in reference.py. The caller divides by Σ p, so λ need not be exact.
   template <typename Power>
   T newton(const Power& power, int64_t count, T eps, T lambda) const {
-    const T close = eps > T(0.5) ? Simd<T>::close_beyond : Simd<T>::close;
+    // for ε ≤ ½, a step of δ from λ is off by no more than δ² / 2
+    const T close = eps > T(0.5) ? Simd<T>::closest : std::sqrt(Simd<T>::tolerance);
     for (int step = 0; step < 40; ++step) {
       const Sums<T> sums = sums_at<T, false>(power, kept_.get(), count, eps, lambda);
       const T delta = (sums.mass - 1) / sums.slope;
@@ -202,8 +203,8 @@ void backward_row(const Problem<T>& problem, int64_t number, const Solution<T>& 
       const Vec<T> z = load(row + j, n - j, -std::numeric_limits<T>::infinity()) - solution.top;
       Vec<T> found = rest + Vec<T>{};
       if (any<T>(z > least)) {
-        Vec<T> p, w;
-        power(eps * (maximum(z, least + Vec<T>{}) - solution.lambda), p, w);
+        Vec<T> p, w, h;
+        power(eps * (maximum(z, least + Vec<T>{}) - solution.lambda), p, w, h);
         found += z > least ? p * scale : Vec<T>{};
       }
       store(found, grad_row + j, n - j);
