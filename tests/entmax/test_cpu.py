@@ -281,7 +281,7 @@ def test_a_cache_that_is_not_writable(copied, tmp_path, use_in_fork):
     if copied:
         assert cpu.kernels.available()
         flags = build.FLAGS + build.INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
-        library = build._cache() / build._name(Path(cpu.__file__).with_suffix(".cpp"), flags)
+        library = build.cache_folder() / build._name(Path(cpu.__file__).with_suffix(".cpp"), flags)
         script = f'while [ "$1" != -o ]; do shift; done\ntouch {tmp_path}/ran\nexec cp {library} "$2"\n'
         instead["CXX"] = compiler(tmp_path, script)
     assert use_in_fork(tmp_path / "file", **instead)[0] == "native"

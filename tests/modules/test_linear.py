@@ -12,11 +12,11 @@ from user_dir.modules.linear import Linear, use_onednn
 
 
 @pytest.fixture(autouse=True)
-def _on_amd(monkeypatch):
-    """On every processor, as on one of AMD's."""
+def _by_onednn(monkeypatch):
+    """On every processor, as where oneDNN is faster."""
     if not linear.has_onednn():
         pytest.skip("this PyTorch has no oneDNN")
-    monkeypatch.setattr(linear, "on_amd", lambda: True)
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: True)
 
 
 @pytest.mark.parametrize("shape", ((1, 5), (40, 5), (3, 7, 5), (2, 1, 1, 5)))
@@ -46,7 +46,7 @@ def test_it_is_used_where_it_fits(monkeypatch):
     layer.double()(torch.ones(2, 5, dtype=torch.float64))
     with torch.autocast("cpu", torch.bfloat16):
         layer.float()(torch.ones(2, 5))
-    monkeypatch.setattr(linear, "on_amd", lambda: False)
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: False)
     layer(torch.ones(2, 5))
     assert len(calls) == 1
 

@@ -20,14 +20,14 @@ def problem(dtype=torch.float64):
 
 
 @pytest.mark.parametrize("block", (1, 20, 60, 10**6))  # less than a row, a few rows, all
-@pytest.mark.parametrize("on_amd", (False, True))
+@pytest.mark.parametrize("by_onednn", (False, True))
 @pytest.mark.parametrize(("dtype", "tolerance"), ((torch.float64, 1e-12), (torch.float32, 1e-4)))
-def test_blocks_against_the_whole(monkeypatch, block, on_amd, dtype, tolerance):
+def test_blocks_against_the_whole(monkeypatch, block, by_onednn, dtype, tolerance):
     if not mixture_cpu.kernels.available():
         pytest.skip("no C++ compiler")
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(module, "log_mixture", None)  # not called
-    monkeypatch.setattr(linear_module, "on_amd", lambda: on_amd)
+    monkeypatch.setattr(linear_module, "prefers_onednn", lambda: by_onednn)
     features, vocabulary, weights = problem(dtype)
     found = vocabulary_mixture(features, vocabulary, weights, ROW, ROWS)
     expected = log_mixture(functional.linear(features, vocabulary), weights, ROW, ROWS)
@@ -92,11 +92,11 @@ def spread_out(values):
 
 
 @BACKENDS
-@pytest.mark.parametrize("on_amd", (False, True))
+@pytest.mark.parametrize("by_onednn", (False, True))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-def test_strides(monkeypatch, backend, on_amd, dtype):
+def test_strides(monkeypatch, backend, by_onednn, dtype):
     monkeypatch.setenv("ENTMAX_BACKEND", backend)
-    monkeypatch.setattr(linear_module, "on_amd", lambda: on_amd)
+    monkeypatch.setattr(linear_module, "prefers_onednn", lambda: by_onednn)
     monkeypatch.setattr(module, "BLOCK", 30)
     tolerance = 1e-4 if dtype == torch.float32 else 1e-12
     plain = [each.detach() for each in problem(dtype)]

@@ -50,7 +50,7 @@ class NativeKernels(dict):
 
     def built(self) -> bool:
         """Whether the file is compiled already, so that its first use takes no time."""
-        return (_cache() / _name(self.source, _flags())).is_file()
+        return (cache_folder() / _name(self.source, _flags())).is_file()
 
     def available(self) -> bool:
         """Whether the functions can be called; if not, the first call warns."""
@@ -69,7 +69,7 @@ class NativeKernels(dict):
         """None, after a warning, if the file cannot be compiled."""
         flags = _flags()
         try:
-            return _load(_cache() / _name(self.source, flags), self.source, flags)
+            return _load(cache_folder() / _name(self.source, flags), self.source, flags)
         except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
             lines = str(error).strip().split("\n")
             reason = next((line for line in lines if "error:" in line), lines[0])
@@ -91,7 +91,7 @@ def _flags() -> list[str]:
     return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """The folder of compiled kernels; PyTorch's TORCH_EXTENSIONS_DIR overrides it."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "adaptively_sparse_transformer"

@@ -1,9 +1,8 @@
-"""Linear layers by oneDNN on AMD's processors, where it takes half of MKL's time."""
+"""Linear layers by oneDNN where it is faster than PyTorch's own (:mod:`.linear_choice`)."""
 
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..entmax.operators import exporting_to_onnx
+from .linear_choice import prefers_onednn
 
 
 class Linear(nn.Linear):
@@ -83,18 +83,9 @@ def suits_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
         and not exporting_to_onnx()
-        and on_amd()
         and has_onednn()
+        and prefers_onednn()
     )
-
-
-@functools.cache
-def on_amd() -> bool:
-    """Whether the processor is AMD's; only known on Linux."""
-    try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
 
 
 @functools.cache
