@@ -66,13 +66,14 @@ def main(argv=None) -> None:
         for name in args.section:
             run_section(args, name, sections[name][0])
         return
+    args.output = args.output.resolve()  # sections run in the repository
     log = args.output / "gpu.log"
     check_output(log)
     args.output.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
-    words = [sys.executable, __file__, "--in-this-process", "--corpus", args.corpus, "--data", args.data]
+    words = [sys.executable, os.path.abspath(__file__), "--in-this-process", "--corpus", args.corpus]
     words += ["--output", args.output, "--seed", args.seed, "--system", args.system]
-    words += ["--rehearse"] * args.rehearse
+    words += ["--rehearse"] * args.rehearse + (["--data", args.data.resolve()] if args.data else [])
     ended = {
         name: in_time([*words, "--section", name], None if args.rehearse else sections[name][1], log)
         for name in args.section or NAMES

@@ -405,18 +405,20 @@ def test_what_is_left_to_fairseq():
 
 
 @GPU
-@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling"))
+@pytest.mark.parametrize("flags", (PRE_NORM, "--output-alpha 1.5 --length-scaling", LATENT))
 def test_captured_steps_give_the_same_as_fairseq_on_the_cpu(flags, caplog):
     built, on_gpu = model(flags, dtype=torch.float32), model(flags, dtype=torch.float32).cuda()
-    generator = FastGenerator([on_gpu], dictionary(), **LONG)
+    generator = AligningGenerator([on_gpu], dictionary(), **LONG)
     for count, length in ((3, 4), (14, 9), (5, 20), (14, 9)):
         sample = sources(count, length)
         placed = {"net_input": {name: each.cuda() for name, each in sample["net_input"].items()}}
         assert unsupported(generator, placed) is None
         found = generator.generate([on_gpu], placed)
-        for ours, theirs in zip(found, fairseqs(built, sample, LONG)):
+        for ours, theirs in zip(found, fairseqs(built, sample, LONG, SequenceGeneratorWithAlignment)):
             assert ours[0]["tokens"].tolist() == theirs[0]["tokens"].tolist()
-            torch.testing.assert_close(ours[0]["score"], theirs[0]["score"], rtol=1e-3, atol=1e-3)
+            for name in ("score", "attention"):
+                torch.testing.assert_close(ours[0][name], theirs[0][name], rtol=1e-3, atol=1e-3)
+            assert ours[0]["alignment"] == theirs[0]["alignment"]
     assert generator._kept_search[1]._graphs._trusted and len(generator._kept_search[1]._graphs._replays) > 1
     assert "graph" not in caplog.text
 

@@ -37,6 +37,17 @@ def test_how_a_section_ends(tmp_path, capsys, ending, limit, how):
     assert capsys.readouterr().out.startswith("here") and log.read_text().startswith("before\nhere")
 
 
+def test_sections_find_the_places_that_were_named(tmp_path, monkeypatch):
+    program, given = script_module("gpu"), []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "in_time", lambda command, limit, log: given.append(command) or "done")
+    for data in ([], ["--data", "mine"]):
+        program.main(["--rehearse", "--section", "attention", "--output", "new", *data])
+    found = [program.parse_args([str(word) for word in command[2:]]) for command in given]
+    assert [args.data for args in found] == [None, tmp_path / "mine"]
+    assert {args.output for args in found} == {tmp_path / "new"}
+
+
 @pytest.mark.slow
 def test_a_section_that_fails_leaves_what_the_others_measure(tmp_path):
     flags = ["--rehearse", "--data", tmp_path, "--output", tmp_path / "new"]  # where no corpus is prepared

@@ -30,7 +30,7 @@ class Job:
     rehearse: bool
     seed: int
     corpus: str
-    data: Path
+    data: Path | None  # folder of the corpora, if it is not the usual one
     output: Path
     report: dict
     system: str = ""  # of the section paper

@@ -90,9 +90,8 @@ def multi30k(job: Job) -> None:
         seconds = job.run("scripts/train.py", CONFIG, *settings)
         job.done("training", seconds, f"{CONFIG}: trained in {seconds:.0f} s")
         best = Path(kept) / "checkpoint_best.pt"
-        seconds = job.run(
-            "scripts/evaluate.py", "--path", best, "--corpus", job.corpus, "--data", job.data, show=True
-        )
+        corpus = ["--corpus", job.corpus, *(["--data", job.data] if job.data else [])]
+        seconds = job.run("scripts/evaluate.py", "--path", best, *corpus, show=True)
         job.done("evaluation", seconds, f"translated and scored in {seconds:.0f} s; scores are above")
 
 
