@@ -12,7 +12,9 @@ from types import ModuleType
 
 import hypothesis
 import pytest
+from forks import NIGHTLY
 from once import Once
+from quick_hydra import quicken
 
 KERNELS = ("attention.cpu_attention", "decoding.cpu_steps", "entmax.cpu", "entmax.loss_cpu")
 
@@ -33,9 +35,18 @@ def pytest_configure(config):
     # Triton reads this at its first import: without a GPU, kernels run in its interpreter.
     if not torch.cuda.is_available():
         os.environ.setdefault("TRITON_INTERPRET", "1")
+    if "not nightly" not in config.option.markexpr:
+        os.environ[NIGHTLY] = "1"
     # Tensors are small, so more threads would cost more than they gain.
     torch.set_num_threads(1)
     importlib.import_module("user_dir.models")
+    quicken()
+
+
+def pytest_collection_modifyitems(items):
+    """Files with slow tests come first, so that no worker ends long after the others."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish():

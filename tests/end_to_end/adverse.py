@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import importlib
 import io
 import json
 import logging
@@ -185,6 +186,9 @@ def run_all(every: list[list[str]]) -> list[list]:
     """Run commands one by one, each in a fork of its own."""
     # A shell starts background jobs with Ctrl-C ignored, and children inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    importlib.import_module("user_dir.commands.options")  # what all of them import
+    sys.path.pop(0)
     results = []
     for command in every:
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:

@@ -3,15 +3,15 @@ time.
 
 Output and exit status are those of a separate process. A program started with ``anew`` is forked from a
 process that has only imported libraries; it imports fairseq and the plugin itself, in its own order, and runs
-to the interpreter's normal exit. Programs started by a program are ordinary processes, except for fairseq's
-commands started by a program without ``anew``: they are forks, too.
+to the interpreter's normal exit; with ``anew="nightly"`` so it is only where nightly tests run. Programs
+started by a program are ordinary processes, except for fairseq's commands started by a program without
+``anew``: they are forks, too.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import json
@@ -30,7 +30,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from quick_hydra import quicken
+
 ROOT = Path(__file__).resolve().parents[2]
+NIGHTLY = "TESTS_NIGHTLY"  # set where nightly tests run
 NO_NETWORK = Path(__file__).with_name("no_network")
 # The imports that make importing fairseq slow.
 LIBRARIES = ("torch.distributed.fsdp", "torch.onnx.operators", "sklearn.metrics", "hydra.experimental")
@@ -67,7 +70,7 @@ class Forks:
         cwd: Path = ROOT,
         stdin: str | Path = "",
         file_size: int | None = None,
-        anew: bool = False,
+        anew: bool | str = False,
     ) -> None:
         """Start ``python WORDS`` with a text or a file as stdin, and files of at most ``file_size`` bytes."""
         if self.pending:  # a test failed before waiting for its program
@@ -76,6 +79,7 @@ class Forks:
         if not isinstance(stdin, Path):
             Path(self.files[0]).write_text(stdin, encoding="utf-8")
         self.words = [str(word) for word in words]
+        anew = NIGHTLY in os.environ if anew == "nightly" else anew
         asked = [anew, self.words, str(cwd), environment(), files, file_size]
         self.parent.stdin.write(json.dumps(asked).encode() + b"\n")
         self.pid = int(self.parent.stdout.readline())
@@ -171,9 +175,7 @@ def load() -> None:
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    # Each time, hydra reads the source of every caller to find that fairseq calls it.
-    found, name = sys.modules["hydra.initialize"], "detect_calling_file_or_module_from_stack_frame"
-    setattr(found, name, functools.cache(getattr(found, name)))
+    quicken()
     # hydra's parser is slow until it has parsed such settings once.
     words = ["data", "--arch", "adaptively_sparse_transformer"]
     logging.disable(logging.CRITICAL)

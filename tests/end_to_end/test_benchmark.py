@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 def test_kernels_as_table_and_json(tmp_path):
     output = tmp_path / "new" / "kernels.json"
     flags = ["--shapes", "2x4x3x8", "--rounds", "2", "--threads", "1", "--cpu", "--output", output]
-    done = script("benchmark", "kernels", *flags, anew=True)
+    done = script("benchmark", "kernels", *flags, anew="nightly")
     assert done.stdout.count("scores 2 × 4 × 3 × 8 from N(0, ") == 2
     assert "largest error of the gradient of α" in done.stdout
     assert done.stderr == ""
@@ -118,6 +118,7 @@ def test_translations_are_as_long_as_references(runners):
             runner.translate(batches, beam=2, int8=True)
 
 
+@pytest.mark.nightly  # the tests above have all systems
 @pytest.mark.slow
 def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
     common = ["--quick", "--corpus", "toy", "--data", data, "--max-tokens", "200", "--cpu"]
@@ -169,6 +170,7 @@ def test_processes_as_table_and_json(tmp_path):
     assert peaks["import of torch alone"] < peaks["ours"] < peaks["ours, by fairseq"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_parameters_of_a_checkpoint(data, trained, stock, tmp_path):
     def workshop(checkpoint):

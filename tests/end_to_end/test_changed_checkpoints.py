@@ -11,7 +11,9 @@ from same_training import assert_same_training
 pytestmark = pytest.mark.slow
 FLAGS = ["--disable-validation", "--no-epoch-checkpoints", "--alpha-log-interval", "1"]
 FLAGS += ["--store-ema", "--ema-decay", "0.9", "--max-tokens", "300"]
-WAYS = ("--restore-file", "checkpoint_last.pt", "--finetune-from-model", "--continue-once")
+WAYS = ["checkpoint_last.pt"]  # the others are read by the same function
+OTHERS = ("--restore-file", "--finetune-from-model", "--continue-once")
+WAYS += [pytest.param(way, marks=pytest.mark.nightly) for way in OTHERS]
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,7 @@ def assert_all_end(
         program.wait()
 
 
+@pytest.mark.nightly
 def test_workers_of_several_gpus(corpus, tmp_path):
     (tmp_path / "two_gpus.py").write_text(GPUS)
     distributed = ["--cpu", "--distributed-world-size", "2", "--distributed-backend", "gloo"]

@@ -41,7 +41,7 @@ def test_statistics_of_real_maps_agree_with_the_oracle(request, corpus, model, t
     where = [*of(checkpoint, corpus), "--output", tmp_path / "heads.json"]
     dump = ["--dump-attention", tmp_path / "maps.npz", "--dump-sentences", "24", "--sentences", "24"]
     own = ["--interrogatives", f"de={tmp_path / 'words'}", "--threshold", "</s> sink=0.01"]
-    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew=True)
+    done = script("head_stats", *where, *dump, *own, "--max-tokens", "100", anew="nightly")
     report = json.loads((tmp_path / "heads.json").read_text())
     assert (report["sentences"], report["source_lang"], report["target_lang"]) == (24, "de", "en")
 
@@ -99,7 +99,7 @@ def test_head_importance(small, tmp_path):
     output = tmp_path / "importance.json"
     where = of(tmp_path / "checkpoint_last.pt", small)
     flags = ["--points", "3", "--random-orders", "2", "--bleu", "--beam", "1"]
-    done = script("head_importance", *where, *flags, "--subset", "test", "--output", output, anew=True)
+    done = script("head_importance", *where, *flags, "--subset", "test", "--output", output, anew="nightly")
     report = json.loads(output.read_text())
     assert (report["subset"], report["sentences"]) == ("exam", 11)
     assert len(report["heads"]) == 6
@@ -135,6 +135,7 @@ def restored(corpus, tmp_path_factory):
     return mine
 
 
+@pytest.mark.nightly
 def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
     """For text that must be restored before scoring; also with fairseq-generate's translations."""
     where = [*of(restored / "last.pt", restored), "--beam", "2"]
@@ -157,7 +158,7 @@ def test_align_by_the_script(corpus, six_heads, tmp_path):
     gold = tmp_path / "gold"
     gold.write_text("0-0 1?1\n" + "0-0\n" * 399)
     where = [*of(six_heads, corpus), "--sentences", "30"]
-    done = script("align", *where, "--output", tmp_path / "out", "--gold", gold, anew=True)
+    done = script("align", *where, "--output", tmp_path / "out", "--gold", gold, anew="nightly")
     report = json.loads((tmp_path / "out" / "alignment.json").read_text())
     assert report["sentences"] == 30
     assert [row["name"] for row in report["candidates"]] == ["layer0-head0", "layer0-head1", "layer0", "all"]

@@ -25,7 +25,7 @@ def reported(corpus, trained, once) -> tuple[Path, Path, str]:
             shutil.copy(trained / name, folder)
         model = [*of(folder / "checkpoint_last.pt", corpus), "--name", "tiny"]
         output = ["--sentences", "4", "--output", folder / "heads.html"]
-        done = script("report", *model, *output, anew=True)
+        done = script("report", *model, *output, anew="nightly")
         (folder / "said").write_text(done.stdout)
 
     folder = once("reported", fill)
@@ -67,7 +67,7 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
     for number, source in enumerate(("alpha.jsonl", "", "checkpoint_last.pt")):
         output = tmp_path / f"{number}.json"
         flags = ["--path", trained / source, "--output", output, "--format", "png"]
-        done = script("dump_alphas", *flags, anew=number == 0)
+        done = script("dump_alphas", *flags, anew="nightly")
         assert "alpha at update 12" in done.stdout
         assert f"{last[0]:.3f}" in done.stdout
         heads = json.loads(output.read_text())["heads"]
@@ -81,13 +81,13 @@ def test_alphas_of_log_folder_and_checkpoint_agree(trained, tmp_path):
 def test_figures_for_papers(reported, trained, tmp_path):
     statistics, maps = (reported[0].with_suffix(f".valid.{end}") for end in ("heads.json", "attention.npz"))
     log = ["--alpha-log", trained / "alpha.jsonl"]
-    done = script("plot_heads", statistics, *log, "--output", tmp_path, anew=True)
+    done = script("plot_heads", statistics, *log, "--output", tmp_path, anew="nightly")
     named = done.stdout.split()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.split("/")[-1] for path in named)
     assert len(named) == 5
     heads = ["--head", "encoder_self:0:1,encoder_self:1:2", "--head", "decoder_context:1:0"]
     both = [maps, maps, "--name", "a", "--name", "b", "--sentence", "0", "--sentence", "3"]
-    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg", anew=True)
+    script("plot_attention", *both, *heads, "--output", tmp_path / "maps.svg", anew="nightly")
     text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
     assert text.count("layer 1, head 2") == 2
     assert text.count("context attention") == 4

@@ -44,6 +44,7 @@ def test_the_installed_package_trains_and_translates(small, wheel, tmp_path):
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
 
 
+@pytest.mark.nightly  # test_wheel.py has what is in it, and the test above that it works
 def test_what_pip_installs_trains_without_a_checkout(tmp_path):
     """It brings corpora, configs and models, which the commands find from an empty folder."""
     source, here = tmp_path / "source", tmp_path / "here"

@@ -42,7 +42,10 @@ def kill_later(program, folder: Path, log: Path, *command) -> None:
     program.kill(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("way", COMMANDS)
+NIGHTLY = [pytest.param(way, marks=pytest.mark.nightly) for way in COMMANDS if way != "restored and reset"]
+
+
+@pytest.mark.parametrize("way", ["restored and reset", *NIGHTLY])
 def test_killed_and_repeated(corpus, begun, tmp_path, way):
     through, killed = tmp_path / "through", tmp_path / "killed"
 

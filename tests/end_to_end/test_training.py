@@ -33,7 +33,7 @@ def through(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("through")
     log = ["--alpha-log", folder / "alpha.jsonl", "--alpha-log-interval", "2"]
     log += ["--tensorboard-logdir", folder / "tb"]
-    done = train(corpus, folder, *ENTMAX, *log, "--max-update", "8", anew=True)
+    done = train(corpus, folder, *ENTMAX, *log, "--max-update", "8", anew="nightly")
     return folder, done.stdout + done.stderr
 
 
@@ -80,21 +80,22 @@ def test_hydra_train_equals_train(corpus, through, tmp_path):
     (tmp_path / "config.d").mkdir()
     same_config(corpus, tmp_path, tmp_path / "config.d" / "same.yaml", **settings)
     named = ["--config-dir", tmp_path / "config.d", "--config-name", "same"]
-    done = fairseq("hydra_train", *named, anew=True)
+    done = fairseq("hydra_train", *named, anew="nightly")
     losses = train_losses(done.stdout + done.stderr)
     assert len(losses) == 4
     assert losses == train_losses(output)
     assert same(parameters(tmp_path / "checkpoint_last.pt"), parameters(folder / "checkpoint_last.pt"))
 
 
+CONSTANT = ("softmax", "sparsemax", "entmax15")  # test_paper_corpora.py trains with them, too
+
+
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--attention-normalizer", "softmax"],
-        ["--attention-normalizer", "sparsemax"],
-        ["--attention-normalizer", "entmax15"],
+        *(pytest.param(["--attention-normalizer", name], marks=pytest.mark.nightly) for name in CONSTANT),
         ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
-        ["--alpha-tying", "model", "--alpha-lr-multiplier", "10"],
+        pytest.param(["--alpha-tying", "model", "--alpha-lr-multiplier", "10"], marks=pytest.mark.nightly),
         ["--alpha-schedule", "linear", "--alpha-schedule-updates", "3", "--alpha-schedule-then", "learned"],
         ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--checkpoint-activations"],
     ],

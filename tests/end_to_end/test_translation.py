@@ -37,10 +37,12 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
     data = [corpus / "bin", *PLUGIN, "--path", best, "--source-lang", "de", "--target-lang", "en"]
     text = "Der Hund schläft.\nWer sieht die Katze?\n"
     pieces = ["--bpe", "sentencepiece", "--sentencepiece-model", corpus / "spm.model"]
-    interactive = fairseq("interactive", *data, *pieces, "--max-len-b", "8", stdin=text, anew=True).stdout
+    interactive = fairseq(
+        "interactive", *data, *pieces, "--max-len-b", "8", stdin=text, anew="nightly"
+    ).stdout
     assert translated(interactive).keys() == {0, 1}
 
-    validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000", anew=True)
+    validated = fairseq("validate", *data, "--task", "translation", "--max-tokens", "2000", anew="nightly")
     assert re.search(r"valid.*loss [\d.]+", validated.stdout + validated.stderr)
 
     resumed = tmp_path / "resumed"
@@ -51,7 +53,7 @@ def test_checkpoints_with_eval_bleu_load_everywhere(corpus, trained, tmp_path):
 
 def test_stock_checkpoint_translates_the_same_at_alpha_1(corpus, stock, tmp_path):
     converted = tmp_path / "converted.pt"
-    script("convert_checkpoint", "--path", stock, "--output", converted, anew=True)
+    script("convert_checkpoint", "--path", stock, "--output", converted, anew="nightly")
     theirs, ours = generate(corpus, stock), generate(corpus, converted)
     assert len(translated(theirs)) == 400
     assert translated(ours) == translated(theirs)
@@ -78,7 +80,7 @@ def test_training_continues_from_a_stock_checkpoint_with_learned_alpha(corpus, s
 def test_evaluate_scores_the_output_of_fairseq_generate(corpus, trained, tmp_path):
     bounds = ["--beam", "2", "--max-len-b", "8"]
     given = [*of(trained / "checkpoint_last.pt", corpus), *bounds, "--output", tmp_path]
-    done = script("evaluate", *given, anew=True)
+    done = script("evaluate", *given, anew="nightly")
     result = evaluated_as_by_fairseq(tmp_path, "test")
     assert f"BLEU {result['bleu']:.2f}" in done.stdout
     assert (result["sentences"], result["direction"]) == (400, "de-en")
@@ -95,7 +97,7 @@ def test_evaluate_scores_the_output_of_fairseq_generate(corpus, trained, tmp_pat
 def test_average_is_the_mean(trained, tmp_path):
     inputs = sorted(trained.glob("checkpoint_*_*.pt"))
     assert len(inputs) == 2
-    script("average_checkpoints", "--path", *inputs, "--output", tmp_path / "average.pt", anew=True)
+    script("average_checkpoints", "--path", *inputs, "--output", tmp_path / "average.pt", anew="nightly")
     average = load_checkpoint(tmp_path / "average.pt")["model"]
     first, second = (load_checkpoint(path)["model"] for path in inputs)
     assert any(not torch.equal(first[name], second[name]) for name in first)

@@ -44,7 +44,8 @@ def changed(notebook: dict, changes: dict[str, str]) -> dict:
     return notebook
 
 
-@pytest.mark.parametrize("updates", ["max_update=10", pytest.param(UPDATES, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("updates", ["max_update=10", UPDATES])
 def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, updates):
     shutil.copytree(corpus, tmp_path / "data" / "toy")  # which then need not be prepared again
     notebook = nbformat.read(NOTEBOOK, as_version=4)

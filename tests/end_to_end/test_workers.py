@@ -113,6 +113,7 @@ def ended(process: int) -> bool:
         return True
 
 
+@pytest.mark.nightly  # that torchrun ends a run, once a second process has started fairseq
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers as Linux lists them")
 def test_a_killed_worker_ends_the_run_and_leaves_a_checkpoint(corpus, tmp_path):
     output, folder = tmp_path / "output", tmp_path / "model"

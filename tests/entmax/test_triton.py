@@ -92,8 +92,8 @@ RESIDENT = ["_forward_resident", "_backward_resident"]
 TILED = ["_forward_tiled", "_backward_tiled"]
 
 
-@pytest.mark.parametrize("buckets", [1, pytest.param(4, marks=pytest.mark.nightly)])
-def test_compiles_once_per_bucket(tmp_path, buckets):
+@pytest.mark.nightly  # the kernels of test_fused_gpu.py are launched in the same way
+def test_compiles_once_per_bucket(tmp_path):
     heads = [[[1.5]], [[1.0]], [[3.0]]]
     calls = {
         "first": ["float32", (2, 3, 20, 20), heads, 0, True],
@@ -105,7 +105,7 @@ def test_compiles_once_per_bucket(tmp_path, buckets):
         "16 heads": ["float32", (2, 16, 20, 20), [[[1.5]]] * 16, 0, True],
         "address that is not aligned": ["float32", (2, 3, 20, 20), heads, 1, True],
     }
-    others = {
+    calls |= {
         "next bucket": ["float32", (2, 3, 33, 33), heads, 0, True],
         "its end": ["float32", (2, 3, 64, 64), heads, 0, True],
         "one query": ["float32", (2, 3, 1, 20), heads, 0, True],
@@ -113,7 +113,6 @@ def test_compiles_once_per_bucket(tmp_path, buckets):
         "long": ["float32", (1, 3, 2, 5000), heads, 0, True],
         "longer": ["float32", (2, 3, 1, 16384), heads, 0, True],
     }
-    calls |= others if buckets > 1 else {}
     compiled = dict(zip(calls, compiled_apart(__file__, 90, list(calls.values()), tmp_path)))
     new = {"first": RESIDENT, "next bucket": RESIDENT, "one query": RESIDENT, "long": TILED}
     assert compiled == {name: new.get(name, []) for name in calls}

@@ -25,8 +25,8 @@ def train(data):
 @pytest.mark.parametrize(
     ("updates", "flags", "arch"),
     [
-        (50, "", OURS),
-        (50, "", "transformer"),
+        (24, "", OURS),
+        (24, "", "transformer"),
         (16, "--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
         (16, "--criterion cross_entropy", LM),
         (16, "--left-pad-source --max-tokens 100", OURS),
