@@ -8,8 +8,8 @@ from commands import lines, prepared, script, train
 
 @pytest.fixture(scope="session")
 def data(once) -> Path:
-    """A data folder with the prepared toy corpus, for which fairseq-preprocess is a process of its own."""
-    return once("data", lambda folder: script("prepare", "toy", "--data", folder, anew=True))
+    """A data folder with the prepared toy corpus, by night by processes of their own."""
+    return once("data", lambda folder: script("prepare", "toy", "--data", folder, anew="nightly"))
 
 
 @pytest.fixture(scope="session")

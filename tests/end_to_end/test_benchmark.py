@@ -170,7 +170,7 @@ def test_processes_as_table_and_json(tmp_path):
     assert peaks["import of torch alone"] < peaks["ours"] < peaks["ours, by fairseq"]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # builds three models of real sizes
 @pytest.mark.slow
 def test_parameters_of_a_checkpoint(data, trained, stock, tmp_path):
     def workshop(checkpoint):

@@ -135,7 +135,7 @@ def restored(corpus, tmp_path_factory):
     return mine
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # test_head_importance compares BLEU, too, and tests of translation restore text
 def test_bleu_of_the_unmasked_model_equals_evaluate(restored, tmp_path):
     """For text that must be restored before scoring; also with fairseq-generate's translations."""
     where = [*of(restored / "last.pt", restored), "--beam", "2"]

@@ -44,7 +44,7 @@ def changed(notebook: dict, changes: dict[str, str]) -> dict:
     return notebook
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly  # Jupyter runs all that other tests run step by step
 @pytest.mark.parametrize("updates", ["max_update=10", UPDATES])
 def test_the_tutorial_gives_the_outputs_that_it_shows(corpus, tmp_path, updates):
     shutil.copytree(corpus, tmp_path / "data" / "toy")  # which then need not be prepared again

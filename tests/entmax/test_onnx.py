@@ -12,6 +12,8 @@ from user_dir.attention import EntmaxAttention  # noqa: E402
 from user_dir.entmax import entmax, onnx_translations  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+# What is exported does not depend on it; the layer that it is compared with takes the kernels.
+pytestmark.append(pytest.mark.parametrize("backend", ["native"], indirect=True))
 
 
 class Entmax(nn.Module):

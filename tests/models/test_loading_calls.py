@@ -1,5 +1,6 @@
 """Each of fairseq's calls that load a model works with each of ours, and with fairseq's own."""
 
+import itertools
 import re
 
 import pytest
@@ -24,8 +25,19 @@ OFTEN = {  # one per kind of model; the others differ in their default sizes, an
 }
 
 
-def each(architectures: list[str]) -> list:
-    return [pytest.param(arch, marks=[] if arch in OFTEN else pytest.mark.nightly) for arch in architectures]
+def each(architectures: list[str], stock: bool = True) -> list:
+    """Those not in ``OFTEN`` by night, and without ``stock`` also fairseq's own."""
+    often = OFTEN if stock else OFTEN & {*OURS}
+    return [pytest.param(arch, marks=[] if arch in often else pytest.mark.nightly) for arch in architectures]
+
+
+def each_way(architectures: list[str]) -> list:
+    """With settings by flags, and by hydra, for fairseq's own models by night."""
+    often = {(arch, by_hydra) for arch in OFTEN for by_hydra in (False, arch in OURS)}
+    return [
+        pytest.param(*case, marks=[] if case in often else pytest.mark.nightly, id="-".join(map(str, case)))
+        for case in itertools.product(architectures, (False, True))
+    ]
 
 
 def task_of(arch: str) -> str:
@@ -75,8 +87,7 @@ def validated(data, monkeypatch):
     return validate
 
 
-@pytest.mark.parametrize("by_hydra", [False, True], ids=["by flags", "by hydra"])
-@pytest.mark.parametrize("arch", each(TRANSLATORS + LANGUAGE_MODELS + MASKED))
+@pytest.mark.parametrize(("arch", "by_hydra"), each_way(TRANSLATORS + LANGUAGE_MODELS + MASKED))
 def test_every_model_is_loaded_with_its_parameters(arch, by_hydra, made, data):
     path = made(arch, by_hydra)
     saved = torch.load(path, weights_only=False)["model"]
@@ -97,8 +108,7 @@ def test_without_data_the_error_says_how_to_give_it(arch, made):
         checkpoint_utils.load_model_ensemble_and_task([str(made(arch))])
 
 
-@pytest.mark.parametrize("by_hydra", [False, True], ids=["by flags", "by hydra"])
-@pytest.mark.parametrize("arch", each(TRANSLATORS))
+@pytest.mark.parametrize(("arch", "by_hydra"), each_way(TRANSLATORS))
 def test_translators_translate(arch, by_hydra, made, data):
     model = loaded(arch, made(arch, by_hydra), data)
     one, many = model.translate(SENTENCE, beam=2), model.translate([SENTENCE, SENTENCE], beam=2)
@@ -108,8 +118,7 @@ def test_translators_translate(arch, by_hydra, made, data):
     assert len(model.generate(model.encode(SENTENCE), beam=2)) == 2
 
 
-@pytest.mark.parametrize("by_hydra", [False, True], ids=["by flags", "by hydra"])
-@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS))
+@pytest.mark.parametrize(("arch", "by_hydra"), each_way(LANGUAGE_MODELS))
 def test_language_models_continue_and_score(arch, by_hydra, made, data):
     model = loaded(arch, made(arch, by_hydra), data)
     assert model.sample("▁word1", beam=2, max_len_b=6).startswith("▁word1")
@@ -123,7 +132,7 @@ def test_language_models_continue_and_score(arch, by_hydra, made, data):
     assert model.decode(model.encode(SENTENCE)) == SENTENCE
 
 
-@pytest.mark.parametrize("arch", each(TRANSLATORS))
+@pytest.mark.parametrize("arch", each(TRANSLATORS, stock=False))
 def test_commands_of_translators(arch, made, data, validated):
     path = made(arch)
     flags = ["--path", path, "--beam", "2", "--source-lang", "de", "--target-lang", "en"]
@@ -133,7 +142,7 @@ def test_commands_of_translators(arch, made, data, validated):
     assert 0 < validated(path, "translation") < 100
 
 
-@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS))
+@pytest.mark.parametrize("arch", each(LANGUAGE_MODELS, stock=False))
 def test_commands_of_language_models(arch, made, data, validated, caplog):
     path, sentences = made(arch), ["--sample-break-mode", "eos", "--tokens-per-sample", "64"]
     here("eval_lm", data, "--path", path, "--gen-subset", "valid", *sentences)
