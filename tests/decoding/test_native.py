@@ -97,6 +97,7 @@ def test_integers_are_near():
 
 NATIVE = (
     "",
+    "--length-scaling",
     PRE_NORM,
     "--activation-fn gelu",
     "--no-cross-attention",
@@ -104,7 +105,6 @@ NATIVE = (
 )
 OTHERS = (
     "--latent-alignment --latent-alignment-alpha 1.6",
-    "--length-scaling",
     "--output-alpha 1.5",
     "--activation-fn tanh",
     "--decoder-context-attention-normalizer rela",
@@ -149,7 +149,8 @@ def test_what_is_out_of_range_is_an_error():
 
 def test_weights_are_read_from_both_sides():
     """Every weight of a model counts."""
-    built = model(f"{PRE_NORM} --layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12")
+    flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling"
+    built = model(f"{PRE_NORM} {flags}")
     given = sentences(3)
     expected = search(Engine(weights_of(built)), given)
     for name, parameter in built.named_parameters():

@@ -135,6 +135,7 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
         "backend",
         "training",
         "translation",
+        "one_sentence",
     }
     assert set(report) == {*HEAD, *fields}
     for table, unit in (("training", "tokens_per_second"), ("translation", "sentences_per_second")):
@@ -145,12 +146,16 @@ def test_end_to_end_and_profile_as_table_and_json(data, tmp_path):
     others = ["ours, α-entmax, int8", "CTranslate2, softmax, float32", "CTranslate2, softmax, int8"]
     assert [row["system"] for row in report["translation"]] == 2 * [*systems, *others]
     assert {row["beam"] for row in report["translation"]} == {1, 5}
+    alone = ["ours, α-entmax", *others]
+    assert [row["system"] for row in report["one_sentence"]] == 2 * alone
+    assert all(row["floor"] > 0 for row in report["one_sentence"] if row["system"].startswith("ours"))
+    assert all(row["milliseconds"]["q1"] > 0 for row in report["one_sentence"])
 
     done = script("benchmark", "profile", *common, "--output", output)
     assert "| aten::addmm" in done.stdout
     report = json.loads(output.read_text(encoding="utf-8"))
     stock, ours = ({each["operation"] for each in run["operations"]} for run in report["translation"])
-    assert {"attend", "best"} <= ours and not {"attend", "best"} & stock
+    assert "search" in ours and "search" not in stock
     (found,) = report["profiles"]
     assert len(found["operations"]) == 15
     for name in ("forward", "backward"):

@@ -48,7 +48,11 @@ class Peer:
         """Translations of exactly ``length`` pieces each, best hypotheses only."""
         padding = self._sources.pad()
         rows: Iterable[list[int]] = batch["net_input"]["src_tokens"].tolist()
-        sources = [[self._sources[i] for i in row if i != padding][:-1] for row in rows]  # it adds </s>
+        sources = [[self._sources[i] for i in row if i != padding][:-1] for row in rows]
+        return self.translate(sources, length)
+
+    def translate(self, sources: list[list[str]], length: int) -> list[list[str]]:
+        """Translations of sentences in pieces, without ``</s>``, as :meth:`__call__`."""
         results = self._translator.translate_batch(
             sources,
             beam_size=self._beam,

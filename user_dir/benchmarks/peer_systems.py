@@ -108,7 +108,7 @@ class Workshop:
         scratch: Path,
         checkpoint: Path | None = None,
     ):
-        self.size, self.seed, self.checkpoint = size, seed, checkpoint
+        self.corpus, self.size, self.seed, self.checkpoint = corpus, size, seed, checkpoint
         source, target = corpus.languages
         self.parameters = None
         if checkpoint is not None:

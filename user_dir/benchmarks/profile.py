@@ -10,6 +10,7 @@ import torch
 from torch.profiler import record_function
 
 from ..decoding import attentions, parts, search_loop
+from ..decoding.native import Engine
 from ..tables import markdown
 from .end_to_end import Runner, training_batches, translation_batches
 from .measure import seconds
@@ -53,8 +54,8 @@ def profile_translation(
     """Profile the translation of ``sentences`` sentences with beam 5 on a CPU.
 
     Returns:
-        ``seconds``, including the profiler, and ``operations`` as :func:`profile`. The kernels of our search
-        are operations, too: ``attend``, ``add_norm`` and ``best``.
+        ``seconds``, including the profiler, and ``operations`` as :func:`profile`. Our search in C++ is one,
+        ``search``; where Python goes through the layers, so are ``attend``, ``add_norm`` and ``best``.
     """
     runner = Runner(system, workshop.trainer(system))
     batches = translation_batches(workshop.task, subset, sentences)
@@ -84,8 +85,9 @@ def _marked_kernels() -> Iterator[None]:
         return call
 
     with ExitStack() as stack:
-        for module, name in ((attentions, "attend"), (parts, "add_norm"), (search_loop, "best")):
-            patch = mock.patch.object(module, name, marked(name, getattr(module, name)))
+        places = (Engine, "search"), (attentions, "attend"), (parts, "add_norm"), (search_loop, "best")
+        for place, name in places:
+            patch = mock.patch.object(place, name, marked(name, getattr(place, name)))
             stack.enter_context(patch)
         yield
 

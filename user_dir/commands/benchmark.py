@@ -216,12 +216,13 @@ def products(args: argparse.Namespace, device, report: dict) -> None:
 
 
 def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
-    """Speed and memory of training, speed of translation."""
+    """Speed and memory of training, speed of translation, of many sentences and of one at a time."""
     from ..benchmarks.end_to_end import WORK, build, time_training, time_translation
+    from ..benchmarks.one_sentence import sentences_table, time_sentences
     from ..benchmarks.speed import speed_table
 
     rounds = args.rounds or (2 if args.quick else 7)
-    report.update(rounds=rounds, max_tokens=args.max_tokens, training=[], translation=[])
+    report.update(rounds=rounds, max_tokens=args.max_tokens, training=[], translation=[], one_sentence=[])
     for workshop, where in workshops(args, device, report):
         updates, sentences = (1, 20) if args.quick else WORK[device.type, workshop.size]
         updates, sentences = args.updates or updates, args.sentences or sentences
@@ -235,6 +236,13 @@ def end_to_end(args: argparse.Namespace, device, report: dict) -> None:
             report["translation"] += [{**where, "sentences": sentences, "beam": beam, **row} for row in rows]
             title = f"translation, {where['size']}, {where['precision']}, {sentences} sentences, beam {beam}"
             finish_part(args, report, title + "\n\n" + speed_table(rows, "sentences_per_second"))
+        for beam in BEAMS if device.type == "cpu" else ():
+            count = min(sentences, 40)
+            given = workshop.corpus, where["subset"], count, beam, rounds, args.seed
+            rows = time_sentences(runners, *given)
+            report["one_sentence"] += [{**where, "sentences": count, "beam": beam, **row} for row in rows]
+            title = f"one sentence at a time, from text to text, {where['size']}, beam {beam}"
+            finish_part(args, report, title + "\n\n" + sentences_table(rows))
 
 
 def process(args: argparse.Namespace, device, report: dict) -> None:

@@ -62,9 +62,12 @@ def pieces_of(
         separated: whether `` [SEP] `` in a sentence is the separator of post-editing triplets.
     """
     parts = [spaced(text).split(BETWEEN) if separated else [spaced(text)] for text in sentences]
-    encoded = iter(
-        processor.encode([part for each in parts for part in each], out_type=str, num_threads=workers)
-    )
+    flat = [part for each in parts for part in each]
+    if workers == 1 and isinstance(processor, sentencepiece.SentencePieceProcessor):
+        # For a list it would start a thread, which takes longer than a sentence.
+        encoded = (processor.encode(part, out_type=str) for part in flat)
+    else:
+        encoded = iter(processor.encode(flat, out_type=str, num_threads=workers))
     # A WordPiece vocabulary has a token for unknown words.
     reserved = RESERVED - {UNKNOWN} if isinstance(processor, WordPieces) else RESERVED
     for each in parts:

@@ -28,8 +28,8 @@ def not_native(model: nn.Module) -> str | None:
         for attention in layers:
             if type(attention.normalizer).forward is not AlphaEntmax.forward:
                 return "attention is not α-entmax"
-            if attention.gated_norm is not None or attention.length_scaling is not None:
-                return "attention scales queries or outputs"
+            if attention.gated_norm is not None:
+                return "attention scales outputs"
     return None
 
 
@@ -85,7 +85,12 @@ def _layer(layer: nn.Module) -> Layer:
 def _attention(attention: nn.Module) -> Attention:
     projections = attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj
     alpha = attention.alpha().detach().flatten().double().expand(attention.num_heads)
-    return Attention(*map(_linear, projections), alpha)
+    scaling = attention.length_scaling
+    return Attention(
+        *map(_linear, projections),
+        alpha,
+        None if scaling is None else (_linear(scaling.beta), _linear(scaling.gamma)),
+    )
 
 
 def _linear(layer: nn.Linear | None) -> Linear | None:

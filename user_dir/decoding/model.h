@@ -25,7 +25,8 @@ struct Heads {
   const Packed<T>* in;    // queries, keys and values side by side; of context attention, queries; null: there is none
   const Packed<T>* keys;  // of context attention: keys and values of the source side by side
   const Packed<T>* out;
-  const double* alpha;  // of each head
+  const Packed<T>* scaling;  // from the input of a block to β and γ of each head, by which queries grow; null: none
+  const double* alpha;       // of each head
   int64_t count;
 
   int64_t width() const { return out->inputs; }
@@ -124,7 +125,8 @@ class Pass {
     if (side_.embedding_norm.weight != nullptr) normalise(side_.embedding_norm);
   }
 
-  // A layer, of which `own` and `context` attend: from queries, in rows of such a stride, to outputs of all heads.
+  // A layer, of which `own` and `context` attend: from what the queries are of, and them, in rows of such a stride, to
+  // outputs of all heads.
   template <typename Own, typename Context>
   void through(const Layer<T>& layer, const Own& own, const Context& context) {
     attend_by(layer.own, layer.own_norm, own);
@@ -157,7 +159,7 @@ class Pass {
     T* projected = projected_.of(rows_ * stride);
     multiply<T>(*heads.in, x, rows_, side_.width, projected, stride, false);
     T* outputs = outputs_.of(rows_ * heads.width());
-    attend(projected, stride, outputs);
+    attend(x, projected, stride, outputs);
     end(*heads.out, outputs, norm);
   }
 

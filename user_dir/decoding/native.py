@@ -116,7 +116,7 @@ class Engine:
         )
 
     def _heads(self, attention: Attention, given: list[Linear], keys: list[Linear]) -> ctypes.Structure:
-        packed = self._packed(*given), self._packed(*keys), self._packed(attention.out)
+        packed = [self._packed(*layers) for layers in (given, keys, [attention.out], attention.scaling or [])]
         return _Heads(*packed, self._address(attention.alpha.double()), attention.alpha.numel())
 
     def _norm(self, norm: Norm | None) -> ctypes.Structure:
@@ -175,7 +175,15 @@ def _structure(name: str, **fields: type) -> type[ctypes.Structure]:
 
 
 _Norm = _structure("Norm", weight=POINTER, bias=POINTER, eps=_REAL)
-_Heads = _structure("Heads", given=POINTER, keys=POINTER, out=POINTER, alpha=POINTER, count=INTEGER)
+_Heads = _structure(
+    "Heads",
+    given=POINTER,
+    keys=POINTER,
+    out=POINTER,
+    scaling=POINTER,
+    alpha=POINTER,
+    count=INTEGER,
+)
 _Layer = _structure(
     "Layer",
     own=_Heads,

@@ -115,7 +115,7 @@ class Search {
     encoder_.embed(symbols_, positions_);
     for (int64_t number = 0; number < model_.encoder.count; ++number) {
       const Layer<T>& layer = model_.encoder.layers[number];
-      const auto own = [&](const T* projected, int64_t stride, T* outputs) {
+      const auto own = [&](const T* x, T* projected, int64_t stride, T* outputs) {
         const int64_t width = layer.own.width();
         keys_.clear();
         const T* rows = projected + width;
@@ -123,6 +123,7 @@ class Search {
           keys_.insert(keys_.end(), sentence->length, {rows, nullptr, sentence->length, stride, width});
           rows += sentence->length * stride;
         }
+        scale(layer.own, x, model_.encoder.width, projected, stride);
         attend_to(layer.own, longest, projected, stride, outputs);
       };
       encoder_.through(layer, own, own);
@@ -156,12 +157,14 @@ class Search {
       const Layer<T>& layer = model_.decoder.layers[number];
       decoder_.through(
           layer,
-          [&](const T* projected, int64_t stride, T* outputs) {
+          [&](const T* x, T* projected, int64_t stride, T* outputs) {
             const int64_t most = append_keys(number, projected, stride, layer.own.width());
+            scale(layer.own, x, model_.decoder.width, projected, stride);
             attend_to(layer.own, most, projected, stride, outputs);
           },
-          [&](const T* projected, int64_t stride, T* outputs) {
+          [&](const T* x, T* projected, int64_t stride, T* outputs) {
             const int64_t most = find_context(number, layer.context.width());
+            scale(layer.context, x, model_.decoder.width, projected, stride);
             attend_to(layer.context, most, projected, stride, outputs);
           });
     }
@@ -196,6 +199,24 @@ class Search {
       most = std::max(most, sentence->length);
     }
     return most;
+  }
+
+  // Multiply the queries of x by 1 + β (log n)^γ, where they see n keys; see attention/length_scaling.py.
+  void scale(const Heads<T>& heads, const T* x, int64_t width, T* queries, int64_t stride) {
+    if (heads.scaling == nullptr) return;
+    const int64_t rows = keys_.size(), head_dim = heads.width() / heads.count;
+    T* found = scales_.of(rows * 2 * heads.count);
+    multiply<T>(*heads.scaling, x, rows, width, found, 2 * heads.count, false);
+    for (int64_t row = 0; row < rows; ++row) {
+      const T log_n = std::log(std::max(2.0f, static_cast<float>(keys_[row].count)));
+      for (int64_t head = 0; head < heads.count; ++head) {
+        const T beta = found[head], softplus = beta > 20 ? beta : std::log1p(std::exp(beta));
+        const T factor = 1 + softplus * std::pow(log_n, 2 * std::tanh(found[heads.count + head]));
+        for (int64_t d = 0; d < head_dim; ++d) queries[head * head_dim + d] *= factor;
+      }
+      found += 2 * heads.count;
+      queries += stride;
+    }
   }
 
   void attend_to(const Heads<T>& heads, int64_t most, const T* queries, int64_t stride, T* outputs) {
@@ -267,7 +288,7 @@ class Search {
   std::vector<Sentence<T>*> live_, idle_;
   std::vector<int64_t> symbols_, positions_;  // of rows
   std::vector<typename Sentences<T>::Keys> keys_;
-  Buffer<T> projected_, logits_;
+  Buffer<T> projected_, logits_, scales_;
 };
 
 // Returns 0, or 1 if memory did not suffice.

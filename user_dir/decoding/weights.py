@@ -47,6 +47,8 @@ class Attention:
         value: that of values.
         out: that of the outputs of all heads, side by side.
         alpha: float64 (H,), α of each head.
+        scaling: w_β and w_γ of :class:`~user_dir.attention.length_scaling.LengthScaling`, each (H, C); None
+            for no scaling.
     """
 
     query: Linear
@@ -54,6 +56,7 @@ class Attention:
     value: Linear
     out: Linear
     alpha: Tensor
+    scaling: tuple[Linear, Linear] | None = None
 
 
 @dataclass
