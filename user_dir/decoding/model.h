@@ -141,10 +141,7 @@ class Pass {
 
   // What leaves the last layer, in rows of the side's width.
   const T* finish() {
-    if (side_.norm.weight != nullptr) {
-      add_norm<T>(rows_, side_.width, x_, update_, side_.norm.weight, side_.norm.bias, side_.norm.eps, normal_);
-      return normal_;
-    }
+    if (side_.norm.weight != nullptr) return normalised(side_.norm);
     for (int64_t i = 0; update_ != nullptr && i < rows_ * side_.width; ++i) x_[i] += update_[i];
     return x_;
   }
@@ -164,12 +161,7 @@ class Pass {
   }
 
   // The input of a block.
-  const T* begin(const Norm<T>& norm) {
-    if (!side_.pre_norm) return x_;
-    add_norm<T>(rows_, side_.width, x_, update_, norm.weight, norm.bias, norm.eps, normal_);
-    update_ = nullptr;
-    return normal_;
-  }
+  const T* begin(const Norm<T>& norm) { return side_.pre_norm ? normalised(norm) : x_; }
 
   // The output of a block is the product of these rows.
   void end(const Packed<T>& product, const T* from, const Norm<T>& norm) {
@@ -178,9 +170,15 @@ class Pass {
     if (!side_.pre_norm) normalise(norm);
   }
 
-  void normalise(const Norm<T>& norm) {
+  // LayerNorm of the sum, to which the update is added.
+  const T* normalised(const Norm<T>& norm) {
     add_norm<T>(rows_, side_.width, x_, update_, norm.weight, norm.bias, norm.eps, normal_);
     update_ = nullptr;
+    return normal_;
+  }
+
+  void normalise(const Norm<T>& norm) {
+    normalised(norm);
     std::swap(x_, normal_);
   }
 

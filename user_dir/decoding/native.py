@@ -35,7 +35,7 @@ class Engine:
             *map(self._side, sides), self._packed(weights.projection_out), self._packed(weights.output)
         )
         self._positions = [side.positions for side in sides]
-        self._prepared = [0, 0]  # positions of each side
+        self._tables = [torch.empty(0), torch.empty(0)]  # what C++ has of them
         self._search = kernels["search", self._dtype]
 
     def search(
@@ -77,14 +77,15 @@ class Engine:
         """Have so many positions in the encoder and in the decoder."""
         sides = self._model.encoder, self._model.decoder
         for number, (side, positions, count) in enumerate(zip(sides, self._positions, needed)):
-            if positions is None or count <= self._prepared[number]:
+            if positions is None or count <= len(self._tables[number]):
                 continue
             if isinstance(positions, str):
                 assert positions == SINUSOIDAL
                 positions = sinusoids(max(count, 1024), side.width, self._padding).to(self._dtype)
             if len(positions) < count:
                 raise ValueError(f"{count} tokens are more than the model's {len(positions)} positions")
-            side.positions, self._prepared[number] = self._address(positions), len(positions)
+            self._tables[number] = positions.contiguous()
+            side.positions = self._tables[number].data_ptr()
 
     def _side(self, side: Side) -> ctypes.Structure:
         layers = (_Layer * len(side.layers))(*map(self._layer, side.layers))
