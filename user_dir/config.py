@@ -33,6 +33,8 @@ from .yaml_files import line_of, read_yaml
 
 PLUGIN = Path(__file__).resolve().parent
 
+_PAIRS = ("translation", "translation_with_bpe_dropout")  # tasks whose data is that of the translation task
+
 # glibc returns the memory of large CPU tensors to the system when they are freed, and the system clears it
 # before reuse, for every large tensor of every update. Keeping the memory is faster but needs more of it.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
@@ -364,7 +366,7 @@ def _check_binarised(config: dict, root: Path) -> None:
     """Check training and validation data if they have the format of the translation task."""
     task, dataset = config["task"], config.get("dataset") or {}
     languages = task.get("source_lang"), task.get("target_lang")
-    if task.get("_name") != "translation" or task.get("dataset_impl") or None in languages:
+    if task.get("_name") not in _PAIRS or task.get("dataset_impl") or None in languages:
         return
     folder = root / data_folders(task["data"], root)[0]
     subsets = dataset.get("train_subset", "train"), *dataset.get("valid_subset", "valid").split(",")

@@ -1,5 +1,6 @@
 """fairseq's training features in combination: LayerDrop, activation checkpointing, updates of several
 batches, a moving average of the parameters, half precision; uninterrupted and resumed.
+And BPE dropout, which draws other segmentations when it is resumed.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import shutil
 
 import pytest
 import torch
-from commands import read_alpha_log, script, train
+from commands import PLUGIN, here, lines, read_alpha_log, script, train
 from fairseq import checkpoint_utils
 from same_training import assert_same_training
 
@@ -87,3 +88,26 @@ def test_half_precision(corpus, tmp_path):
     assert moving.dtype == torch.float32 and torch.isfinite(moving).all()
     alphas = alphas_by_update(runs[0])
     assert (alphas[-1] != alphas[0]).any(-1).all(), "the α's of a layer did not learn"
+
+
+def test_bpe_dropout(corpus, tmp_path):
+    """It trains with a worker, resumes, and the model translates without the task's flags."""
+    flags = "--task translation_with_bpe_dropout --bpe-dropout 0.2 --num-workers 1 --disable-validation"
+    for updates in ("2", "4"):
+        train(corpus, tmp_path, *flags.split(), "--max-update", updates)
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    path = str(tmp_path / "checkpoint_last.pt")
+    words = [
+        corpus / "bin",
+        *PLUGIN,
+        "--path",
+        path,
+        "--gen-subset",
+        "valid",
+        "--max-len-b",
+        "3",
+        "--beam",
+        "1",
+    ]
+    assert here("generate", *words).count("H-") == len(lines(corpus / "text" / "valid.de"))

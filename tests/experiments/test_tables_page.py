@@ -130,7 +130,10 @@ def parameters(name: str) -> Iterator:
 
 def corpora(command: str) -> set[str]:
     """The corpora whose references a command's records are scored against."""
-    folders = re.findall(r"experiments/records/([\w-]+)", command)
+    records = re.search(r"\bR=(\S+)", command)
+    folders = re.findall(
+        r"experiments/records/([\w-]+)", command.replace("$R", records[1]) if records else command
+    )
     results = [
         path for name in folders for path in expanded(ROOT / "experiments/records" / name / "*/result.json")
     ]

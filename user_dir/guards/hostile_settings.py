@@ -31,7 +31,7 @@ load_pretrained_aux_decoder_from save_predictions baseline_model bpe_codes bpe_m
 bpe_vocab_file sentencepiece_model sentencepiece_model_path gpt2_encoder_json gpt2_vocab_bpe config_yaml
 multitask_config_yaml extra_data fixed_dictionary source_dict target_dict lang_dict
 lang_to_offline_shard_ratio sampling_weights_from_file label_dir input destdir trainpref validpref testpref
-alignfile
+alignfile bpe_dropout_model
 """
 EVALUATED, FILES = set(_EVALUATED.split()), set(_FILES.split())
 NO_DATA = "(no data folder was given)"

@@ -1,4 +1,4 @@
-"""The registered models, their architectures and the criterion. Importing this package installs the guards.
+"""The models and architectures; importing this package registers all else, too, and installs the guards.
 
 fairseq imports every module of this folder to find what it registers.
 """
@@ -22,7 +22,7 @@ if "adaptively_sparse_transformer" in MODEL_REGISTRY:
 else:
     install()
 
-    from .. import criterions  # noqa: F401  registers the criterion
+    from .. import bpe_dropout, criterions  # noqa: F401  registers the task and the criteria
     from . import architectures, post_editor_architectures
     from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
     from .language_model import AdaptivelySparseLanguageModel
