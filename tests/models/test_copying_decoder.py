@@ -49,10 +49,11 @@ def test_the_output_is_the_mixture_by_the_definition():
     model, sample = disturbed(), batch()
     inputs = sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"]
     log_p, extra = model(*inputs)
-    found = extra["decisions"]
+    found, (features, _) = extra["decisions"], model(*inputs, features_only=True)
+    logits = model.decoder.output_layer(features)
     gate, pointer = entmax(found.gate, 1.5), entmax(found.pointer, 1.5)
     for row, t in ((0, 0), (1, 2), (2, 4)):
-        p = torch.softmax(extra["logits"][row, t].float(), -1) * gate[row, t, 1]
+        p = torch.softmax(logits[row, t].float(), -1) * gate[row, t, 1]
         for place, token in enumerate(sample["src_tokens"][row].tolist()):
             p[token] += gate[row, t, 0] * pointer[row, t, place]
         torch.testing.assert_close(log_p[row, t].exp(), p)
@@ -106,7 +107,7 @@ def as_sample(given):
     }
 
 
-def test_the_loss_is_finite_and_falls_to_the_vocabulary_alone_on_right_translations():
+def test_of_right_translations_only_the_decision_on_the_sentence_is_to_be_learned():
     """Of triplets that are already right, an untrained gate decides right throughout."""
     model, given = build(GATE).train(), batch()
     rows = translations(given)
@@ -118,9 +119,25 @@ def test_the_loss_is_finite_and_falls_to_the_vocabulary_alone_on_right_translati
     )
     loss, size, logged = criterion()(model, as_sample(given))
     assert logged["gate_right"] == logged["copied"] == size == logged["ntokens"]
-    assert logged["gate_loss"] == logged["pointer_loss"] == 0 and logged["right"] == 3
-    expected = logged["vocabulary_loss"] + logged["sentence_loss"]
-    torch.testing.assert_close(loss.detach(), expected)
+    assert logged["gate_loss"] == logged["pointer_loss"] == logged["vocabulary_loss"] == 0
+    assert logged["right"] == 3 and loss == logged["sentence_loss"] > 0
+
+
+def test_the_vocabulary_learns_the_pieces_that_are_not_copied():
+    model, sample = disturbed(), as_sample(batch())
+    features, extra = model(**sample["net_input"], features_only=True)
+    log_p = model.decoder.output_layer(features).log_softmax(-1)
+    given = extra["decisions"].translation, sample["net_input"]["prev_output_tokens"], sample["target"]
+    _, copied, _ = model.decoder.copy_gate.targets(*given)
+    expected = [
+        -log_p[row, t, token]
+        for row, tokens in enumerate(sample["target"].tolist())
+        for t, token in enumerate(tokens)
+        if token != WORDS.pad() and not copied[row, t]
+    ]
+    _, size, logged = criterion()(model, sample)
+    assert 0 < len(expected) < size
+    torch.testing.assert_close(logged["vocabulary_loss"], sum(expected).detach(), check_dtype=False)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -27,10 +27,10 @@ class PostEditingLossConfig(FairseqDataclass):
 class PostEditingLossCriterion(SummedCriterion):
     """For models with ``--copy-gate``: the sum of four losses, which stay finite where probabilities are 0.
 
-    Cross-entropy of each piece from the vocabulary; and the α-entmax losses of the gate for each piece, of
-    the pointer for each that is copied, and of the decision to leave the sentence alone. What should be
-    copied is told by :meth:`~user_dir.modules.CopyGate.targets`. They are logged by name; ``copied`` and
-    ``gate_right`` are the shares of pieces to be copied, and of right decisions.
+    The α-entmax loss of the gate for each piece, of the pointer for each that should be copied, and of the
+    decision to leave the sentence alone; and the cross-entropy from the vocabulary of each that should be
+    written. Which these are is told by :meth:`~user_dir.modules.CopyGate.targets`. They are logged by name;
+    ``copied`` and ``gate_right`` are the shares of pieces to be copied, and of right decisions.
     """
 
     def forward(self, model, sample, reduce=True):
@@ -41,21 +41,15 @@ class PostEditingLossCriterion(SummedCriterion):
                 raise UserError(
                     "--criterion post_editing_loss needs a post-editor with --copy-gate, such as 1.5"
                 )
-        net_output = model(**sample["net_input"])
-        target, found = model.get_targets(sample, net_output), net_output[1]["decisions"]
+        features, extra = model(**sample["net_input"], features_only=True)
+        target, found = sample["target"], extra["decisions"]
         given = found.translation, sample["net_input"]["prev_output_tokens"], target
         place, copied, right = gate.targets(*given)
         counted = target.ne(self.padding_idx)
         copied &= counted
         ignored = -100
         losses = {
-            "vocabulary": torch.nn.functional.cross_entropy(
-                net_output[1]["logits"].float().transpose(1, 2),
-                target,
-                ignore_index=self.padding_idx,
-                label_smoothing=self.label_smoothing,
-                reduction="none",
-            ),
+            "vocabulary": self._vocabulary_loss(model, features, target, counted & ~copied),
             "gate": entmax_loss(found.gate, (~copied).long().masked_fill(~counted, ignored), gate.alpha),
             "pointer": entmax_loss(found.pointer, place.masked_fill(~copied, ignored), gate.alpha),
             "sentence": entmax_loss(found.sentence, (~right).long(), gate.alpha),
@@ -68,6 +62,19 @@ class PostEditingLossCriterion(SummedCriterion):
         logged |= {"targets": counted.sum().data, "right": right.sum().data}
         logged |= {"ntokens": sample["ntokens"], "nsentences": target.size(0), "sample_size": sample_size}
         return loss, sample_size, logged
+
+    def _vocabulary_loss(self, model, features, target, written):
+        """The cross-entropy of the pieces that are written, of the features (B, T, C) and targets (B, T)."""
+        target = target.masked_fill(~written, self.padding_idx)
+        if not features.is_cuda:  # which would have to tell how many they are
+            features, target = features[written], target[written]
+        return torch.nn.functional.cross_entropy(
+            model.decoder.output_layer(features).float().flatten(0, -2),
+            target.flatten(),
+            ignore_index=self.padding_idx,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
+        )
 
     @staticmethod
     def reduce_metrics(logging_outputs) -> None:

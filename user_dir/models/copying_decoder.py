@@ -20,8 +20,8 @@ class CopyingBertDecoder(BertDecoder):
     (:class:`~user_dir.modules.CopyGate`). A sentence that the gate leaves alone with probability 1 is
     repeated as it is. ``new_piece_penalty`` is also subtracted from the scores of writing and of correcting.
 
-    In evaluation the output is log p, which log_softmax does not change; in training it is that of the
-    vocabulary alone. ``extra`` has what the criterion ``post_editing_loss`` needs.
+    The output is log p, which log_softmax does not change. The criterion ``post_editing_loss`` needs the
+    features and the ``decisions`` of ``extra``.
 
     Source: the gate is that of See et al. 2017 (https://arxiv.org/abs/1704.04368), equations 8 and 9, with
     α-entmax (https://arxiv.org/abs/1905.05702) for sigmoid and softmax.
@@ -41,18 +41,16 @@ class CopyingBertDecoder(BertDecoder):
     ):
         """See fairseq."""
         x, extra = super().forward(prev_output_tokens, encoder_out, incremental_state, True, **others)
-        if features_only:
-            return x, extra
-        logits = self.outputs(x, extra, encoder_out, incremental_state)
         assert encoder_out is not None
         tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
         beam = x.size(0) // tokens.size(0)  # above 1 if fairseq stores the source once per sentence
         if beam > 1:
             tokens, encoded = tokens.repeat_interleave(beam, 0), encoded.repeat_interleave(beam, 0)
         decisions = self.copy_gate(x, encoded, tokens, prev_output_tokens, self._weights)
-        extra |= {"decisions": decisions, "logits": logits}
-        if self.training:
-            return logits, extra
+        extra |= {"decisions": decisions}
+        if features_only:
+            return x, extra
+        logits = self.outputs(x, extra, encoder_out, incremental_state)
         return self.log_mixture(logits, decisions, prev_output_tokens.size(1)), extra
 
     def _weights(self, scores: Tensor) -> Tensor:
@@ -72,7 +70,7 @@ class CopyingBertDecoder(BertDecoder):
         return p.scatter_add(2, tokens, copying * pointed).log()
 
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
-        """See fairseq; refused in training, where the gate would be left out."""
+        """See fairseq; refused in training, where log p may be −∞."""
         if self.training:
             with exit_on_user_error():
                 raise UserError("with --copy-gate, train with --criterion post_editing_loss")
