@@ -80,6 +80,7 @@ cuda-graphs           CHANGES   fairseq/trainer.py, fairseq/tasks/fairseq_task.p
 update-reports        REPAIRS   fairseq/trainer.py
 validation-bleu       CHANGES   fairseq/tasks/translation.py
 moving-average        CHANGES   fairseq/models/ema/ema.py
+smoothed-loss         CHANGES   fairseq/criterions/label_smoothed_cross_entropy.py
 scalar-quantization   REPAIRS   fairseq/modules/quantization/scalar
 pretrained-encoders   REPAIRS   fairseq/models/roberta/enc_dec.py
 last-batches          CHANGES   fairseq/data/data_utils.py, fairseq/data/iterators.py
