@@ -1,4 +1,4 @@
-"""A tiny prepared corpus, a checkpoint of an untrained model, and archives that are changed."""
+"""A tiny prepared corpus, a checkpoint of an untrained model; archives and exports that are changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, parse, translation_task
 from tiny_splits import described, dictionary
@@ -17,6 +19,8 @@ from user_dir.checkpoints import save_checkpoint
 from user_dir.corpora import Corpus
 from user_dir.corpora.learning import train_model
 from user_dir.corpora.reserved import SYMBOLS
+from user_dir.errors import UserError
+from user_dir.releases.folders import check_same
 
 SENTENCES = ["Der Hund schläft.", "Die Katze sieht den Hund.", "Wo ist das Haus?", "The dog sleeps."] * 5
 
@@ -113,3 +117,12 @@ def entry(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInf
     found = tarfile.TarInfo(name)
     found.type, found.linkname = kind, target
     return found
+
+
+def check_noticed(model, log_probs) -> None:
+    """An export with these log-probabilities passes until the model computes something else."""
+    given = SimpleNamespace(checkpoint="model.pt", to="another program", model=model)
+    check_same(given, log_probs)
+    model.encoder.layers[0].fc1.bias.data += 0.1
+    with pytest.raises(UserError, match="differ"):
+        check_same(given, log_probs)

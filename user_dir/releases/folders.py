@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from fairseq.tasks.translation import TranslationTask
-from torch import nn
+from torch import Tensor, nn
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
@@ -25,10 +26,11 @@ MAX_ERROR = 1e-3  # of log-probabilities, with float32's rounding in all layers
 
 @dataclass(frozen=True)
 class Exported:
-    """A model to be exported; ``limit`` is the greatest number of pieces of a translation."""
+    """A model to be exported ``to`` something; ``limit`` is the most pieces of a translation."""
 
     checkpoint: Path
     corpus: Corpus
+    to: str
     model: nn.Module
     task: TranslationTask
     direction: tuple[str, str]
@@ -53,7 +55,7 @@ def model_to_export(
     if reason is not None:
         raise UserError(f"{checkpoint} cannot be exported to {to}: {reason}")
     limit = min(translation_limit(state, corpus).b, model.max_positions()[1] - 1)
-    return Exported(checkpoint, corpus, model, task, direction, limit)
+    return Exported(checkpoint, corpus, to, model, task, direction, limit)
 
 
 def unsupported_corpus(corpus: Corpus) -> str | None:
@@ -67,6 +69,32 @@ def unsupported_corpus(corpus: Corpus) -> str | None:
         return f"{corpus.name} is released as tokens"
     steps = steps_of_new_text(description)
     return f"{corpus.name} normalises text ({', '.join(steps)})" if steps else None
+
+
+@torch.no_grad()
+def check_same(given: Exported, log_probs: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Raise UserError unless an export has the model's log-probabilities of random sentences.
+
+    Args:
+        given: the model, and what it was exported to.
+        log_probs: those of the export (B, T, V), of sources (B, S) and what the decoder reads (B, T).
+    """
+    model, generator = given.model.eval(), torch.Generator().manual_seed(1)
+    source, target = (
+        torch.randint(4, side.embed_tokens.num_embeddings, (3, 9), generator=generator)
+        for side in (model.encoder, model.decoder)
+    )
+    source[:, -1], target[:, 0] = 2, 2
+    source[1, 5], source[1, 6:], source[2, :3] = 2, 1, 1
+    expected = model.get_normalized_probs(model(source, source.ne(1).sum(1), target), True)
+    # Near the threshold of a sparse output, rounding changes the logarithm of a small probability by much.
+    least = -torch.inf if model.decoder.output_normalizer.is_softmax else -10.0
+    error = (log_probs(source, target).clamp_min(least) - expected.clamp_min(least)).abs().max().item()
+    if not error <= MAX_ERROR:
+        raise UserError(
+            f"{given.checkpoint} cannot be exported to {given.to}: log-probabilities differ by {error:.2g}, "
+            "so the model has something that the export lacks"
+        )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from functools import partial
 from pathlib import Path
 from string import Template
 
@@ -13,10 +14,9 @@ from torch import nn
 
 from ..corpora import Corpus
 from ..entmax import onnx_translations
-from ..errors import UserError
 from ..io import write_json
 from ..models import AdaptivelySparseTransformerModel
-from .folders import MAX_ERROR, Exported, model_to_export, new_folder
+from .folders import Exported, check_same, model_to_export, new_folder
 from .onnx_steps import DecoderStep, Encoder
 
 ENCODER, STEP, PIECES, VOCABULARY = "encoder.onnx", "decoder_step.onnx", "spm.model", "vocabulary.json"
@@ -35,7 +35,7 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> None:
     given = model_to_export(checkpoint, corpus, "ONNX", unsupported_model)
     with new_folder(output, "onnx", ("onnx", "onnxruntime", "onnxscript")) as folder:
         write_graphs(given.model, folder)
-        check_same(given.model, folder, checkpoint)
+        check_same(given, partial(forced, folder))
         shutil.copyfile(corpus.pieces, folder / PIECES)
         symbols = [given.task.source_dictionary.symbols, given.task.target_dictionary.symbols]
         write_json(folder / VOCABULARY, {"source": symbols[0], "target": symbols[1], "limit": given.limit})
@@ -97,28 +97,6 @@ def export(module: nn.Module, given: dict, shapes: dict, outputs: list[str], pat
             external_data=parameters > _ONE_FILE,
             dynamo=True,
             verbose=False,
-        )
-
-
-@torch.no_grad()
-def check_same(model: nn.Module, folder: Path, checkpoint: Path) -> None:
-    """Raise UserError unless log-probabilities of random sentences of unequal length are the model's."""
-    generator = torch.Generator().manual_seed(1)
-    source, target = (
-        torch.randint(4, side.embed_tokens.num_embeddings, (3, 9), generator=generator)
-        for side in (model.encoder, model.decoder)
-    )
-    source[1, 6:], source[2, :3] = model.encoder.padding_idx, model.encoder.padding_idx
-    lengths = source.ne(model.encoder.padding_idx).sum(1)
-    expected = model.get_normalized_probs(model.eval()(source, lengths, target), True)
-    # Near the threshold of a sparse output, rounding changes the logarithm of a small probability by much.
-    least = -torch.inf if model.decoder.output_normalizer.is_softmax else -10.0
-    found = forced(folder, source, target)
-    error = (found.clamp_min(least) - expected.clamp_min(least)).abs().max().item()
-    if not error <= MAX_ERROR:
-        raise UserError(
-            f"{checkpoint} cannot be exported to ONNX: log-probabilities differ by {error:.2g}, so the model "
-            "has something that the export lacks"
         )
 
 
