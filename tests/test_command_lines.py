@@ -277,7 +277,7 @@ def test_a_length_penalty_is_a_finite_number(name):
 
 
 def test_a_benchmark_needs_a_test_set(monkeypatch, tmp_path):
-    workshops = importlib.import_module("user_dir.commands.benchmark").workshops
+    workshops = importlib.import_module("user_dir.benchmarks.model_sections").workshops
     own = SimpleNamespace(name="own", folder=tmp_path, test_sets={})
     own.require_prepared = lambda: own
     monkeypatch.setattr(corpora, "load_corpus", lambda *_: own)

@@ -48,6 +48,12 @@ def write_measurements(path: Path, report: dict) -> None:
     write_text(path, msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
 
 
+def finish_part(path: Path, report: dict, tables: str) -> None:
+    """Write all measurements so far, then print the tables of the last part."""
+    write_measurements(path, report)
+    print(tables + "\n", flush=True)
+
+
 def _machine(device: torch.device) -> dict:
     found = {
         "device": device.type,
