@@ -58,9 +58,8 @@ class CopyingBertDecoder(BertDecoder):
 
     def log_mixture(self, logits: Tensor, decisions, length: int) -> Tensor:
         """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
-        penalty = torch.tensor([0.0, self.new_piece_penalty], device=logits.device)
-        copying = self._weights(decisions.gate - penalty)[..., :1]  # (B, T, 1)
-        alone = self._weights(decisions.sentence - penalty)[:, 1].eq(0)[:, None, None]
+        copying = self._weights(self._penalised(decisions.gate))[..., :1]  # (B, T, 1)
+        alone = self._alone(decisions.sentence)[:, None, None]
         pointed = self._weights(decisions.pointer)  # (B, T, S)
         numbers = torch.arange(length - logits.size(1), length, device=logits.device)
         pointed = torch.where(alone, decisions.translation.at(numbers), pointed)
@@ -68,6 +67,20 @@ class CopyingBertDecoder(BertDecoder):
         p = (1 - copying) * torch.softmax(logits.float(), -1)
         tokens = decisions.translation.tokens[:, None].expand_as(pointed)
         return p.scatter_add(2, tokens, copying * pointed).log()
+
+    def left_alone(self, encoder_out: dict[str, list[Tensor]]) -> dict[int, Tensor]:
+        """The machine translation, tokens, in each row of a batch that is repeated with probability 1."""
+        tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
+        translation = self.copy_gate.translation(tokens)
+        alone = self._alone(self.copy_gate.sentence_scores(translation, encoded))
+        return {row: tokens[row][translation.inside[row]] for row in alone.nonzero().flatten().tolist()}
+
+    def _alone(self, scores: Tensor) -> Tensor:
+        """Whether sentences with these scores (B, 2) are left alone with probability 1: (B,)."""
+        return self._weights(self._penalised(scores))[:, 1].eq(0)
+
+    def _penalised(self, scores: Tensor) -> Tensor:
+        return scores - torch.tensor([0.0, self.new_piece_penalty], device=scores.device)
 
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
         """See fairseq; refused in training, where log p may be −∞."""

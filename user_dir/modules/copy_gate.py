@@ -89,16 +89,25 @@ class CopyGate(nn.Module):
             previous: (B, at least T) the decoder's whole input, which begins with </s>.
             weights_of: probabilities of scores, α-entmax.
         """
-        translation = Translation.of(tokens, self.separator, self.padding)
+        translation = self.translation(tokens)
         pointer = self._jumps(translation, previous)[:, -state.size(1) :]
         query = self.query(state) * state.size(-1) ** -0.5
         pointer = pointer + (query @ encoded.transpose(1, 2)).float()  # (B, T, S)
         pointer = pointer.masked_fill(~translation.inside[:, None], -torch.inf)
         read = weights_of(pointer).type_as(encoded) @ encoded  # (B, T, C)
         hidden = nn.functional.gelu(self.reading(torch.cat([state, read], -1)))
-        at_separator = tokens.eq(self.separator) & ~translation.inside  # one in each line
-        sentence = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
-        return Decisions(pointer, self.decision(hidden).float(), self.sentence(sentence).float(), translation)
+        sentence = self.sentence_scores(translation, encoded)
+        return Decisions(pointer, self.decision(hidden).float(), sentence, translation)
+
+    def translation(self, tokens: Tensor) -> Translation:
+        """Where the machine translation stands in source lines (B, S)."""
+        return Translation.of(tokens, self.separator, self.padding)
+
+    def sentence_scores(self, translation: Translation, encoded: Tensor) -> Tensor:
+        """Scores (B, 2) of leaving sentences alone and of correcting them, from the encoder's (B, S, C)."""
+        at_separator = translation.tokens.eq(self.separator) & ~translation.inside  # one in each line
+        encoded = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
+        return self.sentence(encoded).float()
 
     def _jumps(self, translation: Translation, previous: Tensor) -> Tensor:
         """The learned score of each place (B, T, S), by its distance from where the pointer stands."""

@@ -132,7 +132,7 @@ class _Evaluator:
             self.model, self.task = load_model(
                 checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
             )
-        self.penalty, self.penalties = options.new_piece_penalty, None
+        self.penalty, self.penalties, self._on_valid = options.new_piece_penalty, None, None
         if self.penalty == "valid":
             self.penalties = self._penalties()
             self.penalty = min(self.penalties, key=self.penalties.__getitem__)
@@ -163,8 +163,11 @@ class _Evaluator:
         for penalty in PENALTIES:
             penalise_new_pieces(self.model, penalty, self.checkpoint)
             what = {"left_out": left_out, "description": f"penalty {penalty:g}"}
-            texts = translate_split(self.model, self.task, split.subset, self._search, **what).texts
-            found[penalty] = split.scores(split.lines(texts, left_out), left_out)["ter"]
+            translated = translate_split(self.model, self.task, split.subset, self._search, **what)
+            ter = split.scores(split.lines(translated.texts, left_out), left_out)["ter"]
+            if not found or ter < min(found.values()):
+                self._on_valid = translated
+            found[penalty] = ter
         return found
 
     @property
@@ -190,7 +193,9 @@ class _Evaluator:
     def evaluate(self, split: ScoredSplit, left_out: list[int], truncated: list[int]) -> Evaluation:
         """Translate a split that fits, score it, and write its files."""
         options = self.options
-        found = translate_split(self.model, self.task, split.subset, self._search, left_out=left_out)
+        found = self._on_valid if split.subset == "valid" else None
+        if found is None:
+            found = translate_split(self.model, self.task, split.subset, self._search, left_out=left_out)
         lines = split.lines(found.texts, left_out)
         scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
         files = {kind: within(self.output, path) for kind, path in self._files(split).items()}

@@ -15,6 +15,7 @@ from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from tqdm import tqdm
 
 from ..guards.unfinished_translations import unfinished
+from .left_alone import search_others
 from .loading import check_lengths, load_split
 from .search import Search, log2_p
 from .text import join_pieces
@@ -90,11 +91,14 @@ class BeamSearch:
         if self._on_gpu:
             sample = utils.move_to_cuda(sample)
         begin = time.perf_counter()
-        found = self._task.inference_step(self.generator, self._models, sample)
+        found = search_others(self._inference, self.generator, self._models, sample)
         self.seconds += time.perf_counter() - begin
         for hypotheses, cut in zip(found, unfinished(self.generator, sample, found)):
             hypotheses[0]["unfinished"] = cut
         return found
+
+    def _inference(self, sample: dict) -> list[list[dict]]:
+        return self._task.inference_step(self.generator, self._models, sample)
 
     def text(self, hypothesis: dict) -> str:
         """A hypothesis as text with pieces joined."""
