@@ -27,7 +27,7 @@ BLOCKED = (
         "omegaconf",
         "pandas",
     ),
-    *("sacrebleu", "sacremoses", "safetensors", "scipy", "sklearn", "tabulate", "tensorboardX", "tokenizers"),
+    *("sacrebleu", "sacremoses", "scipy", "sklearn", "tabulate", "tensorboardX", "tokenizers"),
     *("pandas", "torchaudio", "tqdm"),
 )
 PROGRAM = f"""

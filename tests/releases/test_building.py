@@ -80,7 +80,15 @@ def test_an_archive_has_what_translating_needs(corpus, checkpoint, tmp_path):
     output = tmp_path / "new" / "mine.tar"
     release = write_release(checkpoint, corpus, tmp_path / "none", output)
     files = files_of(output)
-    names = {"README.md", "corpus.yaml", "model.pt", "spm.model", "dict.de.txt", "dict.en.txt", WHEEL}
+    names = {
+        "README.md",
+        "corpus.yaml",
+        "model.safetensors",
+        "spm.model",
+        "dict.de.txt",
+        "dict.en.txt",
+        WHEEL,
+    }
     assert files.keys() - {"manifest.json"} == release.manifest.files.keys() == names
     assert files["spm.model"] == corpus.pieces.read_bytes()
     assert files["dict.de.txt"] == (corpus.bin / "dict.de.txt").read_bytes()

@@ -108,7 +108,7 @@ def described(old: bytes, new: bytes):
 BAD = {
     "no pieces": (changed("spm.model", None), "is not a whole release: it lacks spm.model"),
     "no dictionary": (changed("dict.en.txt", None), "it lacks dict.en.txt"),
-    "no checkpoint": (changed("model.pt", None), "it lacks model.pt"),
+    "no checkpoint": (changed("model.pt", None), "it lacks model.safetensors"),
     "no description": (changed("corpus.yaml", None), "it lacks corpus.yaml"),
     "no card": (changed("README.md", None), "it lacks README.md"),
     "WordPiece, too": (changed("vocab.txt", b"x"), "contains vocab.txt, which does not belong to its corpus"),

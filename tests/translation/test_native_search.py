@@ -10,12 +10,13 @@ from fairseq.data import Dictionary
 from helpers import NUM_WORDS
 from tiny_release import SENTENCES, contents, tiny_checkpoint, tiny_corpus, tiny_state
 
-from user_dir.checkpoints import for_inference, load_checkpoint, save_checkpoint
+from user_dir.checkpoints import for_inference, load_checkpoint
 from user_dir.corpora.segment import vocabulary
 from user_dir.eight_bits import packed, rounded
 from user_dir.errors import UserError
-from user_dir.releases.archive import PACKED, write_archive
+from user_dir.releases.archive import CHECKPOINT, write_archive
 from user_dir.releases.opened import opened
+from user_dir.safetensors_checkpoints import write_safetensors
 from user_dir.translation.native_search import NativeSearch, native_search
 from user_dir.translation.search import Search
 from user_dir.translation.translator import open_translator
@@ -67,8 +68,10 @@ def archives(corpus, tmp_path_factory):
         state["model"] = rounded(state["model"]) if kind == "packed" else state["model"]
         files = contents(corpus, tiny_checkpoint(folder / "model.pt", state))
         if kind == "packed":
-            save_checkpoint(packed(for_inference(load_checkpoint(folder / "model.pt"))), folder / PACKED)
-            files[PACKED] = (folder / PACKED).read_bytes()
+            write_safetensors(
+                packed(for_inference(load_checkpoint(folder / "model.pt"))), folder / CHECKPOINT
+            )
+            files[CHECKPOINT] = (folder / CHECKPOINT).read_bytes()
             del files["model.pt"]
         made[kind] = folder / f"{len(made)}.tar"
         write_archive("mine", files, made[kind])

@@ -2,7 +2,7 @@
 
 ``weights_only`` is never turned off, because unpickling can run code. It is not sufficient: its result need
 not be plain data (:mod:`.plain_data`), and fairseq evaluates some settings as Python and opens the files that
-others name (:mod:`.hostile_settings`).
+others name (:mod:`.hostile_settings`). The latter holds for safetensors files, too.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import torch
 from ..eight_bits import restored
 from ..errors import UserError
 from ..io import file_version
+from ..safetensors_checkpoints import SUFFIX, read_safetensors
 from .hostile_settings import check_settings
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
@@ -71,9 +72,12 @@ def _read(path: Path, leave_out: Collection[str]) -> dict:
                 f"{path} is a folder, not a checkpoint" if path.is_dir() else f"no checkpoint {path}"
             )
         size = path.stat().st_size
-        zipped = is_archive(path)
         # Mapped, so that tensors cannot claim more than the file has; plain_state copies them.
-        state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
+        if path.suffix == SUFFIX:
+            mapped, state = True, read_safetensors(path)
+        else:
+            mapped = is_archive(path)
+            state = torch.load(str(path), map_location="cpu", weights_only=True, mmap=mapped)
     except UserError:
         raise
     except Exception as error:  # a corrupt file can raise any exception
@@ -92,7 +96,7 @@ def _read(path: Path, leave_out: Collection[str]) -> dict:
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: it has no model")
     if not all(isinstance(name, str) for name in state["model"]):
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: its parameters have no names")
-    state = restored(plain_state(state, str(path), size, mapped=zipped, leave_out=leave_out), path)
+    state = restored(plain_state(state, str(path), size, mapped=mapped, leave_out=leave_out), path)
     check_settings(path, state)
     _check_history(path, state)
     return state

@@ -3,8 +3,9 @@
 An archive is an uncompressed tar of regular files. The first, ``manifest.json``, has the size and SHA-256 of
 every other: ``{"format": 1, "corpus": NAME, "files": {NAME: {"bytes": N, "sha256": DIGEST}}}``. All files are
 at the top level and have the names of :data:`NAMES`, so none can be written elsewhere. Nothing is compressed,
-so an archive never unpacks to more than its own size. The checkpoint alone may be in 8 bits, which then takes
-four times as much.
+so an archive never unpacks to more than its own size. The checkpoint is a safetensors file
+(:mod:`~user_dir.safetensors_checkpoints`); its matrices may be in 8 bits (:mod:`~user_dir.eight_bits`), and
+take four times as much in memory.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from ..io import atomic_write, durable, name_fault, parse_json, shown
 from ..schema import pattern, whole
 
 MANIFEST = "manifest.json"
-CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.pt", "corpus.yaml"
-PACKED = "model.int8.pt"
-"""Stands for the checkpoint, where its matrices are those of 8 bits (:mod:`~user_dir.eight_bits`)."""
+CARD, CHECKPOINT, DESCRIPTION = "README.md", "model.safetensors", "corpus.yaml"
+CHECKPOINTS = (CHECKPOINT, "model.int8.pt", "model.pt")
+"""Names of the checkpoint: as it is written, and as earlier versions wrote it."""
 NAMES = (
-    r"README\.md|model(\.int8)?\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
+    r"README\.md|model\.safetensors|model(\.int8)?\.pt|corpus\.yaml|spm\.model|vocab\.txt|tokenizer\.json|dict\.[A-Za-z0-9_]{1,50}\.txt"
     r"|adaptively_sparse-[0-9A-Za-z_.+]{1,50}-py3-none-any\.whl"
 )
 _MAX_MANIFEST = 1 << 16  # bytes

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
+from ..checkpoints import for_inference, load_checkpoint
 from ..corpora import Corpus
 from ..corpora.checksums import sha256
 from ..eight_bits import is_rounded, packed
 from ..io import copy_file, unchanged
+from ..safetensors_checkpoints import write_safetensors
 from ..translation.direction import translation_direction
 from ..translation.limits import RELEASED, translation_limit
 from ..translation.loading import load_model
-from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, write_archive
+from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
 from .card import model_card
 from .opened import opened
 from .scores import read_scores
@@ -62,9 +63,9 @@ def write_release(
     with tempfile.TemporaryDirectory() as temporary:
         wheel = build_wheel(Path(temporary))
         eight_bits = is_rounded(state["model"])
-        reduced = Path(temporary) / (PACKED if eight_bits else CHECKPOINT)
-        save_checkpoint(packed(state) if eight_bits else state, reduced)
-        card = model_card(state, corpus, direction, parameters, scores, wheel.name, reduced.name)
+        reduced = Path(temporary) / CHECKPOINT
+        write_safetensors(packed(state) if eight_bits else state, reduced)
+        card = model_card(state, corpus, direction, parameters, scores, wheel.name, eight_bits=eight_bits)
         dictionaries = [corpus.bin / f"dict.{language}.txt" for language in corpus.languages]
         files = {
             CARD: card.encode(),

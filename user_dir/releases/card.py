@@ -12,7 +12,7 @@ import yaml
 from ..checkpoints import averaged_updates, model_name, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.segment import vocabulary
-from .archive import CHECKPOINT, PACKED
+from .archive import CHECKPOINT
 from .scores import METRICS
 from .training_config import training_config
 
@@ -30,7 +30,7 @@ def model_card(
     parameters: int,
     scores: list[dict],
     wheel: str,
-    checkpoint: str = CHECKPOINT,
+    eight_bits: bool = False,
 ) -> str:
     """The card of a model.
 
@@ -41,7 +41,7 @@ def model_card(
         parameters: number of parameters of the model.
         scores: from :func:`~.scores.read_scores`.
         wheel: file name of the package's wheel.
-        checkpoint: name of its file in the archive.
+        eight_bits: the archive has the matrices in 8 bits.
     """
     described, triplets = corpus.description, corpus.description.triplets
     ours = model_name(state).startswith("adaptively_sparse")
@@ -51,13 +51,13 @@ def model_card(
         "target": direction[1],
         "package": f" of the package adaptively-sparse ({_CITATION})" if ours else "",
         "task": "corrects machine translations" if triplets else "translates sentences",
-        "model": _model(state, corpus, direction, parameters, checkpoint),
+        "model": _model(state, corpus, direction, parameters, eight_bits),
         "lines": "A line is a source sentence, a tab and its machine translation"
         if triplets
         else "Text goes in and comes out one sentence a line",
         "tokens": ", in tokens separated by spaces, as in the corpus" if described.tokenised else "",
         "wheel": wheel,
-        "scores": _scores(scores, corpus, checkpoint),
+        "scores": _scores(scores, corpus),
         "raw": "" if described.downloads else " --raw FOLDER_OF_ITS_TEXT",
         "settings": yaml.safe_dump(training_config(state), allow_unicode=True).rstrip(),
         "data": _table(
@@ -74,7 +74,7 @@ def model_card(
     return Template(template).substitute(values)
 
 
-def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: int, checkpoint: str) -> str:
+def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: int, eight_bits: bool) -> str:
     settings = model_settings(state)
     processes = state["cfg"]["distributed_training"]["distributed_world_size"]
     kind = "WordPiece" if corpus.description.wordpiece else "sentencepiece"
@@ -84,7 +84,7 @@ def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: 
         "attention": f"`{settings['attention_normalizer']}`" if "attention_normalizer" in settings else None,
         "parameters": f"{parameters:,}",
         "stored as": "8-bit integers times a number for each row; computed with in float32"
-        if checkpoint == PACKED
+        if eight_bits
         else None,
         "vocabulary": f"{len(vocabulary(corpus.pieces)):,} pieces of {kind}",
         "trained on": f"{corpus.name}: {corpus.description.title}",
@@ -95,7 +95,7 @@ def _model(state: dict, corpus: Corpus, direction: tuple[str, str], parameters: 
     return _table([("", ""), *((key, value) for key, value in rows.items() if value)])
 
 
-def _scores(scores: list[dict], corpus: Corpus, checkpoint: str) -> str:
+def _scores(scores: list[dict], corpus: Corpus) -> str:
     if not scores:
         return (
             "The model was not scored before it was released. `python scripts/evaluate.py --path CHECKPOINT "
@@ -111,7 +111,7 @@ def _scores(scores: list[dict], corpus: Corpus, checkpoint: str) -> str:
     notes = [note for each in scores for note in _notes(each)]
     signatures = sorted({each[f"{name}_signature"] for each in scores for name in METRICS})
     notes.append("sacrebleu's signatures: " + ", ".join(f"`{each}`" for each in signatures))
-    about = f"Of the parameters in `{checkpoint}`, by beam search.\n\n"
+    about = f"Of the parameters in `{CHECKPOINT}`, by beam search.\n\n"
     return about + "\n".join([_table(rows), "", *(f"- {note}" for note in notes)])
 
 

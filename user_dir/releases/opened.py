@@ -12,7 +12,7 @@ from ..corpora.binarised import read_dictionary
 from ..corpora.description import read_description
 from ..corpora.segment import load_pieces
 from ..errors import UserError
-from .archive import CARD, CHECKPOINT, DESCRIPTION, PACKED, Manifest, is_release, place_of, unpack
+from .archive import CARD, CHECKPOINT, CHECKPOINTS, DESCRIPTION, Manifest, is_release, place_of, unpack
 
 _MAX_DESCRIPTION = 1 << 16  # bytes; parsing YAML is slow
 
@@ -91,7 +91,7 @@ def _corpus(archive: Path, folder: Path, manifest: Manifest) -> Corpus:
 
 
 def _checkpoint(manifest: Manifest) -> str:
-    return PACKED if PACKED in manifest.files else CHECKPOINT
+    return next((name for name in CHECKPOINTS if name in manifest.files), CHECKPOINT)
 
 
 def _require(archive: Path, manifest: Manifest, *names: str) -> None:
@@ -105,5 +105,5 @@ def _preprocessing(manifest: Manifest) -> dict:
     return {
         name: entry
         for name, entry in manifest.files.items()
-        if name not in (CARD, CHECKPOINT, PACKED) and not name.endswith(".whl")
+        if name not in (CARD, *CHECKPOINTS) and not name.endswith(".whl")
     }
