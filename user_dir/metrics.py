@@ -21,7 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 def make_bleu(
-    code: str, tokenize: str | None = None, lower_case: bool = False, lines: Iterable[str] = ()
+    code: str,
+    tokenize: str | None = None,
+    lower_case: bool = False,
+    lines: Iterable[str] = (),
+    tokens: bool = False,
 ) -> sacrebleu.metrics.BLEU:
     """sacrebleu's BLEU for text in a language; nothing is downloaded.
 
@@ -30,6 +34,7 @@ def make_bleu(
         tokenize: sacrebleu's tokenizer; None for that of the language, see :func:`written`.
         lower_case: ignore case.
         lines: references, or some of them.
+        tokens: the text is known to be of tokens, of which sacrebleu otherwise warns.
 
     Raises:
         UserError: the tokenizer is unknown, or what it needs is not on this machine.
@@ -43,7 +48,7 @@ def make_bleu(
         if not found.spaced and tokenize in ("13a", "intl"):
             _warn_of_spaces(tokenize, code)
     try:
-        return sacrebleu.metrics.BLEU(tokenize=tokenize, lowercase=lower_case)
+        return sacrebleu.metrics.BLEU(tokenize=tokenize, lowercase=lower_case, force=tokens)
     except (RuntimeError, ImportError, OSError) as error:  # of Japanese, Korean, and sentencepiece's models
         raise UserError(
             f"sacrebleu's tokenizer {tokenize} does not work here ({' '.join(str(error).split())}); "

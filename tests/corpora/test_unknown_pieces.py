@@ -4,7 +4,7 @@ import pytest
 from tiny import joined, lines
 from triplets import DESCRIPTION, MT, PE, SPECIAL, SRC, bert_vocabulary, write_triplets
 
-from user_dir.corpora import load_corpus
+from user_dir.corpora import load_corpus, raw_files
 from user_dir.corpora.new_text import NewText
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.summary import summary
@@ -43,3 +43,21 @@ def test_the_files_beside_the_vocabulary_say_how_text_is_treated(tmp_path):
     before = corpus.pieces.stat().st_mtime_ns
     prepare(corpus, workers=1)
     assert corpus.pieces.stat().st_mtime_ns == before and corpus.pieces.name == "tokenizer.json"
+
+
+def test_the_tokenizer_may_lie_where_configs_name_the_bert(tmp_path, monkeypatch):
+    monkeypatch.setattr(raw_files, "ROOT", tmp_path)
+    folder = tmp_path / "data" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "corpus.yaml").write_text(DESCRIPTION + "wordpiece: checkpoints/bert/vocab.txt\n")
+    write_triplets(tmp_path / "raw")
+    corpus = load_corpus("mine", folder.parent)
+    with pytest.raises(UserError, match=r"checkpoints/bert/vocab\.txt"):
+        prepare(corpus, tmp_path / "raw", workers=1)
+    bert = tmp_path / "checkpoints" / "bert"
+    bert.mkdir(parents=True)
+    (bert / "vocab.txt").write_text("".join(f"{token}\n" for token in bert_vocabulary()))
+    (bert / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    prepare(corpus, tmp_path / "raw", workers=1)
+    assert corpus.pieces.name == "tokenizer.json"  # the file beside the vocabulary is read, too
+    assert joined(corpus.segmented / "test.de") == PE

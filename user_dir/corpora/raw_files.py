@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from ..checkout import ROOT
 from ..errors import UserError
 from ..io import leads_out, within
 from . import stamps
@@ -26,7 +27,8 @@ class RawFiles:
     """The raw files of a corpus, in a folder of the user's or else in ``corpus.raw``.
 
     What ``corpus.raw`` lacks is downloaded. Files in a user's folder are used as they are: content that
-    differs from the published one causes a warning, a missing file is an error.
+    differs from the published one causes a warning, a missing file is an error. The tokenizer of a BERT may
+    also lie where a config's ``bert`` is relative to.
     """
 
     def __init__(self, corpus: Corpus, given: Path | None = None):
@@ -40,12 +42,14 @@ class RawFiles:
     def _add_tokenizer(self, description: Description) -> None:
         """Add what says how a BERT treats text, where it is beside the vocabulary or can be downloaded."""
         self.tokenizer: dict[str, str] = {}
+        self._of_bert: set[str] = set()
         named = description.wordpiece
         if named is None:
             return
         self.tokenizer[TOKENIZER if named.endswith(".json") else VOCABULARY] = named
         folder = named[: named.rfind("/") + 1]
         others = {name: f"{folder}{name}" for name in FILES if name not in self.tokenizer}
+        self._of_bert = {named, *others.values()}
         self._members |= {name: [] for name in others.values()}
         for kind, name in others.items():
             if self.find(name) is None and name not in description.downloads:
@@ -68,7 +72,9 @@ class RawFiles:
         if self.folder == self.corpus.raw:
             folders.append(self.corpus.description.path.parent / "raw")
         names = [name, last] if unique else [name]
-        paths = (place / f"{each}{ending}" for place in folders for each in names for ending in ("", ".gz"))
+        paths = [place / f"{each}{ending}" for place in folders for each in names for ending in ("", ".gz")]
+        if name in self._of_bert:
+            paths.append(ROOT / name)
         return next((path for path in paths if path.is_file()), None)
 
     def found(self) -> list[Path | None]:
@@ -119,6 +125,11 @@ class RawFiles:
                     extract(self.path_of(archive), members, build.folder)
 
     def _absent(self, name: str) -> UserError:
+        if name in self._of_bert:
+            return UserError(
+                f"wordpiece: there is no {ROOT / name}, nor {self.folder / name}; put the BERT there, or "
+                f"change wordpiece in {self.corpus.description.path}"
+            )
         if is_archive(name):
             return UserError(f"{name} is not in {self.folder}; put it there, or name its folder with --raw")
         return UserError(

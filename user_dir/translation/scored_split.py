@@ -49,7 +49,8 @@ class ScoredSplit:
         self._lower_case = self.case == "ignored"
         file = corpus.reference(self.subset, self.target)
         self._own = list(read_made_lines(file))
-        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own)
+        tokens = corpus.description.triplets  # whose corrections are scored as they are
+        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own, tokens)
         theirs = scoring.sacrebleu_references(corpus, self.name, source, self.target)
         self.references = theirs or [self._own]
         self.references_name = (
