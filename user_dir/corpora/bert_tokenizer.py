@@ -32,6 +32,7 @@ SPECIAL = {
 """BERT's special tokens as symbols of our dictionaries."""
 MAX_VOCABULARY = 16 << 20  # bytes of a vocab.txt; that of multilingual BERT has one million
 AGAIN = "get its tokenizer again"
+OR_ANOTHER = "or use a BERT proper (model_type: bert), whose tokenizer is WordPiece"
 
 
 _CLASSES = ".*BertTokenizer(Fast)?|PreTrainedTokenizerFast|TokenizersBackend"  # the last two: tokenizer.json
@@ -129,7 +130,7 @@ def files_of(folder: Path) -> dict[str, Path]:
     """The files of :data:`FILES` in a folder, by name; raises UserError if they have no tokens."""
     found = {name: path for name in FILES if (path := folder / name).is_file()}
     if not found.keys() & {VOCABULARY, TOKENIZER}:
-        raise UserError(f"{folder} has neither {VOCABULARY} nor {TOKENIZER}; {AGAIN}")
+        raise UserError(f"{folder} has neither {VOCABULARY} nor {TOKENIZER}; put its tokenizer there")
     return found
 
 
@@ -143,7 +144,7 @@ def read_tokenizer(files: Mapping[str, Path]) -> BertTokenizer:
     vocabulary, config, tokenizer = map(files.get, FILES)
     given = {}
     if config is not None:
-        given = read_object(config, "the settings of a BERT's tokenizer", _Config, AGAIN)
+        given = read_object(config, "the settings of a BERT's tokenizer", _Config, f"{AGAIN}, {OR_ANOTHER}")
     if tokenizer is None:
         assert vocabulary is not None
         return BertTokenizer(read_vocabulary(vocabulary), _asked(given) if config is not None else None)
@@ -169,7 +170,7 @@ def _asked(given: dict[str, Any]) -> Rules:
 
 def read_json(path: Path) -> BertTokenizer:
     """The tokens and rules of a ``tokenizer.json``; errors as of :func:`read_tokenizer`."""
-    given = read_object(path, "the tokenizer of a BERT", _Tokenizer, AGAIN)
+    given = read_object(path, "the tokenizer of a BERT", _Tokenizer, f"{AGAIN}, {OR_ANOTHER}")
     model = given["model"]
     numbers = {each["content"]: each["id"] for each in given.get("added_tokens", ())} | model["vocab"]
     tokens = sorted(numbers, key=numbers.__getitem__)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checkout import ROOT
 from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
-from ..corpora.bert_tokenizer import SPECIAL, files_of, read_tokenizer, symbol_of
+from ..corpora.bert_tokenizer import OR_ANOTHER, SPECIAL, files_of, read_tokenizer, symbol_of
 from ..corpora.binarised import load_dictionary
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same
@@ -127,9 +127,7 @@ def _check_vocabulary(folder: Path, tokens: int, weights: dict[str, Tensor]) -> 
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    config = read_object(
-        path, "the settings of a BERT", _Settings, "download it again, or give another --bert"
-    )
+    config = read_object(path, "the settings of a BERT", _Settings, f"download it again, {OR_ANOTHER}")
     if config["hidden_size"] % config["num_attention_heads"]:
         raise UserError(
             f"{path}: hidden_size {config['hidden_size']} is not divisible by num_attention_heads "

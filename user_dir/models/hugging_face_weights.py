@@ -46,7 +46,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
                 f"{index}: weight_map.{name[:80]} is {shown(shard)}, which {reason}; download it again"
             )
         if not (folder / shard).is_file():
-            raise UserError(f"{index} names {shown(shard)} for {name[:80]}, but there is no {folder / shard}")
+            raise UserError(
+                f"{index} names {shown(shard)} for {name[:80]}, but there is no {folder / shard}; download it"
+            )
     shards = {shard: _read(folder / shard) for shard in dict.fromkeys(places.values())}
     for name, shard in places.items():
         if name not in shards[shard]:
@@ -70,7 +72,9 @@ def _read(path: Path) -> dict[str, Tensor]:
         except ImportError:
             raise UserError(f"{path} requires: pip install safetensors") from None
         except Exception as error:  # a corrupt file can raise any exception
-            raise UserError(f"{path} cannot be read as weights: {one_line(error)[:200]}") from None
+            raise UserError(
+                f"{path} cannot be read as weights: {one_line(error)[:200]}; download it again"
+            ) from None
         if not isinstance(weights, dict) or not all(isinstance(each, Tensor) for each in weights.values()):
             raise UserError(f"{path} does not hold a model's weights")
         # Copied, because safetensors maps the file into memory.
