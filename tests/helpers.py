@@ -255,6 +255,17 @@ def build(flags: str = "", arch: str = "adaptively_sparse_transformer", seed: in
     return ARCH_MODEL_REGISTRY[arch].build_model(args, translation_task()).double()
 
 
+def peaked(flags: str = "", seed: int = 1, arch: str = "adaptively_sparse_transformer"):
+    """One to evaluate, with distributions so far from uniform that no two hypotheses are equally good."""
+    built = build(flags, arch, seed).eval()
+    for name, parameter in built.named_parameters():
+        if "embed_tokens" in name or "output_projection" in name:
+            parameter.data.mul_(3)
+        elif "bias" in name or "norm" in name:
+            parameter.data.add_(torch.randn_like(parameter) / 5)
+    return built
+
+
 SMALL_LM = (
     "--task language_modeling --tokens-per-sample 32 --decoder-embed-dim 16 --decoder-ffn-embed-dim 24 "
     "--decoder-layers 2 --decoder-attention-heads 4 --dropout 0"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from helpers import build, dictionary, parse, translation_task
+from helpers import build, dictionary, parse, peaked, translation_task
 from no_gpu import NoHost, Recorded, take_triton_kernels
 
 from user_dir.decoding import device_graphs as graphs
@@ -42,13 +42,7 @@ class AligningOnDevice(AligningGenerator, OnDevice):
 
 def model(flags=PRE_NORM, seed=1, dtype=torch.float64):
     """A model whose hypotheses end at all lengths."""
-    built = build(flags, seed=seed).eval()
-    for name, parameter in built.named_parameters():
-        if "embed_tokens" in name or "output_projection" in name:
-            parameter.data.mul_(3)
-        elif "bias" in name or "norm" in name:
-            parameter.data.add_(torch.randn_like(parameter) / 5)
-    return built.to(dtype)
+    return peaked(flags, seed=seed).to(dtype)
 
 
 def sources(count=3, longest=9, seed=1):

@@ -48,7 +48,7 @@ def assert_equal(found, expected, where: str = "weights") -> None:
         for field in fields(expected):
             names = field.name, f"{where}.{field.name}"
             assert_equal(getattr(found, names[0]), getattr(expected, names[0]), names[1])
-    elif isinstance(expected, list):
+    elif isinstance(expected, (list, tuple)):
         assert len(found) == len(expected), where
         for number, (one, other) in enumerate(zip(found, expected)):
             assert_equal(one, other, f"{where}[{number}]")
@@ -76,6 +76,7 @@ KNOWN = (
     "--alpha-schedule linear --alpha-schedule-updates 90 --alpha-schedule-then learned",
     "--alpha-schedule linear --alpha-schedule-updates 20 --alpha-schedule-then learned",
     "--output-alpha 1 --attention-backend dense --int8 --dropout 0.3",
+    "--length-scaling --decoder-embed-dim 24 --decoder-attention-heads 3",
 )
 
 
@@ -102,7 +103,6 @@ def test_half_precision_becomes_float32():
 
 REFUSED = (
     "--latent-alignment --latent-alignment-alpha 1.6",
-    "--length-scaling",
     "--output-alpha 1.5",
     "--activation-fn tanh",
     "--decoder-context-attention-normalizer rela",
@@ -190,6 +190,6 @@ def test_every_setting_of_a_model_is_considered():
     flags = {action.dest for action in parser._actions} - {"help"}
     config = {field.name for field in fields(TransformerConfig) if not field.name.startswith("_")}
     of_alpha = {*ALPHA_FIELDS, *(f"{kind}_{name}" for kind in ATTENTION_TYPES for name in ALPHA_FIELDS)}
-    known = REQUIRED | OFF | UNUSED | of_alpha | {"output_alpha", "no_decoder_final_norm"}
+    known = REQUIRED | OFF | UNUSED | of_alpha | {"output_alpha", "no_decoder_final_norm", "length_scaling"}
     assert (flags | config) - known == set()
     assert not REQUIRED & OFF and not OFF & UNUSED and not REQUIRED & UNUSED

@@ -7,7 +7,7 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.search import BeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
-from helpers import batch, build, dictionary
+from helpers import batch, build, dictionary, peaked
 
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
@@ -25,17 +25,6 @@ class AsOnGpu(FastGenerator):
 
 class AligningAsOnGpu(AligningGenerator):
     on_device = True
-
-
-def model(flags: str = "", seed: int = 1, **arch):
-    """A small model whose distributions are far from uniform, so that no two hypotheses are equally good."""
-    built = build(flags, seed=seed, **arch).eval()
-    for name, parameter in built.named_parameters():
-        if "embed_tokens" in name or "output_projection" in name:
-            parameter.data.mul_(3)
-        elif "bias" in name or "norm" in name:
-            parameter.data.add_(torch.randn_like(parameter) / 5)
-    return built
 
 
 def sources(left_pad: bool = True) -> dict:
@@ -123,16 +112,16 @@ LATENT = f"{PRE_NORM} --latent-alignment --latent-alignment-alpha 1.6 --latent-a
 )
 @pytest.mark.parametrize("left_pad", (True, False))
 def test_same_hypotheses_and_alignments_for_all_models(flags, left_pad):
-    ours, theirs = both(model(flags), {}, sources(left_pad), kinds=ALIGNMENT)
+    ours, theirs = both(peaked(flags), {}, sources(left_pad), kinds=ALIGNMENT)
     assert_same(ours, theirs)
     assert all(each["attention"].numel() and each["alignment"] for found in ours for each in found)
-    without, _ = both(model(flags), {}, sources(left_pad))
+    without, _ = both(peaked(flags), {}, sources(left_pad))
     assert [tokens(each) for each in without] == [tokens(each) for each in ours]
     assert not any(each["attention"].numel() for found in without for each in found)
 
 
 def test_a_model_without_context_attention_has_no_alignments():
-    built = model(f"{PRE_NORM} --no-cross-attention")
+    built = peaked(f"{PRE_NORM} --no-cross-attention")
     assert_same(*both(built, {}))
     with pytest.raises(UserError, match="context attention"):
         AligningGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
@@ -150,16 +139,16 @@ def test_same_hypotheses_for_all_normalizers(name):
     """By the kernels, or by the normalizer's own ``forward``."""
     types = ("", *(each.replace("_", "-") + "-" for each in ATTENTION_TYPES))
     for prefix in types:
-        built = model(f"{PRE_NORM} --{prefix}attention-normalizer {name}")
+        built = peaked(f"{PRE_NORM} --{prefix}attention-normalizer {name}")
         assert_same(*both(built, {}, kinds=ALIGNMENT))
 
 
 def test_the_kernels_compute_something_else_than_another_normalizer(_own, monkeypatch):
     """The test above could fail."""
     monkeypatch.setattr(_own, "forward", AlphaEntmax.forward)
-    ours, _ = both(model(f"{PRE_NORM} --attention-normalizer own"), {}, known=False)
+    ours, _ = both(peaked(f"{PRE_NORM} --attention-normalizer own"), {}, known=False)
     monkeypatch.undo()
-    _, theirs = both(model(f"{PRE_NORM} --attention-normalizer own"), {})
+    _, theirs = both(peaked(f"{PRE_NORM} --attention-normalizer own"), {})
     assert sum(tokens(one) != tokens(other) for one, other in zip(ours, theirs)) == 3
 
 
@@ -173,7 +162,7 @@ ARCHITECTURES = [
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_same_hypotheses_for_all_architectures(arch):
     if "post_editor" not in arch:
-        return assert_same(*both(model("", arch=arch), {}))
+        return assert_same(*both(peaked("", arch=arch), {}))
     built = post_editing.build("--decoder-layers 2 --decoder-attention-heads 4", arch).eval()
     built.decoder.output_projection.bias.data.normal_(std=2)
     assert_same(*both(built, {}, post_edited(), post_editing.dictionary()))
@@ -228,7 +217,7 @@ def test_same_hypotheses_with_a_penalty_on_new_pieces():
 )
 def test_same_hypotheses_for_all_options(options):
     for seed in (1, 2):
-        assert_same(*both(model(PRE_NORM, seed), options))
+        assert_same(*both(peaked(PRE_NORM, seed), options))
 
 
 @pytest.mark.parametrize("size", (1, 2, 3))
@@ -241,8 +230,8 @@ def test_no_ngram_is_repeated(size):
         return [len(set(each)) < len(each) for each in ngrams]
 
     options = {"max_len_b": 12, "min_len": 10}
-    ours, _ = both(model(PRE_NORM), {**options, "no_repeat_ngram_size": size})
-    free, _ = both(model(PRE_NORM), options)
+    ours, _ = both(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size})
+    free, _ = both(peaked(PRE_NORM), options)
     assert all(any(repeats(each)) for each in free)
     assert not any(any(repeats(each)) for each in ours)
 
@@ -272,7 +261,7 @@ PREFIXES = {
 def test_same_hypotheses_after_the_same_beginning(case, options):
     prefix = torch.tensor(PREFIXES[case])
     for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
-        ours, theirs = both(model(flags), options, prefix_tokens=prefix)
+        ours, theirs = both(peaked(flags), options, prefix_tokens=prefix)
         assert_same(ours, theirs)
         for found, given in zip(ours, prefix.tolist()):
             begin = [symbol for symbol in given if symbol != 1]
@@ -294,7 +283,7 @@ ENSEMBLES = {
 @pytest.mark.parametrize("case", ENSEMBLES)
 def test_same_hypotheses_and_alignments_for_ensembles(case):
     flags, options = ENSEMBLES[case]
-    models = [model(each, seed) for seed, each in enumerate(flags, start=1)]
+    models = [peaked(each, seed) for seed, each in enumerate(flags, start=1)]
     ours, theirs = both(models, options, kinds=ALIGNMENT)
     assert_same(ours, theirs)
     assert_same(*both(models, options, prefix_tokens=torch.tensor([[5, 9], [6, 1], [9, 4]])))
@@ -305,14 +294,14 @@ def test_same_hypotheses_and_alignments_for_ensembles(case):
 @pytest.mark.parametrize("kind", ("hard", "soft"))
 @pytest.mark.parametrize("left_pad", (True, False))
 def test_same_alignments_of_both_kinds(kind, left_pad):
-    ours, theirs = both(model(PRE_NORM), {"print_alignment": kind}, sources(left_pad), kinds=ALIGNMENT)
+    ours, theirs = both(peaked(PRE_NORM), {"print_alignment": kind}, sources(left_pad), kinds=ALIGNMENT)
     assert_same(ours, theirs)
     width = {len(row) for found in ours for each in found for row in each["alignment"]}
     assert (width == {2}) == (kind == "hard")
 
 
 def test_alignments_of_fewer_hypotheses_than_the_beam():
-    ours, theirs = both(model(f"{PRE_NORM} --output-alpha 2"), {"beam_size": 11}, kinds=ALIGNMENT)
+    ours, theirs = both(peaked(f"{PRE_NORM} --output-alpha 2"), {"beam_size": 11}, kinds=ALIGNMENT)
     assert_same(ours, theirs)
     assert any(len(each) < 11 for each in ours)
     for each in [each for hypotheses in ours for each in hypotheses]:
@@ -332,7 +321,7 @@ SPARSE_CASES = {
 def test_same_hypotheses_for_sparse_outputs(alpha, case):
     options, found = SPARSE_CASES[case], []
     for seed in range(1, 6):
-        ours, theirs = both(model(f"{PRE_NORM} --output-alpha {alpha}", seed), options)
+        ours, theirs = both(peaked(f"{PRE_NORM} --output-alpha {alpha}", seed), options)
         assert_same(ours, theirs)
         found += ours
     if case == "fewer hypotheses":
@@ -342,11 +331,11 @@ def test_same_hypotheses_for_sparse_outputs(alpha, case):
 
 
 def test_same_hypotheses_after_another_first_symbol():
-    assert_same(*both(model(), {}, bos_token=7))
+    assert_same(*both(peaked(), {}, bos_token=7))
 
 
 def test_in_single_precision_the_first_hypothesis_is_the_same():
-    built = model(PRE_NORM).float()
+    built = peaked(PRE_NORM).float()
     ours, theirs = both(built, {"beam_size": 4})
     for mine, expected in zip(ours, theirs):
         assert mine[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
@@ -354,7 +343,7 @@ def test_in_single_precision_the_first_hypothesis_is_the_same():
 
 
 def test_changed_parameters_are_noticed():
-    built = model(PRE_NORM)
+    built = peaked(PRE_NORM)
     sample = sources()
     for fast in (False, True):
         built._is_generation_fast = fast
@@ -370,7 +359,7 @@ def test_changed_parameters_are_noticed():
 
 def test_what_is_not_supported_is_left_to_fairseq():
     words, sample = dictionary(), sources()
-    built = model()
+    built = peaked()
 
     def reason(**options):
         return unsupported(FastGenerator([built], words, **options), sample)
@@ -380,14 +369,14 @@ def test_what_is_not_supported_is_left_to_fairseq():
     assert "plain beam search" in reason(search_strategy=Sampling(words))
     assert "plain beam search" in reason(search_strategy=BeamSearch(words), match_source_len=True)
     assert "as large as the vocabulary" in reason(beam_size=12)
-    stock, narrow = build("", "transformer").eval(), model().float()
+    stock, narrow = build("", "transformer").eval(), peaked().float()
     assert "TransformerModel" in unsupported(FastGenerator([built, stock], words), sample)
     assert "different types" in unsupported(FastGenerator([built, narrow], words), sample)
     assert "prescribed" in unsupported(FastGenerator([built], words), sample, torch.tensor([[5]]))
     built.int8 = True
     with pytest.raises(UserError, match="--int8 is not possible here: the search is not plain"):
         FastGenerator([built], words, search_strategy=Sampling(words)).generate([built], sample)
-    latent = model(LATENT)
+    latent = peaked(LATENT)
     latent.int8 = True
     assert "8-bit" in unsupported(FastGenerator([latent], words), sample)
 
@@ -401,7 +390,7 @@ def test_what_is_not_supported_is_left_to_fairseq():
 )
 def test_models_that_are_left_to_fairseq(flags, reason):
     if "--scale-heads" in flags:
-        built = model()
+        built = peaked()
         built.decoder.layers[1].c_attn = torch.nn.Parameter(torch.ones(2))
     else:
         built = build(flags).eval()
@@ -413,14 +402,14 @@ def test_a_stock_transformer_is_left_to_fairseq():
 
 
 def test_scores_that_are_nan_are_an_error():
-    built = model()
+    built = peaked()
     built.decoder.output_projection.weight.data.fill_(torch.nan)
     with pytest.raises(ValueError, match="sentence 1 of the batch has no translation"):
         FastGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
 
 
 def test_int8_is_close():
-    built = model(PRE_NORM).float()
+    built = peaked(PRE_NORM).float()
     generator = FastGenerator([built], dictionary(), beam_size=3, max_len_b=5)
     exact = generator.generate([built], sources())
     built.int8 = True

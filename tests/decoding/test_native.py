@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import build, dictionary
+from helpers import build, dictionary, peaked
 
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
@@ -18,17 +18,6 @@ from user_dir.decoding.settings import Settings
 from user_dir.decoding.weights import Linear, sinusoids
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
-
-
-def model(flags: str):
-    """A small model whose distributions are far from uniform."""
-    built = build(flags).eval()
-    for name, parameter in built.named_parameters():
-        if "embed_tokens" in name or "output_projection" in name:
-            parameter.data.mul_(3)
-        elif "bias" in name or "norm" in name:
-            parameter.data.add_(torch.randn_like(parameter) / 5)
-    return built
 
 
 def settings(**others) -> Settings:
@@ -63,7 +52,7 @@ def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
 @pytest.mark.parametrize("flags", (f"{PRE_NORM} --decoder-attention-heads 3 --decoder-embed-dim 24", ""))
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
-    built = model(flags).to(dtype)
+    built = peaked(flags).to(dtype)
     alphas = torch.tensor([1.3, 1.5, 2.0, 1.0][: built.decoder.layers[0].self_attn.num_heads])
     weights = weights_of(built)
     for layer in (*weights.encoder.layers, *weights.decoder.layers):
@@ -81,14 +70,14 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, 
 
 
 def test_heads_with_alpha_above_2_do_not_change_others():
-    weights = weights_of(model(PRE_NORM).float())
+    weights = weights_of(peaked(PRE_NORM).float())
     weights.decoder.layers[0].attention.alpha = torch.tensor([1.5, 3.0, 1.0, 2.0], dtype=torch.float64)
     engine, given = Engine(weights), sentences(7)
     assert_equal(search(engine, given, beam=1), [search(engine, [each], beam=1)[0] for each in given])
 
 
 def test_integers_are_near():
-    built = model(PRE_NORM).float()
+    built = peaked(PRE_NORM).float()
     exact, rounded = (search(Engine(weights_of(built), int8), sentences(5)) for int8 in (False, True))
     for one, other in zip(exact, rounded):
         assert one[0]["score"] != other[0]["score"]
@@ -124,7 +113,7 @@ def test_all_normalizers_that_are_entmax_are_known(name):
 
 def test_sentences_longer_than_the_first_table_of_sinusoids():
     """Of 1024 positions; the rows of a new one are those of the first."""
-    built = model(PRE_NORM)
+    built = peaked(PRE_NORM)
     table = built.decoder.embed_positions.weights
     first = built.padding_idx if hasattr(built, "padding_idx") else built.decoder.padding_idx
     expected = table[first + 1 :].float()
@@ -138,7 +127,7 @@ def test_sentences_longer_than_the_first_table_of_sinusoids():
 
 def test_what_is_out_of_range_is_an_error():
     flags = f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8"
-    engine = Engine(weights_of(model(flags)))
+    engine = Engine(weights_of(peaked(flags)))
     for token in (-1, len(dictionary())):
         with pytest.raises(ValueError, match=str(len(dictionary()))):
             search(engine, [torch.tensor([5, token, 2])])
@@ -150,7 +139,7 @@ def test_what_is_out_of_range_is_an_error():
 def test_weights_are_read_from_both_sides():
     """Every weight of a model counts."""
     flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling"
-    built = model(f"{PRE_NORM} {flags}")
+    built = peaked(f"{PRE_NORM} {flags}")
     given = sentences(3)
     expected = search(Engine(weights_of(built)), given)
     for name, parameter in built.named_parameters():
@@ -166,7 +155,7 @@ def test_weights_are_read_from_both_sides():
 
 
 def test_weights_may_be_taken_away():
-    built = model(PRE_NORM)
+    built = peaked(PRE_NORM)
     weights = weights_of(built)
     found = search(Engine(weights, consume=True), sentences(3))
     assert_equal(found, search(Engine(weights_of(built)), sentences(3)))
@@ -174,7 +163,7 @@ def test_weights_may_be_taken_away():
 
 
 def test_a_linear_layer_without_bias():
-    weights = weights_of(model(PRE_NORM))
+    weights = weights_of(peaked(PRE_NORM))
     layer = weights.decoder.layers[1]
     without = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight))
     zero = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight, torch.zeros_like(layer.fc1.bias)))

@@ -52,15 +52,18 @@ class Peer:
         return self.translate(sources, length)
 
     def translate(self, sources: list[list[str]], length: int) -> list[list[str]]:
-        """Translations of sentences in pieces, without ``</s>``, as :meth:`__call__`."""
+        """Translations of sentences in pieces, without ``</s>``, as :meth:`__call__`.
+
+        Takes as many steps as fairseq's search, which scores the end of each translation as well.
+        """
         results = self._translator.translate_batch(
             sources,
             beam_size=self._beam,
             min_decoding_length=length,
-            max_decoding_length=length,
+            max_decoding_length=length + 1,
             max_batch_size=0,
         )
-        return [result.hypotheses[0] for result in results]
+        return [result.hypotheses[0][:length] for result in results]
 
 
 def export(model, task, folder: Path) -> None:

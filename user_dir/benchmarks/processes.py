@@ -51,7 +51,7 @@ import ctranslate2, sentencepiece
 pieces = sentencepiece.SentencePieceProcessor(model_file={pieces!r})
 translator = ctranslate2.Translator({peer!r}, compute_type={kind!r}, intra_threads={threads})
 given = [pieces.encode(line, out_type=str) for line in open({text!r}, encoding="utf-8").read().splitlines()]
-results = translator.translate_batch(given, beam_size=5, max_decoding_length={length}, max_batch_size=0)
+results = translator.translate_batch(given, beam_size=5, max_decoding_length={length} + 1, max_batch_size=0)
 print(*[pieces.decode(each.hypotheses[0]) for each in results], sep="\\n")
 """
 END = """

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "../entmax/lanes.h"
 #include "threads.h"
 
@@ -20,14 +22,18 @@ struct Rules {
   double penalty;
   bool sparse;  // rows are probabilities, many of them 0, instead of logits
 
-  // Set the scores of all banned symbols of a hypothesis; returns the one symbol allowed, or −1.
+  // Set the scores of all banned symbols of a hypothesis, of which `values` has begin … end − 1; returns the one symbol
+  // allowed, or −1.
   template <typename T>
-  int64_t apply(int64_t row, T* values, T lowest) const {
-    if (repeated != nullptr) {
-      for (int64_t i = starts[row]; i < starts[row + 1]; ++i) values[repeated[i]] = lowest;
+  int64_t apply(int64_t row, int64_t begin, int64_t end, T* values, T lowest) const {
+    const auto ban = [&](int64_t symbol) {
+      if (begin <= symbol && symbol < end) values[symbol - begin] = lowest;
+    };
+    for (int64_t i = starts == nullptr ? 0 : starts[row]; starts != nullptr && i < starts[row + 1]; ++i) {
+      ban(repeated[i]);
     }
     if (only != nullptr && only[row] >= 0) return only[row];
-    for (int64_t i = 0; i < bans; ++i) values[banned[i]] = lowest;
+    for (int64_t i = 0; i < bans; ++i) ban(banned[i]);
     return -1;
   }
 };
@@ -55,46 +61,94 @@ struct Found {
   }
 };
 
-// Add the best continuations of one hypothesis. Changes its logits.
+// The best continuations of one hypothesis, of whose logits some are read at a time.
 template <typename T>
-void search_row(T* logits, int64_t symbols, T score, int64_t row, int64_t beam, const Rules& rules, Found<T>& found) {
-  constexpr int lanes = Simd<T>::lanes;
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  Vec<T> greatest = -infinity + Vec<T>{};
-  IntVec<T> broken = {};
-  for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> values = load(logits + i, symbols - i, -infinity);
-    broken |= values != values;
-    greatest = maximum(values, greatest);
+class Continuations {
+ public:
+  static constexpr int64_t block = 512;  // logits that stay in the first-level cache
+
+  void start(int64_t wanted) {
+    best_.assign(wanted, {-infinity, 0});
+    top_ = -infinity;
+    total_ = 0;
+    broken_ = false;
   }
-  T top = greatest[0];
-  for (int lane = 1; lane < lanes; ++lane) top = std::max(top, greatest[lane]);
-  if (any<T>(broken) || !(std::abs(top) < infinity)) return;  // as fairseq: nothing follows a NaN
-  Vec<T> total = {};
-  for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> power = (load(logits + i, symbols - i, -infinity) - top) * static_cast<T>(M_LOG2E);
-    const Vec<T> value = exp2<T>(maximum(power, Simd<T>::least_log2 + Vec<T>{}));
-    total += power < Simd<T>::least_log2 ? Vec<T>{} : value;
+
+  // Those of symbols begin … end − 1, which it changes. `begin` is a multiple of the block, so that sums do not depend
+  // on how many are read at a time.
+  void read(T* logits, int64_t begin, int64_t end, int64_t row, const Rules& rules) {
+    for (; begin < end; begin += block, logits += block) read_block(logits, begin, std::min(begin + block, end), row, rules);
   }
-  const T log_mass = std::log(sum<T>(total));
-  logits[rules.unknown] -= static_cast<T>(rules.penalty);
-  const int64_t only = rules.apply(row, logits, -infinity);
-  if (only >= 0) {
-    const T value = (logits[only] - top) - log_mass + score;
-    if (value > found.worst()) found.add(value, only, beam);
-    return;
-  }
-  for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> values = ((load(logits + i, symbols - i, -infinity) - top) - log_mass) + score;
-    uint32_t better = bits<T>(values > found.worst());
-    for (; better != 0; better &= better - 1) {
-      const int lane = __builtin_ctz(better);
-      if (values[lane] > found.worst()) found.add(values[lane], i + lane, beam);
+
+  // Add them to those of the sentence; `score` is the hypothesis's.
+  void finish(T score, int64_t beam, Found<T>& found) const {
+    if (broken_ || !(std::abs(top_) < infinity)) return;  // as fairseq: nothing follows a NaN
+    const T log_mass = std::log(total_);
+    for (const Best& each : best_) {
+      const T value = ((each.logit - top_) - log_mass) + score;
+      if (!(value > found.worst())) return;
+      found.add(value, each.symbol, beam);
     }
   }
-}
 
-// The same for probabilities instead of logits. Logarithms are only taken of those that may be chosen.
+ private:
+  static constexpr int lanes = Simd<T>::lanes;
+  static constexpr T infinity = std::numeric_limits<T>::infinity();
+  struct Best {
+    T logit;
+    int64_t symbol;
+  };
+
+  void read_block(T* logits, int64_t begin, int64_t end, int64_t row, const Rules& rules) {
+    const int64_t count = end - begin;
+    Vec<T> greatest = -infinity + Vec<T>{}, total = {};
+    IntVec<T> broken = {};
+    for (int64_t i = 0; i < count; i += lanes) {
+      const Vec<T> values = load(logits + i, count - i, -infinity);
+      broken |= values != values;
+      greatest = maximum(values, greatest);
+    }
+    T top = greatest[0];
+    for (int lane = 1; lane < lanes; ++lane) top = std::max(top, greatest[lane]);
+    broken_ |= any<T>(broken) || top == infinity;
+    if (broken_ || top == -infinity) return;
+    if (top > top_) {
+      total_ *= std::exp(top_ - top);
+      top_ = top;
+    }
+    const Vec<T> shift = top_ + Vec<T>{}, least = Simd<T>::least_log2 + Vec<T>{};
+    for (int64_t i = 0; i < count; i += lanes) {
+      const Vec<T> power = (load(logits + i, count - i, -infinity) - shift) * static_cast<T>(M_LOG2E);
+      total += exp2<T>(maximum(power, least));  // of −∞, as good as 0
+    }
+    total_ += sum<T>(total);
+    if (begin <= rules.unknown && rules.unknown < end) logits[rules.unknown - begin] -= static_cast<T>(rules.penalty);
+    const int64_t only = rules.apply(row, begin, end, logits, -infinity);
+    if (only >= 0) {
+      if (begin <= only && only < end) keep(logits[only - begin], only);
+      return;
+    }
+    for (int64_t i = 0; i < count; i += lanes) {
+      const Vec<T> values = load(logits + i, count - i, -infinity);
+      uint32_t better = bits<T>(values > best_.back().logit);
+      for (; better != 0; better &= better - 1) keep(logits[i + __builtin_ctz(better)], begin + i + __builtin_ctz(better));
+    }
+  }
+
+  // If it is one of the best so far; what came first before its equals.
+  void keep(T logit, int64_t symbol) {
+    int64_t at = best_.size() - 1;
+    if (!(logit > best_[at].logit)) return;
+    for (; at > 0 && best_[at - 1].logit < logit; --at) best_[at] = best_[at - 1];
+    best_[at] = {logit, symbol};
+  }
+
+  std::vector<Best> best_;  // descending
+  T top_, total_;           // the greatest logit, and the sum of exp(· − top)
+  bool broken_;
+};
+
+// Add the best continuations of one hypothesis, from probabilities instead of logits. Logarithms are only taken of those that may be chosen.
 template <typename T>
 void search_sparse_row(T* p, int64_t symbols, T score, int64_t row, int64_t beam, const Rules& rules,
                        Found<T>& found) {
@@ -110,7 +164,7 @@ void search_sparse_row(T* p, int64_t symbols, T score, int64_t row, int64_t beam
     const T value = std::log(p[symbol]) - (symbol == rules.unknown ? penalty : T(0)) + score;
     if (value > found.worst()) found.add(value, symbol, beam);
   };
-  const int64_t only = rules.apply(row, p, T(0));
+  const int64_t only = rules.apply(row, 0, symbols, p, T(0));
   if (only >= 0) return consider(only);
   // No lower one is better than the worst found so far, with a margin for rounding.
   const T lowest = std::exp(found.worst() - score + std::min(penalty, T(0))) * static_cast<T>(0.999);
@@ -126,11 +180,18 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
   share_out(sentences, 4.0 * beams * symbols / Simd<T>::lanes, [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) {
       Found<T> found{to_scores + s * wanted, to_symbols + s * wanted, to_beams + s * wanted, wanted};
+      Continuations<T> continuations;
       for (int64_t beam = 0; beam < beams; ++beam) {
-        if (scores[s * beams + beam] == -std::numeric_limits<T>::infinity()) continue;
-        const auto search = rules.sparse ? search_sparse_row<T> : search_row<T>;
         const int64_t row = s * beams + beam;
-        search(logits + row * symbols, symbols, scores[row], row, beam, rules, found);
+        T* values = logits + row * symbols;
+        if (scores[row] == -std::numeric_limits<T>::infinity()) continue;
+        if (rules.sparse) {
+          search_sparse_row<T>(values, symbols, scores[row], row, beam, rules, found);
+        } else {
+          continuations.start(wanted);
+          continuations.read(values, 0, symbols, row, rules);
+          continuations.finish(scores[row], beam, found);
+        }
       }
     }
   });

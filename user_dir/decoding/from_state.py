@@ -33,7 +33,7 @@ decoder_output_dim
 _OFF = """
 adaptive_input adaptive_softmax_cutoff base_layers char_inputs cross_self_attention decoder_layers_to_keep
 decoder_xformers_att_config encoder_layers_to_keep encoder_xformers_att_config latent_alignment
-latent_alignment_alpha latent_alignment_soft latent_alignment_top_k length_scaling merge_src_tgt_embed
+latent_alignment_alpha latent_alignment_soft latent_alignment_top_k merge_src_tgt_embed
 output_alpha_start output_alpha_updates quant_noise_pq quant_noise_scalar scale_attn scale_fc scale_heads
 scale_resids tie_adaptive_weights encoder decoder quant_noise
 """
@@ -207,7 +207,17 @@ class _Reader:
             value=parameters.linear(f"{name}.v_proj", width, keys),
             out=parameters.linear(f"{name}.out_proj", width, width),
             alpha=self._alpha(f"{name}.alpha.a", config),
+            scaling=self._scaling(f"{name}.length_scaling"),
         )
+
+    def _scaling(self, name: str) -> tuple[Linear, Linear] | None:
+        if not getattr(self._given, "length_scaling", False):
+            return None
+        sizes = self._setting("attention_heads"), self._width
+        beta, gamma = (
+            self._parameters.linear(f"{name}.{each}", *sizes, bias=False) for each in ("beta", "gamma")
+        )
+        return beta, gamma
 
     def _alpha(self, name: str, config: AlphaConfig) -> Tensor:
         heads = self._setting("attention_heads")

@@ -57,20 +57,26 @@ class Hypotheses {
   int64_t symbol(int64_t i) const { return symbols_[row(i)]; }
   const int32_t* places(int64_t i) const { return places_.data() + i * stride_; }
 
-  // Read the logits of what follows each hypothesis, in rows of such a stride, which changes them. Returns whether
-  // the sentence is finished.
-  bool advance(T* logits, int64_t symbols, int64_t stride) {
+  // Before the logits of what follows each hypothesis are read.
+  void ask() {
+    rules_ = find_rules();
+    continuations_.resize(settings_->beam);
+    for (int64_t i = 0; i < count_; ++i) continuations_[i].start(2 * settings_->beam);
+  }
+
+  // Read logits of hypothesis i, of symbols begin … end − 1, which it changes; see Continuations.
+  void read(int64_t i, T* logits, int64_t begin, int64_t end) {
+    if (sums_[row(i)] > -std::numeric_limits<T>::infinity()) continuations_[i].read(logits, begin, end, i, rules_);
+  }
+
+  // After all were read. Returns whether the sentence is finished.
+  bool advance() {
     const int64_t wanted = 2 * settings_->beam;  // because half may be ends
     values_.assign(wanted, -std::numeric_limits<T>::infinity());
     chosen_.assign(wanted, 0);
     parents_.assign(wanted, 0);
-    const Rules rules = find_rules();
     Found<T> found{values_.data(), chosen_.data(), parents_.data(), wanted};
-    for (int64_t i = 0; i < count_; ++i) {
-      const T sum = sums_[row(i)];
-      if (sum == -std::numeric_limits<T>::infinity()) continue;
-      search_row(logits + i * stride, symbols, sum, i, i, rules, found);
-    }
+    for (int64_t i = 0; i < count_; ++i) continuations_[i].finish(sums_[row(i)], i, found);
     if (step_ > 0 && step_ < prescribed_ && prefix_[step_] == settings_->end) {
       // fairseq ends the first hypothesis as often as there are others
       std::fill_n(values_.begin(), count_, values_[0]);
@@ -196,7 +202,9 @@ class Hypotheses {
   std::vector<int64_t> symbols_;  // of each row
   std::vector<T> sums_;           // log-probability of each row's hypothesis
   std::vector<int32_t> places_, next_places_;
-  std::vector<T> values_;  // of continuations, as the following
+  Rules rules_;
+  std::vector<Continuations<T>> continuations_;  // of each hypothesis
+  std::vector<T> values_;                        // of the best of all, as the following
   std::vector<int64_t> chosen_, parents_, order_, only_, repeated_, starts_;
   std::vector<bool> idle_, ends_;
 };

@@ -97,16 +97,17 @@ void pack(const T* weight, int64_t inputs, int64_t outputs, bool int8, void* to)
   }
 }
 
-// A row of a result, or a part of it.
+// Where results go: rows of such a stride, which begin with output `first`.
 template <typename T>
 struct Out {
   T* y;
   int64_t row;
   bool relu;
+  int64_t first = 0;
 
   ENTMAX_INLINE void put(Vec<T> value, int64_t at_row, int64_t at, int64_t count) const {
     if (relu) value = value < 0 ? Vec<T>{} : value;  // NaN stays
-    store<T>(value, y + at_row * row + at, count);
+    store<T>(value, y + at_row * row + at - first, count);
   }
 };
 
@@ -148,10 +149,12 @@ class Floats {
         for (int v = 0; v < 2 * panels; ++v) sums[r][v] += value * weights[v];
       }
     }
+#pragma GCC unroll 8
     for (int v = 0; v < 2 * panels; ++v) {
       const int64_t at = panel * width + v * lanes, count = packed_.outputs - at;
       if (count <= 0) break;
       const Vec<T> bias = packed_.bias == nullptr ? Vec<T>{} : load(packed_.bias + at, count);
+#pragma GCC unroll 8
       for (int r = 0; r < rows; ++r) out_.put(sums[r][v] + bias, row + r, at, count);
     }
   }
@@ -328,18 +331,18 @@ void multiply_rows(const Kernel& kernel, int64_t row, int64_t count, int64_t beg
   for (; panel < end; ++panel) kernel.template multiply<rows, 1>(row, panel);
 }
 
-// All rows times all panels, a few panels after the other: as many as stay in the second-level cache.
+// All rows times the panels first … last − 1, a few after the other: as many as stay in the second-level cache.
 template <typename T, typename Kernel>
-void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows) {
+void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows, int64_t first, int64_t last) {
   constexpr int64_t cache = 1 << 19;
   constexpr double grain = 1 << 15;  // operations that are worth waking a thread for
   const int64_t blocks = (rows + most_rows - 1) / most_rows;
   const int64_t panels = std::max<int64_t>(1, std::min<int64_t>(4, cache / std::max<int64_t>(1, packed.panel_bytes())));
-  const int64_t groups = (packed.count() + panels - 1) / panels;
+  const int64_t groups = (last - first + panels - 1) / panels;
   const double cost = static_cast<double>(rows) * (packed.panel_bytes() / register_bytes) * panels;
-  at::parallel_for(0, groups, std::max<int64_t>(1, grain / std::max(cost, 1.0)), [&](int64_t first, int64_t last) {
-    for (int64_t group = first; group < last; ++group) {
-      const int64_t begin = group * panels, end = std::min(begin + panels, packed.count());
+  at::parallel_for(0, groups, std::max<int64_t>(1, grain / std::max(cost, 1.0)), [&](int64_t group, int64_t past) {
+    for (; group < past; ++group) {
+      const int64_t begin = first + group * panels, end = std::min(begin + panels, last);
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t from = rows * block / blocks, to = rows * (block + 1) / blocks;
         multiply_rows<most_rows>(kernel, from, to - from, begin, end);
@@ -348,35 +351,56 @@ void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows) {
   });
 }
 
-template <typename T, Instructions instructions>
-void multiply_integers(const Packed<T>& packed, const Rounded<T>* rounded, int64_t rows, const Out<T>& out) {
-  multiply_all(packed, Integers<T, instructions>(packed, rounded, out), rows);
-}
+// Rows x (rows, inputs) that are multiplied with one W: with integers, they are rounded once, into memory that a thread
+// has for only one such object at a time.
+template <typename T>
+class Rows {
+ public:
+  Rows(const Packed<T>& packed, const T* x, int64_t rows, int64_t x_row)
+      : packed_(packed), x_(x), rows_(rows), x_row_(x_row) {
+    if (!packed.int8()) return;
+    const int64_t depth = packed.depth();
+    static thread_local std::vector<uint8_t> bytes;
+    static thread_local std::vector<Rounded<T>> rounded;
+    bytes.resize(std::max<size_t>(bytes.size(), rows * depth + register_bytes));
+    rounded.resize(std::max<size_t>(rounded.size(), rows));
+    for (int64_t row = 0; row < rows; ++row) {
+      rounded[row].bytes = bytes.data() + row * depth;
+      rounded[row].round(x + row * x_row, packed.inputs);
+    }
+    rounded_ = rounded.data();
+  }
+
+  // The outputs begin … end − 1; begin is a multiple of a panel's width.
+  void multiply(int64_t begin, int64_t end, const Out<T>& out) const {
+    const int64_t width = packed_.width(), first = begin / width, last = (end + width - 1) / width;
+    const auto integers = [&]<Instructions instructions>() {
+      multiply_all(packed_, Integers<T, instructions>(packed_, rounded_, out), rows_, first, last);
+    };
+    if (rows_ == 0) return;
+    if (!packed_.int8()) return multiply_all(packed_, Floats<T>(packed_, x_, x_row_, out), rows_, first, last);
+#ifdef __AVX512F__
+    if (packed_.instructions == vnni) return integers.template operator()<vnni>();
+#endif
+#ifdef __AVX2__
+    if (packed_.instructions == byte_pairs) return integers.template operator()<byte_pairs>();
+#endif
+    integers.template operator()<plain>();
+  }
+
+ private:
+  const Packed<T>& packed_;
+  const T* x_;
+  int64_t rows_, x_row_;
+  const Rounded<T>* rounded_ = nullptr;
+};
 
 // y (rows, outputs) = xWᵀ + b of x (rows, inputs), or of that max(·, 0) if relu.
 //
 // With integers, each row of x is rounded, too. A row of x with NaN or infinity gives NaN then.
 template <typename T>
 void multiply(const Packed<T>& packed, const T* x, int64_t rows, int64_t x_row, T* y, int64_t y_row, bool relu) {
-  const Out<T> out{y, y_row, relu};
-  if (rows == 0) return;
-  if (!packed.int8()) return multiply_all(packed, Floats<T>(packed, x, x_row, out), rows);
-  const int64_t depth = packed.depth();
-  static thread_local std::vector<uint8_t> bytes;
-  static thread_local std::vector<Rounded<T>> rounded;
-  bytes.resize(std::max<size_t>(bytes.size(), rows * depth + register_bytes));
-  rounded.resize(std::max<size_t>(rounded.size(), rows));
-  for (int64_t row = 0; row < rows; ++row) {
-    rounded[row].bytes = bytes.data() + row * depth;
-    rounded[row].round(x + row * x_row, packed.inputs);
-  }
-#ifdef __AVX512F__
-  if (packed.instructions == vnni) return multiply_integers<T, vnni>(packed, rounded.data(), rows, out);
-#endif
-#ifdef __AVX2__
-  if (packed.instructions == byte_pairs) return multiply_integers<T, byte_pairs>(packed, rounded.data(), rows, out);
-#endif
-  multiply_integers<T, plain>(packed, rounded.data(), rows, out);
+  Rows<T>(packed, x, rows, x_row).multiply(0, packed.outputs, {y, y_row, relu});
 }
 
 }  // namespace decoding

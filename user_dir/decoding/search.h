@@ -16,8 +16,8 @@ namespace decoding {
 
 // Rows that are enough for products to take longer than reading their weights.
 constexpr int64_t most_hypotheses = 128, most_tokens = 256;
-// Logits computed at once: as many as stay in a processor's cache.
-constexpr int64_t most_logits = 1 << 19;
+// Logits computed at once: as many as stay in the second-level cache.
+constexpr int64_t most_logits = 1 << 16;
 
 struct Batch {
   const int64_t* symbols;  // of all sentences, one after the other
@@ -233,27 +233,29 @@ class Search {
       multiply<T>(projection, features, decoder_.rows(), projection.inputs, projected, projection.outputs, false);
       features = projected;
     }
-    const int64_t symbols = output.outputs, stride = (symbols + 15) / 16 * 16;
-    const int64_t at_once = std::max<int64_t>(most_logits / stride, 1);
+    const int64_t symbols = output.outputs, rows = decoder_.rows();
+    const Rows<T> given(output, features, rows, output.inputs);
+    constexpr int64_t block = Continuations<T>::block;
+    const int64_t some = std::min(std::max<int64_t>(most_logits / rows / block, 1) * block, (symbols + 15) / 16 * 16);
+    T* logits = logits_.of(rows * some);
+    for (Sentence<T>* sentence : live_) sentence->hypotheses.ask();
+    for (int64_t begin = 0; begin < symbols; begin += some) {
+      const int64_t end = std::min(begin + some, symbols);
+      given.multiply(begin, end, {logits, some, false, begin});
+      if (settings_.temperature != 1) divide(logits, rows * some);
+      T* each = logits;
+      for (Sentence<T>* sentence : live_) {
+        Hypotheses<T>& hypotheses = sentence->hypotheses;
+        for (int64_t i = 0; i < hypotheses.count(); ++i, each += some) hypotheses.read(i, each, begin, end);
+      }
+    }
     std::vector<Sentence<T>*> unfinished;
-    for (size_t first = 0, last = 0; first < live_.size(); first = last) {
-      int64_t rows = 0;
-      do {
-        rows += live_[last++]->hypotheses.count();
-      } while (last < live_.size() && rows + live_[last]->hypotheses.count() <= at_once);
-      T* logits = logits_.of(rows * stride);
-      multiply<T>(output, features, rows, output.inputs, logits, stride, false);
-      features += rows * output.inputs;
-      if (settings_.temperature != 1) divide(logits, rows * stride);
-      for (size_t i = first; i < last; ++i) {
-        const int64_t count = live_[i]->hypotheses.count();
-        if (live_[i]->hypotheses.advance(logits, symbols, stride)) {
-          write(*live_[i]);
-          idle_.push_back(live_[i]);
-        } else {
-          unfinished.push_back(live_[i]);
-        }
-        logits += count * stride;
+    for (Sentence<T>* sentence : live_) {
+      if (sentence->hypotheses.advance()) {
+        write(*sentence);
+        idle_.push_back(sentence);
+      } else {
+        unfinished.push_back(sentence);
       }
     }
     live_.swap(unfinished);
