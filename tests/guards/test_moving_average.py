@@ -36,3 +36,20 @@ def test_each_parameter_is_averaged_once(warmup, fp32):
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
     assert found["first.weight"].data_ptr() == found["second.weight"].data_ptr()
+
+
+def test_what_a_model_checks_of_checkpoints_is_not_checked_in_each_update():
+    class Checking(Net):
+        loaded = 0
+
+        def load_state_dict(self, state, strict=True):
+            Checking.loaded += 1
+            return super().load_state_dict(state, strict)
+
+    net = Checking(warmup=False)
+    average = EMA(net, EMAConfig(store_ema=True, ema_decay=0.5))
+    net.second.bias.data += 1
+    average.step(net, 1)
+    assert Checking.loaded == 0
+    average.restore(net.state_dict())
+    assert Checking.loaded == 1

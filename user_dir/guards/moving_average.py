@@ -24,7 +24,12 @@ def step_once(step, self, new_model, updates=None):
     state = _first_names(new_model)
     if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
         acted("moving-average", "averages shared parameters once per update (--store-ema)")
-    return step(self, SimpleNamespace(state_dict=lambda: state), updates)
+    # Our models check what they load, which every update need not pay for.
+    self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
+    try:
+        return step(self, SimpleNamespace(state_dict=lambda: state), updates)
+    finally:
+        del self.restore
 
 
 def _first_names(model: nn.Module) -> dict[str, Tensor]:
