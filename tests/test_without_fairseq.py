@@ -70,7 +70,7 @@ def test_by_python(expected):
     assert output(PYTHON).splitlines() == expected
 
 
-@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize("piped", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_by_command(expected, piped):
     arguments = "" if piped else ", ".join(map(repr, TEXTS))
     found = output(COMMAND.format(arguments=arguments), "\n".join(TEXTS) if piped else "")

@@ -1,16 +1,30 @@
-"""Too many unknown pieces end the preparation; some are told in the summary. fairseq-preprocess runs."""
+"""Too many unknown pieces end the preparation; some are told in the summary."""
+
+from types import SimpleNamespace
 
 import pytest
+from commands import here
 from tiny import joined, lines
 from triplets import DESCRIPTION, MT, PE, SPECIAL, SRC, bert_vocabulary, write_triplets
 
-from user_dir.corpora import load_corpus, raw_files
+from user_dir.corpora import binarise, load_corpus, raw_files
 from user_dir.corpora.new_text import NewText
 from user_dir.corpora.preparation import prepare
 from user_dir.corpora.summary import summary
 from user_dir.errors import UserError
 
-pytestmark = pytest.mark.slow
+
+@pytest.fixture(autouse=True)
+def _preprocess_here(monkeypatch):
+    """fairseq-preprocess runs in this process; test_binarise.py has it in a process of its own."""
+
+    def run(command, cwd, **_):
+        with monkeypatch.context() as patch:
+            patch.chdir(cwd)
+            here("preprocess", *command[3:])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(binarise, "subprocess", SimpleNamespace(run=run, STDOUT=None))
 
 
 def test_the_files_beside_the_vocabulary_say_how_text_is_treated(tmp_path):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import sacrebleu
 import torch
-from commands import ROOT, forks, refused, script
+from commands import ROOT, checked, forks, refused, script
 
 from user_dir.checkpoints import load_checkpoint
+from user_dir.experiments import evaluating, training_stages
 from user_dir.experiments.folders import open_job, state
 from user_dir.experiments.plan import read_plan
 from user_dir.experiments.running import run_all
@@ -53,7 +56,23 @@ def the_job(path):
     return open_job(read_plan(path, ROOT)[0], ROOT, path.parent / "runs", path.parent / "records")
 
 
-def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(experiment, monkeypatch, capsys):
+@pytest.fixture
+def children_are_forks(monkeypatch):
+    """Of runs in this process; ``test_training_stages.py`` has how real ones end."""
+
+    def run_child(name, command, log, descriptors=(), environment=None):
+        with mock.patch.dict(os.environ, environment or {}):
+            done = checked(forks().run(*command[command.index("-m") :]), True)
+        with log.open("a") as file:
+            file.write(done.stdout + done.stderr)
+
+    for module in (training_stages, evaluating):
+        monkeypatch.setattr(module, "run_child", run_child)
+
+
+def test_a_killed_run_is_resumed_and_a_finished_run_is_unchanged(
+    experiment, children_are_forks, monkeypatch, capsys
+):
     path, overrides = experiment
     job = the_job(path)
     assert state(job) == "to do"

@@ -36,13 +36,16 @@ sys.modules["torchaudio"] = ModuleType("torchaudio")  # fairseq's, which does no
 sys.modules["torchaudio"].__spec__ = ModuleSpec("torchaudio", None)
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-folder, trust, beam, *sentences = sys.argv[1:]
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust == "yes")
-model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust == "yes")
-batch = tokenizer(sentences, return_tensors="pt", padding=True)
-found = model.generate(**batch, num_beams=int(beam))
+folders, beams, *sentences = sys.argv[1:]
 sys.stdout.reconfigure(encoding="utf-8")
-print(*tokenizer.batch_decode(found, skip_special_tokens=True), sep="\\n")
+for folder in folders.split(","):
+    trust = folder.endswith("with-code")
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=trust)
+    batch = tokenizer(sentences, return_tensors="pt", padding=True)
+    for beam in beams.split(","):
+        found = model.generate(**batch, num_beams=int(beam))
+        print(*tokenizer.batch_decode(found, skip_special_tokens=True), sep="\\n")
 """
 
 
@@ -82,7 +85,8 @@ def ours(given, sentences, tmp_path, beam: int) -> list[str]:
 def test_onnxruntime_alone(trained, corpus, tmp_path):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    given = of(random_model(trained, corpus, tmp_path / "random.pt"), corpus)
+    settings = {"length_scaling": True, "encoder_normalize_before": True}
+    given = of(random_model(trained, corpus, tmp_path / "random.pt", **settings), corpus)
     script("release", *given, "--onnx", tmp_path / "folder")
     sentences = lines(corpus / "text" / "test.de")[:20]
     for beam in (1, 3):
@@ -94,28 +98,24 @@ def test_onnxruntime_alone(trained, corpus, tmp_path):
         )
 
 
-@pytest.mark.parametrize("kind", ("entmax", "softmax"))
-def test_transformers_alone(kind, trained, corpus, tmp_path):
-    settings = {"attention_normalizer": "softmax", "encoder_normalize_before": True}
-    settings["decoder_normalize_before"] = True
-    checkpoint = random_model(
-        trained, corpus, tmp_path / "random.pt", **settings if kind == "softmax" else {}
-    )
-    given = of(checkpoint, corpus)
-    done = script("release", *given, "--transformers", tmp_path / "folder")
-    assert (
-        ("trust_remote_code" in done.stdout)
-        == (kind == "entmax")
-        == bool([*(tmp_path / "folder").glob("*.py")])
-    )
+def test_transformers_alone(trained, corpus, tmp_path):
+    """Whether or not a model brings code; one process, because it takes seconds to import transformers."""
+    softmax = {"attention_normalizer": "softmax", "encoder_normalize_before": True}
+    kinds = {"plain": {**softmax, "decoder_normalize_before": True}, "with-code": {}}
+    sentences = lines(corpus / "text" / "test.de")[:10]
+    expected = []
+    for name, settings in kinds.items():
+        given = of(random_model(trained, corpus, tmp_path / f"{name}.pt", **settings), corpus)
+        done = script("release", *given, "--transformers", tmp_path / name)
+        brings_code = bool([*(tmp_path / name).glob("*.py")])
+        assert ("trust_remote_code" in done.stdout) == brings_code == (name == "with-code")
+        for beam in (1, 5):
+            expected += ours(given, sentences, tmp_path, beam)
+            assert len(set(expected[-10:])) > 7
     program = tmp_path / "program.py"
     program.write_text(TRANSFORMERS)
-    sentences = lines(corpus / "text" / "test.de")[:10]
-    trust = "yes" if kind == "entmax" else "no"
-    for beam in (1, 5):
-        expected = ours(given, sentences, tmp_path, beam)
-        assert len(set(expected)) > 7
-        assert expected == without(OURS, program, tmp_path / "folder", trust, beam, *sentences, cwd=tmp_path)
+    folders = ",".join(str(tmp_path / name) for name in kinds)
+    assert expected == without(OURS, program, folders, "1,5", *sentences, cwd=tmp_path)
 
 
 @pytest.mark.nightly
@@ -126,7 +126,7 @@ def test_the_models_that_come_with_the_project(corpus, tmp_path):
     script("release", *given, "--onnx", tmp_path / "onnx")
     program = tmp_path / "onnx" / "onnx_translate.py"
     assert expected == without(("torch", *OURS), program, *sentences, cwd=tmp_path / "onnx")
-    script("release", *given, "--transformers", tmp_path / "transformers")
+    script("release", *given, "--transformers", tmp_path / "with-code")
     program = tmp_path / "program.py"
     program.write_text(TRANSFORMERS)
-    assert expected == without(OURS, program, tmp_path / "transformers", "yes", 5, *sentences, cwd=tmp_path)
+    assert expected == without(OURS, program, tmp_path / "with-code", "5", *sentences, cwd=tmp_path)

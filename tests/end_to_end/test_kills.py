@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import sys
 import time
 
 import pytest
-from commands import ROOT, fairseq, forks, lines, read_alpha_log, refused, run, train_flags, wait_for_line
+from commands import ROOT, fairseq, forks, lines, refused, run, train_flags, wait_for_line
 from forks import Forks
 from recorded import read_record
 from same_training import assert_same_training, same_config, same_flags
@@ -46,6 +47,12 @@ def half_written(folder) -> dict:
     return found
 
 
+def updates_in(log) -> list[int]:
+    """The updates of whole lines of an α log, which may not be there yet."""
+    whole = log.read_text().split("\n")[:-1] if log.exists() else []
+    return [json.loads(line)["update"] for line in whole]
+
+
 def wait_for_update(program: Forks, log, update: int) -> None:
     """Until the record of a training says that worker 0 has made an update."""
     program.wait_until(lambda: log.exists() and update in read_record(log).get(0, {}))
@@ -69,10 +76,12 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     program = forks()
     killed.mkdir()
     for number in range(KILLS):
-        leftover = half_written(killed)
+        leftover, before = half_written(killed), len(updates_in(log))
         program.start("-m", "fairseq_cli.train", *flags(killed))
         if number % 3 == 0:
-            time.sleep(chance.uniform(0, 0.3) * length)  # also in its start, and far from its end
+            # also in its start, and far from its end, however busy the machine now is
+            moment = time.monotonic() + chance.uniform(0, 0.3) * length
+            program.wait_until(lambda: time.monotonic() > moment or len(updates_in(log)) > before + 15)  # noqa: B023
         elif number % 3 == 1:
             wait_for_line(program, log)
             for _ in range(chance.randint(1, 4)):
@@ -93,7 +102,7 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
     print(f"{in_writing} of {KILLS} kills left a checkpoint half-written")
     fairseq("train", *flags(killed))
 
-    updates = [line["update"] for line in read_alpha_log(log)]
+    updates = updates_in(log)
     assert updates == list(range(len(updates)))
     checkpoints = sorted(path.name for path in through.glob("checkpoint*"))
     assert sorted(path.name for path in killed.glob("checkpoint*")) == checkpoints

@@ -70,6 +70,7 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
         assert (killed / "checkpoint_last.pt").read_bytes() == before
 
 
+@pytest.mark.nightly  # test_kills.py kills both ways of training, and the test above repeats with resets
 def test_killed_and_repeated_by_the_script(corpus, begun, tmp_path):
     through, killed = tmp_path / "through", tmp_path / "killed"
     settings = {

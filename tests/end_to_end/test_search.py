@@ -271,6 +271,7 @@ def test_constraints_are_met(interactive, whole, ours, kind, batch):
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
 
 
+@pytest.mark.nightly  # diverse beams and interactive's batches have a test each above
 def test_diverse_beams_in_interactive(interactive, few, ours):
     flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
     text = (few / "text.de").read_text()

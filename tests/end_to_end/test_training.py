@@ -96,7 +96,17 @@ CONSTANT = ("softmax", "sparsemax", "entmax15")  # test_paper_corpora.py trains 
         *(pytest.param(["--attention-normalizer", name], marks=pytest.mark.nightly) for name in CONSTANT),
         ["--fixed-alpha", "1.3", "--decoder-context-attention-normalizer", "softmax"],
         pytest.param(["--alpha-tying", "model", "--alpha-lr-multiplier", "10"], marks=pytest.mark.nightly),
-        ["--alpha-schedule", "linear", "--alpha-schedule-updates", "3", "--alpha-schedule-then", "learned"],
+        pytest.param(  # the test below has a schedule
+            [
+                "--alpha-schedule",
+                "linear",
+                "--alpha-schedule-updates",
+                "3",
+                "--alpha-schedule-then",
+                "learned",
+            ],
+            marks=pytest.mark.nightly,
+        ),
         ["--encoder-layerdrop", "0.3", "--decoder-layerdrop", "0.3", "--checkpoint-activations"],
     ],
     ids=lambda flags: "_".join(flags).replace("--", ""),

@@ -127,7 +127,7 @@ def test_broken_checkpoints(folder, corpus, data, zipped, ours):
     use_checkpoint(written(folder / "broken.pt", data.draw(broken(whole.getvalue()))), corpus)
 
 
-@budgets(30, 100)
+@budgets(15, 100)
 def test_changed_checkpoints(folder, corpus, examples):
     @search(examples)
     @hypothesis.given(st.data(), st.booleans())

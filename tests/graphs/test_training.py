@@ -100,13 +100,18 @@ def test_what_a_recording_would_keep_is_read_at_every_replay(train, monkeypatch)
 
 # -------------------------------------------------------------------------- updates that are not replayed
 
+OUTPUT_SCHEDULE = (
+    "--criterion entmax_loss --output-alpha 1.5 --output-alpha-start 1.1 --output-alpha-updates 2"
+)
+
 
 @pytest.mark.parametrize(
     ("flags", "until"),
     [
-        ("--alpha-schedule linear --alpha-schedule-updates 4", 4),
+        # the others by night: test_replay.py has the reasons for all of them
+        pytest.param("--alpha-schedule linear --alpha-schedule-updates 4", 4, marks=pytest.mark.nightly),
         ("--alpha-freeze-updates 3", 3),
-        ("--criterion entmax_loss --output-alpha 1.5 --output-alpha-start 1.1 --output-alpha-updates 2", 2),
+        pytest.param(OUTPUT_SCHEDULE, 2, marks=pytest.mark.nightly),
     ],
 )
 def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog):
@@ -121,9 +126,9 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
-        ("--encoder-layerdrop 0.5", "layer drop"),
-        ("--checkpoint-activations", "checkpointed"),
-        ("--latent-alignment --criterion cross_entropy", "latent"),
+        pytest.param("--encoder-layerdrop 0.5", "layer drop", marks=pytest.mark.nightly),
+        pytest.param("--checkpoint-activations", "checkpointed", marks=pytest.mark.nightly),
+        pytest.param("--latent-alignment --criterion cross_entropy", "latent", marks=pytest.mark.nightly),
         ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
         ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
         ("--report-accuracy", "--report-accuracy"),

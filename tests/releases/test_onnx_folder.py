@@ -35,15 +35,13 @@ def batches(symbols: int):
         yield tokens, torch.randint(4, symbols, (batch, target))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_exports.py has an export, which compares log-probabilities, and translates by it
 @pytest.mark.parametrize(
     "flags",
     (
         "--alpha-init-mean 0.5 --length-scaling --encoder-normalize-before",
-        pytest.param(OTHERS, marks=pytest.mark.nightly),
-        pytest.param(
-            "--attention-normalizer softmax --no-token-positional-embeddings", marks=pytest.mark.nightly
-        ),
+        OTHERS,
+        "--attention-normalizer softmax --no-token-positional-embeddings",
     ),
 )
 def test_log_probabilities_are_the_models(flags, tmp_path):
