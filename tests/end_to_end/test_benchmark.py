@@ -20,7 +20,8 @@ def test_kernels_as_table_and_json(tmp_path):
     done = script("benchmark", "kernels", *flags, anew="nightly")
     assert done.stdout.count("scores 2 × 4 × 3 × 8 from N(0, ") == 2
     assert "largest error of the gradient of α" in done.stdout
-    assert done.stderr == ""
+    # torch's builds for CUDA say so at every import where there is a compiler and no GPU
+    assert not [line for line in done.stderr.splitlines() if "No CUDA runtime is found" not in line]
 
     report = json.loads(output.read_text(encoding="utf-8"))
     assert set(report) == {*HEAD, "rounds", "left_out", "timings", "accuracy"}
