@@ -76,7 +76,8 @@ KNOWN = (
     "--alpha-schedule linear --alpha-schedule-updates 90 --alpha-schedule-then learned",
     "--alpha-schedule linear --alpha-schedule-updates 20 --alpha-schedule-then learned",
     "--output-alpha 1 --attention-backend dense --int8 --dropout 0.3",
-    "--length-scaling --decoder-embed-dim 24 --decoder-attention-heads 3",
+    "--length-scaling --decoder-embed-dim 24 --decoder-attention-heads 3 --output-alpha 1.5",
+    "--attention-normalizer rela --encoder-self-attention-normalizer entmax --decoder-embed-dim 24",
 )
 
 
@@ -103,9 +104,9 @@ def test_half_precision_becomes_float32():
 
 REFUSED = (
     "--latent-alignment --latent-alignment-alpha 1.6",
-    "--output-alpha 1.5",
+    "--output-alpha 1.5 --output-alpha-start 1 --output-alpha-updates 9",
     "--activation-fn tanh",
-    "--decoder-context-attention-normalizer rela",
+    "--encoder-self-attention-normalizer fixed",
     "--adaptive-softmax-cutoff 9,15",
     "--quant-noise-pq 0.1",
     "--quant-noise-scalar 0.1",
@@ -121,15 +122,9 @@ def test_what_is_not_known_is_refused(flags):
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_normalizers_are_known_if_they_are_entmax(name):
-    _, state, settings = trained()
-    settings["encoder_self_attention_normalizer"] = name
-    if NORMALIZERS[name].alpha is not None:
-        state["model"] = {
-            key: x for key, x in state["model"].items() if "encoder.layers" not in key or "alpha" not in key
-        }
-    known = NORMALIZERS[name].forward is AlphaEntmax.forward
-    if known:
+def test_normalizers_are_known_if_they_are_entmax_or_rela(name):
+    _, state, settings = trained(f"--encoder-self-attention-normalizer {name}")
+    if NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela":
         weights_of_state(state, settings, UPDATES)
     else:
         with pytest.raises(Unknown):
@@ -152,6 +147,8 @@ def test_normalizers_are_known_if_they_are_entmax(name):
         ("share_all_embeddings", True),
         ("share_decoder_input_output_embed", True),
         ("base_layers", 1),
+        ("output_alpha", 2.5),
+        ("output_alpha", "1.5"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(name, value):

@@ -12,6 +12,7 @@ from helpers import batch, build, dictionary, peaked
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
+from user_dir.decoding import generator as generator_module
 from user_dir.decoding.generator import AligningGenerator, FastGenerator, unsupported
 from user_dir.decoding.supported import unsupported_model
 from user_dir.errors import UserError
@@ -355,6 +356,24 @@ def test_changed_parameters_are_noticed():
         theirs = SequenceGenerator([built], dictionary(), beam_size=2, max_len_b=5).generate([built], sample)
         assert first != second
         torch.testing.assert_close(second, theirs[0][0]["score"].double(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_in_use_is_looked_at_once(monkeypatch):
+    built, looked = peaked(PRE_NORM), []
+    monkeypatch.setattr(
+        generator_module,
+        "unsupported_model",
+        lambda *given: looked.append(given) or unsupported_model(*given),
+    )
+    for fast in (True, False):
+        built._is_generation_fast = fast
+        generator = FastGenerator([built], dictionary())
+        assert [unsupported(generator, sources()) for _ in range(3)] == [None] * 3
+        assert len(looked) == (1 if fast else 3)
+        handle = built.decoder.register_forward_hook(lambda *_: None)
+        assert "hook" in unsupported(generator, sources())
+        handle.remove()
+        looked.clear()
 
 
 def test_what_is_not_supported_is_left_to_fairseq():

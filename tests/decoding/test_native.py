@@ -49,7 +49,14 @@ def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
 @pytest.mark.parametrize("int8", (False, True))
-@pytest.mark.parametrize("flags", (f"{PRE_NORM} --decoder-attention-heads 3 --decoder-embed-dim 24", ""))
+@pytest.mark.parametrize(
+    "flags",
+    (
+        f"{PRE_NORM} --decoder-attention-heads 3 --decoder-embed-dim 24",
+        "",
+        "--encoder-self-attention-normalizer rela --output-alpha 1.5",
+    ),
+)
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
     built = peaked(flags).to(dtype)
@@ -91,12 +98,13 @@ NATIVE = (
     "--activation-fn gelu",
     "--no-cross-attention",
     "--decoder-embed-dim 8 --decoder-output-dim 12",
+    "--output-alpha 1.5",
+    "--decoder-context-attention-normalizer rela",
 )
 OTHERS = (
     "--latent-alignment --latent-alignment-alpha 1.6",
-    "--output-alpha 1.5",
     "--activation-fn tanh",
-    "--decoder-context-attention-normalizer rela",
+    "--encoder-self-attention-normalizer fixed",
 )
 
 
@@ -106,9 +114,10 @@ def test_what_is_not_known_in_cpp_stays_in_python(flags):
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
-def test_all_normalizers_that_are_entmax_are_known(name):
+def test_all_normalizers_that_are_entmax_or_rela_are_known(name):
     built = build(f"--attention-normalizer {name}").eval()
-    assert (not_native(built) is None) == (NORMALIZERS[name].forward is AlphaEntmax.forward)
+    known = NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela"
+    assert (not_native(built) is None) == known
 
 
 def test_sentences_longer_than_the_first_table_of_sinusoids():
@@ -138,7 +147,8 @@ def test_what_is_out_of_range_is_an_error():
 
 def test_weights_are_read_from_both_sides():
     """Every weight of a model counts."""
-    flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling"
+    flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling "
+    flags += "--decoder-self-attention-normalizer rela"
     built = peaked(f"{PRE_NORM} {flags}")
     given = sentences(3)
     expected = search(Engine(weights_of(built)), given)

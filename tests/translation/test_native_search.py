@@ -27,6 +27,7 @@ KINDS = {
     "post-norm softmax": "--attention-normalizer softmax --activation-fn gelu",
     "learned positions": f"{PRE_NORM} --encoder-learned-pos --decoder-learned-pos --fixed-alpha 1.3",
     "packed": PRE_NORM,
+    "sparse": f"{PRE_NORM} --length-scaling --decoder-self-attention-normalizer rela --output-alpha 1.5",
 }
 TEXTS = [*SENTENCES[:4], "", " \t ", "Wo?", "Der Hund " * 12, "🙂 unbekannt </s> <unk>", SENTENCES[1]]
 OPTIONS = (
@@ -131,7 +132,7 @@ def test_parameters_that_are_not_finite_are_refused(corpus, tmp_path):
         open_translator([tiny_checkpoint(tmp_path / "a.pt", state)], corpus, cpu=True)
 
 
-OTHERS = ("--latent-alignment --latent-alignment-alpha 1.6", "--output-alpha 1.5", "--length-scaling")
+OTHERS = ("--latent-alignment --latent-alignment-alpha 1.6", "--encoder-self-attention-normalizer fixed")
 
 
 @pytest.mark.parametrize("flags", OTHERS)

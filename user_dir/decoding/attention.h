@@ -1,4 +1,4 @@
-// Attention of single queries to cached keys, with α-entmax.
+// Attention of single queries to cached keys, with α-entmax; without α, with max(·, 0) of the scores (rela.py).
 //
 // A Cache says where the keys and values of a query lie: cache.of(query) has their `count`, at most cache.most, and
 // key(j) and value(j), the heads side by side.
@@ -59,7 +59,7 @@ class Attention {
         heads_(heads),
         head_dim_(head_dim),
         alpha_(alpha),
-        power_(power_of(alpha, heads)),
+        power_(alpha == nullptr ? Power::any_alpha : power_of(alpha, heads)),
         lanes_(cache.most + 1, Stop::alone),
         supports_(cache.most + 1),
         support_(cache.most + 1) {}
@@ -67,11 +67,7 @@ class Attention {
   // Pairs first … first + pairs − 1; queries and outputs have the heads side by side. Unless weights are null, each
   // pair has a row of `most` there, of which those without a key are left as they are.
   void tile(int64_t first, int64_t pairs, const T* queries, int64_t query_row, T* out, int64_t out_row, T* weights) {
-    Vec<T> eps;
     IntVec<T> counts = {};
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      eps[lane] = never_zero<T>(alpha_[(first + std::min(lane, pairs - 1)) % heads_] - 1);
-    }
     columns_ = 1;
     each_query(first, pairs, [&](int64_t lane, int64_t query, int64_t head, int64_t heads) {
       const auto cached = cache_.of(query);
@@ -79,8 +75,7 @@ class Attention {
       for (int64_t i = 0; i < heads; ++i) counts[lane + i] = cached.count;
       columns_ = std::max(columns_, cached.count);
     });
-    const IntVec<T> broken = shift(eps, counts);
-    lanes_.solve(eps, columns_, power_);
+    const IntVec<T> broken = alpha_ == nullptr ? rectify(counts) : normalise(first, pairs, counts);
     for (Int j = 0; j < columns_; ++j) supports_[j] = bits<T>((lanes_.p[j] > 0) & (j < counts));
     each_query(first, pairs, [&](int64_t lane, int64_t query, int64_t head, int64_t heads) {
       fetch(query, lane, head, heads);
@@ -133,6 +128,30 @@ class Attention {
         for (int64_t i = 0; i < 4; ++i) keys[i] += head_dim_;
       }
     }
+  }
+
+  // From scores to weights. Returns in which lanes one is NaN or ∞; counts of these and of others without weights
+  // become 0.
+  IntVec<T> normalise(int64_t first, int64_t pairs, IntVec<T>& counts) {
+    Vec<T> eps;
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      eps[lane] = never_zero<T>(alpha_[(first + std::min(lane, pairs - 1)) % heads_] - 1);
+    }
+    const IntVec<T> broken = shift(eps, counts);
+    lanes_.solve(eps, columns_, power_);
+    return broken;
+  }
+
+  // The same by max(·, 0), of which ∞ is one.
+  IntVec<T> rectify(IntVec<T>& counts) {
+    IntVec<T> broken = {};
+    for (Int j = 0; j < columns_; ++j) {
+      const Vec<T> z = j < counts ? lanes_.z[j] : Vec<T>{};
+      broken |= z != z;
+      lanes_.p[j] = maximum(z, Vec<T>{});
+    }
+    counts = broken ? IntVec<T>{} : counts;
+    return broken;
   }
 
   // Shift the scores of each lane so that the greatest is 0, and fill up the lanes. Returns which have a score that is

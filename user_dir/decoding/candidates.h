@@ -36,6 +36,12 @@ struct Rules {
     for (int64_t i = 0; i < bans; ++i) ban(banned[i]);
     return -1;
   }
+
+  bool allows(int64_t row, int64_t symbol) const {
+    if (repeated != nullptr && std::count(repeated + starts[row], repeated + starts[row + 1], symbol) > 0) return false;
+    if (only != nullptr && only[row] >= 0) return symbol == only[row];
+    return std::count(banned, banned + bans, symbol) == 0;
+  }
 };
 
 template <typename T>
@@ -67,8 +73,11 @@ class Continuations {
  public:
   static constexpr int64_t block = 512;  // logits that stay in the first-level cache
 
-  void start(int64_t wanted) {
+  // `eps`: α − 1 of the output's α-entmax; 0 for softmax.
+  void start(int64_t wanted, double eps) {
+    eps_ = static_cast<T>(eps);
     best_.assign(wanted, {-infinity, 0});
+    kept_.clear();
     top_ = -infinity;
     total_ = 0;
     broken_ = false;
@@ -88,6 +97,22 @@ class Continuations {
       const T value = ((each.logit - top_) - log_mass) + score;
       if (!(value > found.worst())) return;
       found.add(value, each.symbol, beam);
+    }
+  }
+
+  // The same by α-entmax.
+  void finish_sparse(T score, int64_t beam, const Rules& rules, Found<T>& found) {
+    if (broken_ || !(std::abs(top_) < infinity)) return;
+    std::erase_if(kept_, [&](const Best& each) { return !(eps_ * (each.logit - top_) > -1); });
+    const int64_t count = kept_.size();
+    Lanes<T> solver(count, Stop::alone);  // of which one lane is used
+    for (int64_t i = 0; i < count; ++i) solver.z[i] = kept_[i].logit - top_ + Vec<T>{};
+    solver.solve(eps_ + Vec<T>{}, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t symbol = kept_[i].symbol;
+      const T penalty = symbol == rules.unknown ? static_cast<T>(rules.penalty) : T(0);
+      const T value = std::log(solver.p[i][0]) - penalty + score;
+      if (value > found.worst() && rules.allows(beam, symbol)) found.add(value, symbol, beam);
     }
   }
 
@@ -116,6 +141,7 @@ class Continuations {
       total_ *= std::exp(top_ - top);
       top_ = top;
     }
+    if (eps_ > 0) return keep_possible(logits, begin, count);
     const Vec<T> shift = top_ + Vec<T>{}, least = Simd<T>::least_log2 + Vec<T>{};
     for (int64_t i = 0; i < count; i += lanes) {
       const Vec<T> power = (load(logits + i, count - i, -infinity) - shift) * static_cast<T>(M_LOG2E);
@@ -135,6 +161,18 @@ class Continuations {
     }
   }
 
+  // Those that may have a probability, which all others depend on.
+  void keep_possible(const T* logits, int64_t begin, int64_t count) {
+    const T least = top_ - 1 / eps_;
+    for (int64_t i = 0; i < count; i += lanes) {
+      uint32_t possible = bits<T>(load(logits + i, count - i, -infinity) > least);
+      for (; possible != 0; possible &= possible - 1) {
+        const int64_t at = i + __builtin_ctz(possible);
+        kept_.push_back({logits[at], begin + at});
+      }
+    }
+  }
+
   // If it is one of the best so far; what came first before its equals.
   void keep(T logit, int64_t symbol) {
     int64_t at = best_.size() - 1;
@@ -143,7 +181,9 @@ class Continuations {
     best_[at] = {logit, symbol};
   }
 
+  T eps_;
   std::vector<Best> best_;  // descending
+  std::vector<Best> kept_;  // with a sparse output, instead
   T top_, total_;           // the greatest logit, and the sum of exp(· − top)
   bool broken_;
 };
@@ -188,7 +228,7 @@ void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* 
         if (rules.sparse) {
           search_sparse_row<T>(values, symbols, scores[row], row, beam, rules, found);
         } else {
-          continuations.start(wanted);
+          continuations.start(wanted, 0);
           continuations.read(values, 0, symbols, row, rules);
           continuations.finish(scores[row], beam, found);
         }

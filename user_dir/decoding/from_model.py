@@ -7,6 +7,7 @@ from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
+from ..attention.normalizers.rela import ReLA
 from ..models.sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from .weights import ACTIVATIONS, SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights
 
@@ -16,8 +17,6 @@ def not_native(model: nn.Module) -> str | None:
     sides = model.encoder, model.decoder
     if tuple(map(type, sides)) != (AdaptivelySparseEncoder, AdaptivelySparseDecoder):
         return "encoder or decoder have parts of their own"
-    if model.decoder.output_normalizer.alpha() != 1:
-        return "the output is sparse"
     for side in sides:
         kinds = type(None), LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
         if type(side.embed_positions) not in kinds or side.embed_tokens.max_norm is not None:
@@ -26,9 +25,10 @@ def not_native(model: nn.Module) -> str | None:
             return "the activation is neither ReLU nor GELU"
     for layers in model.attentions().values():
         for attention in layers:
-            if type(attention.normalizer).forward is not AlphaEntmax.forward:
-                return "attention is not α-entmax"
-            if attention.gated_norm is not None:
+            kind = type(attention.normalizer)
+            if kind.forward is not AlphaEntmax.forward and kind is not ReLA:
+                return "attention is neither α-entmax nor ReLA"
+            if (attention.gated_norm is None) == (kind is ReLA):
                 return "attention scales outputs"
     return None
 
@@ -45,6 +45,7 @@ def weights_of(model: nn.Module) -> Weights:
         projection_out=_linear(decoder.project_out_dim),
         output=_linear(decoder.output_projection),
         padding=encoder.padding_idx,
+        output_alpha=decoder.output_normalizer.alpha(),
     )
 
 
@@ -85,11 +86,12 @@ def _layer(layer: nn.Module) -> Layer:
 def _attention(attention: nn.Module) -> Attention:
     projections = attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj
     alpha = attention.alpha().detach().flatten().double().expand(attention.num_heads)
-    scaling = attention.length_scaling
+    scaling, norm = attention.length_scaling, attention.gated_norm
     return Attention(
         *map(_linear, projections),
         alpha,
         None if scaling is None else (_linear(scaling.beta), _linear(scaling.gamma)),
+        None if norm is None else (norm.scale.detach(), norm.gate.detach()),
     )
 
 

@@ -13,6 +13,7 @@ from ..alpha_settings import alpha_configs
 from ..attention import Alpha, AlphaConfig
 from ..attention.normalizers import NORMALIZERS
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
+from ..attention.normalizers.rela import ReLA
 from .weights import ACTIVATIONS, SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights
 
 PADDING = 1  # the number of the symbol
@@ -86,7 +87,8 @@ def weights_of_state(state: dict, settings: Mapping[str, object], updates: int) 
         output = parameters.linear("decoder.output_projection", symbols, width, bias=False)
     if parameters:
         raise Unknown(f"it has a parameter {next(iter(parameters))}")
-    return Weights(encoder, decoder, projection, output, PADDING)
+    alpha = getattr(given, "output_alpha", None)
+    return Weights(encoder, decoder, projection, output, PADDING, 1.0 if alpha is None else float(alpha))
 
 
 def max_positions(settings: Mapping[str, object]) -> tuple[int, int]:
@@ -108,13 +110,14 @@ def _check_settings(given: Namespace) -> None:
     for name in sorted(OFF & vars(given).keys()):
         if getattr(given, name) not in (None, False, 0):
             raise Unknown(f"it has {name}")
-    if getattr(given, "output_alpha", None) not in (None, 1):
-        raise Unknown("its output is sparse")
+    alpha = getattr(given, "output_alpha", None)
+    if alpha is not None and not (type(alpha) in (int, float) and 1 <= alpha <= 2):
+        raise Unknown(f"its output_alpha is {alpha}")
     if given.activation_fn not in ACTIVATIONS:
         raise Unknown(f"its activation is {given.activation_fn}")
     for attention_type, config in alpha_configs(given).items():
         kind = NORMALIZERS[config.attention_normalizer]
-        if kind.forward is not AlphaEntmax.forward:
+        if kind.forward is not AlphaEntmax.forward and kind is not ReLA:
             raise Unknown(f"its {attention_type} attention is by {config.attention_normalizer}")
     for side in ("encoder", "decoder"):
         width, heads = getattr(given, f"{side}_embed_dim"), getattr(given, f"{side}_attention_heads")
@@ -208,7 +211,14 @@ class _Reader:
             out=parameters.linear(f"{name}.out_proj", width, width),
             alpha=self._alpha(f"{name}.alpha.a", config),
             scaling=self._scaling(f"{name}.length_scaling"),
+            rela=self._rela(f"{name}.gated_norm")
+            if NORMALIZERS[config.attention_normalizer] is ReLA
+            else None,
         )
+
+    def _rela(self, name: str) -> tuple[Tensor, Tensor]:
+        scale, gate = (self._parameters.take(f"{name}.{each}", self._width) for each in ("scale", "gate"))
+        return scale, gate
 
     def _scaling(self, name: str) -> tuple[Linear, Linear] | None:
         if not getattr(self._given, "length_scaling", False):

@@ -10,6 +10,7 @@ import torch
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..errors import UserError
 from ..guards.unfinished_translations import longest
@@ -79,7 +80,8 @@ class FastGenerator(SequenceGenerator):
         prepared = self._prepared_models()
         if isinstance(prepared, Engine):
             there = source.ne(self.pad)
-            return prepared.search(source[there], there.sum(1), settings, prefix_tokens)
+            found = prepared.search(source[there], there.sum(1), settings, prefix_tokens, self.aligns)
+            return _with_padding(found, there) if self.aligns else found
         return beam_search(prepared.start(source, self.temperature, self.aligns), settings, prefix_tokens)
 
     def _found_on_device(self, *given) -> list[list[dict]] | None:
@@ -120,12 +122,12 @@ class FastGenerator(SequenceGenerator):
         kept = getattr(self, "_prepared", None)
         if kept is not None and kept[0] == state:
             return kept[1]
-        if len(models) == 1 and not self.aligns and not_native(models[0]) is None:
+        if len(models) == 1 and not_native(models[0]) is None:
             prepared = Engine(weights_of(models[0]), models[0].int8)
         else:
             prepared = Ensemble(models)
-        if all(getattr(model, "_is_generation_fast", False) for model in models):
-            self._prepared = state, prepared  # fairseq's mark of a model that cannot be trained
+        if _are_fixed(models):
+            self._prepared = state, prepared
         return prepared
 
 
@@ -133,6 +135,18 @@ class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
     """The same for fairseq's ``SequenceGeneratorWithAlignment``."""
 
     aligns = True
+
+
+def _with_padding(found: list[list[dict]], there: Tensor) -> list[list[dict]]:
+    """Hypotheses whose attention is 0 at padding as well; there (B, S)."""
+    for each, of in zip(found, there):
+        for hypothesis in each:
+            weights = hypothesis["attention"]
+            if weights.numel():
+                hypothesis["attention"] = weights.new_zeros(len(of), weights.size(1)).masked_scatter_(
+                    of[:, None], weights
+                )
+    return found
 
 
 def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
@@ -154,14 +168,34 @@ def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor 
     if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
         return "the source is not text alone"
     on_device = _is_on_device(generator)
-    models = list(generator.model.models)
-    reasons = (unsupported_model(model, on_device) for model in models)
-    reason = next(filter(None, reasons), None)
-    if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
-        return "parameters are of different types"
+    reason = _unsupported_models(generator, on_device)
     if reason is None and on_device:
         return unsupported_on_device(generator)
     return reason
+
+
+def _unsupported_models(generator: SequenceGenerator, on_device: bool) -> str | None:
+    """Why fairseq's own search is to use the models; None if ours can.
+
+    They are looked at once if they can no longer be trained, and again after hooks were added.
+    """
+    models = list(generator.model.models)
+    each = [(id(m), getattr(m, "int8", None), next(m.parameters()).data_ptr()) for m in models]
+    state = each, RemovableHandle.next_id, on_device
+    kept = getattr(generator, "_looked_at", None)
+    if kept is not None and kept[0] == state:
+        return kept[1]
+    reason = next(filter(None, (unsupported_model(model, on_device) for model in models)), None)
+    if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
+        reason = "parameters are of different types"
+    if _are_fixed(models):
+        generator._looked_at = state, reason
+    return reason
+
+
+def _are_fixed(models: list[nn.Module]) -> bool:
+    """Whether models have fairseq's mark of those that cannot be trained any more."""
+    return all(getattr(model, "_is_generation_fast", False) for model in models)
 
 
 def _is_on_device(generator: SequenceGenerator) -> bool:

@@ -25,6 +25,7 @@ template <typename T>
 struct Ended {
   std::vector<int64_t> symbols;  // with the end
   std::vector<T> positional;     // their log-probabilities
+  std::vector<int32_t> places;   // the rows that they were found in
   T score;
 };
 
@@ -36,8 +37,9 @@ class Hypotheses {
   std::vector<Ended<T>> ended;
 
   // One empty hypothesis. `prefix`: with what all begin, or null, padded to a length.
-  void start(const Settings& settings, const int64_t* prefix, int64_t prefix_length) {
+  void start(const Settings& settings, double output_alpha, const int64_t* prefix, int64_t prefix_length) {
     settings_ = &settings;
+    output_alpha_ = output_alpha;
     prefix_ = prefix;
     prescribed_ = prefix == nullptr ? 0 : std::min(prefix_length, settings.longest);
     step_ = 0;
@@ -61,7 +63,7 @@ class Hypotheses {
   void ask() {
     rules_ = find_rules();
     continuations_.resize(settings_->beam);
-    for (int64_t i = 0; i < count_; ++i) continuations_[i].start(2 * settings_->beam);
+    for (int64_t i = 0; i < count_; ++i) continuations_[i].start(2 * settings_->beam, output_alpha_ - 1);
   }
 
   // Read logits of hypothesis i, of symbols begin … end − 1, which it changes; see Continuations.
@@ -76,7 +78,13 @@ class Hypotheses {
     chosen_.assign(wanted, 0);
     parents_.assign(wanted, 0);
     Found<T> found{values_.data(), chosen_.data(), parents_.data(), wanted};
-    for (int64_t i = 0; i < count_; ++i) continuations_[i].finish(sums_[row(i)], i, found);
+    for (int64_t i = 0; i < count_; ++i) {
+      if (output_alpha_ == 1) {
+        continuations_[i].finish(sums_[row(i)], i, found);
+      } else {
+        continuations_[i].finish_sparse(sums_[row(i)], i, rules_, found);
+      }
+    }
     if (step_ > 0 && step_ < prescribed_ && prefix_[step_] == settings_->end) {
       // fairseq ends the first hypothesis as often as there are others
       std::fill_n(values_.begin(), count_, values_[0]);
@@ -155,6 +163,7 @@ class Hypotheses {
       found.positional.push_back(sums_[own[p]] - before);
       before = sums_[own[p]];
     }
+    found.places.assign(own, own + step_ + 1);
     found.symbols.push_back(settings_->end);
     found.positional.push_back(sum - before);
     const T length = static_cast<T>(std::pow(static_cast<double>(step_ + 1), settings_->length_penalty));
@@ -165,7 +174,7 @@ class Hypotheses {
   // No hypothesis has a continuation with a probability: where none has ended, the most probable is, with an end of
   // probability 0, if that can be the reason; otherwise scores are NaN.
   bool give_up() {
-    if (!ended.empty() || (prefix_ == nullptr && settings_->ngram == 0)) return true;
+    if (!ended.empty() || (prefix_ == nullptr && settings_->ngram == 0 && output_alpha_ == 1)) return true;
     const T* sums = sums_.data() + row(0);
     end(std::max_element(sums, sums + count_) - sums, -std::numeric_limits<T>::infinity());
     return true;
@@ -198,6 +207,7 @@ class Hypotheses {
 
   const Settings* settings_ = nullptr;
   const int64_t* prefix_ = nullptr;
+  double output_alpha_ = 1;
   int64_t prescribed_ = 0, step_ = 0, count_ = 0, stride_ = 0;
   std::vector<int64_t> symbols_;  // of each row
   std::vector<T> sums_;           // log-probability of each row's hypothesis

@@ -26,7 +26,8 @@ struct Heads {
   const Packed<T>* keys;  // of context attention: keys and values of the source side by side
   const Packed<T>* out;
   const Packed<T>* scaling;  // from the input of a block to β and γ of each head, by which queries grow; null: none
-  const double* alpha;       // of each head
+  const double* alpha;       // of each head; null: max(·, 0) of the scores
+  const T *norm_scale, *norm_gate;  // of the outputs of all heads; null: none
   int64_t count;
 
   int64_t width() const { return out->inputs; }
@@ -57,6 +58,7 @@ struct Model {
   Side<T> encoder, decoder;
   const Packed<T>* projection;  // of features to the width of the output; null: none
   const Packed<T>* output;
+  double output_alpha;  // of the α-entmax of the output; 1: softmax
 };
 
 // ------------------------------------------------------------------------------------------------------------ layers

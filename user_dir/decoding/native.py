@@ -32,14 +32,23 @@ class Engine:
         self._padding, self._symbols = weights.padding, len(weights.encoder.embeddings)
         sides = weights.encoder, weights.decoder
         self._model = _Model(
-            *map(self._side, sides), self._packed(weights.projection_out), self._packed(weights.output)
+            *map(self._side, sides),
+            self._packed(weights.projection_out),
+            self._packed(weights.output),
+            weights.output_alpha,
         )
         self._positions = [side.positions for side in sides]
         self._tables = [torch.empty(0), torch.empty(0)]  # what C++ has of them
+        self._attends = weights.decoder.layers[-1].context is not None
         self._search = kernels["search", self._dtype]
 
     def search(
-        self, tokens: Tensor, lengths: Tensor, settings: Settings, prefix: Tensor | None = None
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        settings: Settings,
+        prefix: Tensor | None = None,
+        aligns: bool = False,
     ) -> list[list[dict]]:
         """The K best translations found for each of B sentences, in fairseq's form, best first.
 
@@ -51,6 +60,8 @@ class Engine:
             lengths: int64 (B,), of the sentences.
             settings: of the search.
             prefix: with what translations begin, int64 (B, P), padded at the end; None if that is free.
+            aligns: ``attention`` is what each position attends to in the last layer, mean over heads (S, T);
+                else, and without context attention, it is empty.
 
         Raises:
             ValueError: no translation was found, because the model's scores are not finite.
@@ -67,11 +78,19 @@ class Engine:
         symbols = torch.empty(sentences, beam, width, dtype=torch.int64)
         scores = torch.empty(sentences, beam, dtype=self._dtype)
         positional = torch.empty(symbols.shape, dtype=self._dtype)
-        results = _Results(*addresses(counts, sizes, scores, symbols, positional))
+        longest, attended = int(lengths.max()), None
+        if aligns and self._attends:
+            attended = torch.empty(sentences, beam, width, longest, dtype=self._dtype)
+        results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
         given, _banned = _given(settings)
         if self._search(*map(ctypes.addressof, (self._model, given, batch, results))):
             raise MemoryError(f"no memory to translate {sentences} sentences at once")
-        return _hypotheses(counts, sizes, scores, symbols, positional)
+        found = _hypotheses(counts, sizes, scores, symbols, positional)
+        for number, each in enumerate(found if attended is not None else ()):
+            for place, one in enumerate(each):
+                weights = attended[number, place, : len(one["tokens"]), : lengths[number]]
+                one["attention"] = weights.t().clone()
+        return found
 
     def _prepare_positions(self, *needed: int) -> None:
         """Have so many positions in the encoder and in the decoder."""
@@ -118,7 +137,11 @@ class Engine:
 
     def _heads(self, attention: Attention, given: list[Linear], keys: list[Linear]) -> ctypes.Structure:
         packed = [self._packed(*layers) for layers in (given, keys, [attention.out], attention.scaling or [])]
-        return _Heads(*packed, self._address(attention.alpha.double()), attention.alpha.numel())
+        if attention.rela is None:
+            kind = self._address(attention.alpha.double()), None, None
+        else:
+            kind = None, *map(self._address, attention.rela)
+        return _Heads(*packed, *kind, attention.alpha.numel())
 
     def _norm(self, norm: Norm | None) -> ctypes.Structure:
         return _Norm() if norm is None else _Norm(*map(self._address, (norm.weight, norm.bias)), norm.eps)
@@ -183,6 +206,8 @@ _Heads = _structure(
     out=POINTER,
     scaling=POINTER,
     alpha=POINTER,
+    norm_scale=POINTER,
+    norm_gate=POINTER,
     count=INTEGER,
 )
 _Layer = _structure(
@@ -210,7 +235,9 @@ _Side = _structure(
     pre_norm=INTEGER,
     gelu=INTEGER,
 )
-_Model = _structure("Model", encoder=_Side, decoder=_Side, projection=POINTER, output=POINTER)
+_Model = _structure(
+    "Model", encoder=_Side, decoder=_Side, projection=POINTER, output=POINTER, output_alpha=_REAL
+)
 _Settings = _structure(
     "Settings",
     **dict.fromkeys(("beam", "longest", "shortest", "begin", "end", "padding", "unknown"), INTEGER),
@@ -226,5 +253,7 @@ _Batch = _structure(
     "Batch", symbols=POINTER, starts=POINTER, sentences=INTEGER, prefix=POINTER, places=INTEGER
 )
 _Results = _structure(
-    "Results", counts=POINTER, lengths=POINTER, scores=POINTER, symbols=POINTER, positional=POINTER
+    "Results",
+    **dict.fromkeys(("counts", "lengths", "scores", "symbols", "positional", "attended"), POINTER),
+    source=INTEGER,
 )

@@ -1,4 +1,4 @@
-// Residual connections with LayerNorm.
+// Residual connections with LayerNorm, and the gated norm of rela.py.
 
 #pragma once
 
@@ -36,6 +36,29 @@ void add_norm(int64_t rows, int64_t width, T* x, const T* update, const T* weigh
       for (int64_t d = 0; d < width; d += lanes) {
         const Vec<T> normal = (load(to + d, width - d) - mean) * factor;
         store<T>(normal * load(weight + d, width - d) + load(bias + d, width - d), to + d, width - d);
+      }
+    }
+  });
+}
+
+// scale ∘ x / rms(x) ∘ sigmoid(gate ∘ x), in place.
+template <typename T>
+void gated_norm(int64_t rows, int64_t width, T* x, const T* scale, const T* gate) {
+  constexpr int lanes = Simd<T>::lanes;
+  const Vec<T> least = Simd<T>::least_log2 + Vec<T>{};
+  share_out(rows, 8.0 * width / lanes, [&](int64_t begin, int64_t end) {
+    for (T* row = x + begin * width; row < x + end * width; row += width) {
+      Vec<T> square = {};
+      for (int64_t d = 0; d < width; d += lanes) {
+        const Vec<T> value = load(row + d, width - d);
+        square += value * value;
+      }
+      const T factor = 1 / std::sqrt(sum<T>(square) / width + T(1e-8));
+      for (int64_t d = 0; d < width; d += lanes) {
+        const Vec<T> value = load(row + d, width - d);
+        const Vec<T> power = load(gate + d, width - d) * value * static_cast<T>(-M_LOG2E);
+        const Vec<T> sigmoid = 1 / (1 + exp2<T>(minimum(maximum(power, least), -least)));
+        store<T>(load(scale + d, width - d) * value * factor * sigmoid, row + d, width - d);
       }
     }
   });

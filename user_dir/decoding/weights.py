@@ -49,6 +49,8 @@ class Attention:
         alpha: float64 (H,), α of each head.
         scaling: w_β and w_γ of :class:`~user_dir.attention.length_scaling.LengthScaling`, each (H, C); None
             for no scaling.
+        rela: s and g of :class:`~user_dir.attention.normalizers.rela.GatedRMSNorm`, each (C,), for weights
+            and outputs as there, whatever α is; None for α-entmax.
     """
 
     query: Linear
@@ -57,6 +59,7 @@ class Attention:
     out: Linear
     alpha: Tensor
     scaling: tuple[Linear, Linear] | None = None
+    rela: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass
@@ -119,6 +122,7 @@ class Weights:
         projection_out: of the decoder's features to the width of the output; None for none.
         output: from there to logits.
         padding: the number of the symbol that pads sentences; sinusoids start at the position after it.
+        output_alpha: α of the α-entmax that makes probabilities of logits.
     """
 
     encoder: Side
@@ -126,6 +130,7 @@ class Weights:
     projection_out: Linear | None
     output: Linear
     padding: int
+    output_alpha: float = 1.0
 
 
 SINUSOIDAL = "sinusoidal"
