@@ -130,7 +130,7 @@ class Segmenter:
             return sentence
         drawn = self.model.encode(text, enable_sampling=True, alpha=self.dropout, nbest_size=-1)
         numbers = [self.numbers[piece] for piece in drawn]
-        numbers += sentence[len(self._body(sentence)) :].tolist()  # the end of the sentence, if it has one
+        numbers += [last for last in sentence[-1:].tolist() if last == self.dictionary.eos()]
         if self.dictionary.unk() in numbers or len(numbers) > self.limit:
             return sentence
         return sentence.new_tensor(numbers)

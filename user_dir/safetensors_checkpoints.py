@@ -18,8 +18,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from .guards.plain_data import MAX_CHARACTERS
+
 SUFFIX = ".safetensors"
-MAX_CHARACTERS = 10_000_000  # of the JSON
 _KEY = "checkpoint"  # of the metadata
 _SCALARS = (str, bool, int, type(None))
 
