@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from user_dir.benchmarks.peer_systems import Workshop
+from user_dir.benchmarks.peer_systems import STOCK, Workshop
 from user_dir.benchmarks.random_tokens import WORDS, RandomCorpus
 
 
@@ -17,3 +17,10 @@ def test_fairseq_reads_it(tmp_path):
     pair = found[0]
     assert pair["target"][-1] == task.target_dictionary.eos() and (pair["target"][:-1] > 3).all()
     assert not (pair["source"][:-1] == pair["target"][:-1]).all()
+
+
+def test_bfloat16_is_not_for_tpus(tmp_path):
+    corpus = RandomCorpus(tmp_path).write(500, seed=1)
+    workshop = Workshop(corpus, "tiny", "bf16", 4096, 1, torch.device("cpu"), tmp_path)
+    trainer = workshop.trainer(STOCK)
+    assert trainer.device.type == "cpu" and next(trainer.model.parameters()).dtype == torch.bfloat16
