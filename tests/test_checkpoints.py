@@ -11,14 +11,13 @@ import pytest
 import torch
 from helpers import checkpoint_state, parse
 
+from user_dir.checkpoint_settings import averaged_updates, num_updates
 from user_dir.checkpoints import (
     average_checkpoints,
-    averaged_updates,
     for_inference,
     last_checkpoints,
     last_epoch_checkpoints,
     load_checkpoint,
-    num_updates,
     whole_checkpoints,
 )
 from user_dir.checkpoints import save_checkpoint as save

@@ -67,7 +67,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     expected = {f"adaptively_sparse/{file}" for file in files if "__pycache__" not in file.parts}
     names = zipfile.ZipFile(wheel).namelist()
     assert {name for name in names if ".dist-info/" not in name} == expected
-    assert {"adaptively_sparse/py.typed", "adaptively_sparse/entmax/lanes.h"} <= expected
+    assert {"adaptively_sparse/py.typed", "adaptively_sparse/cpp/lanes.h"} <= expected
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A release archive is translated where neither fairseq nor what comes with it is installed."""
+"""A release archive is translated where neither torch nor fairseq, nor what comes with it, is installed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLOCKED = (
         "pandas",
     ),
     *("sacrebleu", "sacremoses", "scipy", "sklearn", "tabulate", "tensorboardX", "tokenizers"),
-    *("pandas", "torchaudio", "tqdm"),
+    *("torch", "torchaudio", "tqdm", "triton"),
 )
 PROGRAM = f"""
 import sys

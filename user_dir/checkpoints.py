@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import hashlib
 import os
@@ -14,13 +13,11 @@ import torch
 from torch import Tensor
 
 from . import fingerprints
+from .checkpoint_settings import AVERAGED, model_name, num_updates
 from .errors import UserError, as_checkpoint_error
 from .guards.checkpoint_files import OPTIMIZER, Unreadable, read_checkpoint, require_finite
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
-
-AVERAGED = "averaged"
-"""Where an average of several checkpoints keeps their numbers of updates, in a list."""
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
@@ -98,39 +95,6 @@ def for_inference(state: dict) -> dict:
         OPTIMIZER: None,
         **{name: state[name] for name in (fingerprints.KEY, AVERAGED) if name in state},
     }
-
-
-def model_name(state: dict) -> str:
-    """The architecture that a checkpoint was trained with, such as ``adaptively_sparse_transformer_tiny``."""
-    settings = model_settings(state)
-    return settings.get("_name") or settings.get("arch") or "unknown"
-
-
-def model_settings(state: dict) -> dict:
-    """The model settings of a checkpoint, written by either of fairseq's two training commands."""
-    return _as_dict(state["cfg"]["model"])
-
-
-def task_settings(state: dict) -> dict:
-    """The task settings of a checkpoint, including the languages."""
-    return _as_dict(state["cfg"]["task"])
-
-
-def _as_dict(settings) -> dict:
-    return dict(vars(settings) if isinstance(settings, argparse.Namespace) else settings)
-
-
-def num_updates(state: dict) -> int:
-    """The number of updates in a checkpoint's training."""
-    history = state.get("optimizer_history") or [{}]
-    return history[-1].get("num_updates", 0)
-
-
-def averaged_updates(state: dict) -> list[int] | None:
-    """The numbers of updates of the checkpoints that a checkpoint is the average of; None if it is none."""
-    found = state.get(AVERAGED)
-    valid = isinstance(found, list) and all(type(each) is int and each >= 0 for each in found)
-    return found if found and valid else None
 
 
 def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:

@@ -8,11 +8,12 @@ so that q · s is exact in float32, and rounding what is rounded already changes
 from __future__ import annotations
 
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from .errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _KEY = "eight_bits"  # of a packed checkpoint: the name of each matrix → q and s
 _LARGEST, _BITS = 127, 16
@@ -27,7 +28,7 @@ def is_rounded(model: dict[str, Tensor]) -> bool:
     """Whether packing loses nothing."""
     matrices = [each for each in model.values() if _is_matrix(each)]
     return bool(matrices) and all(
-        each.dtype == torch.float32 and torch.equal(_product(*_quantised(each)), each) for each in matrices
+        str(each.dtype) == "torch.float32" and _product(*_quantised(each)).equal(each) for each in matrices
     )
 
 
@@ -51,7 +52,7 @@ def restored(state: dict, path: str | Path) -> dict:
     """The checkpoint that one in 8 bits stands for; any other as it is.
 
     Args:
-        state: as it was read, possibly without its model; it is used up.
+        state: as it was read, with tensors or NumPy's arrays, possibly without its model; it is used up.
         path: for error messages.
 
     Raises:
@@ -62,10 +63,10 @@ def restored(state: dict, path: str | Path) -> dict:
     matrices = state.pop(_KEY)
     if not isinstance(matrices, dict) or not all(map(_is_packed, matrices.values())):
         raise UserError(f"{path} has no matrices in 8 bits")
-    known: dict[tuple, Tensor] = {}
+    known: dict[tuple, Any] = {}
     for name in list(matrices) if "model" in state else ():
         integers, scales = matrices.pop(name)
-        key = integers.data_ptr(), integers.shape, scales.data_ptr()
+        key = _place(integers), integers.shape, _place(scales)
         if key not in known:
             known[key] = _product(integers, scales)
         state["model"][name] = known[key]
@@ -77,21 +78,31 @@ def _is_matrix(parameter: Tensor) -> bool:
 
 
 def _is_packed(value) -> bool:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(each, Tensor) for each in value):
+    if not isinstance(value, (list, tuple)) or not all(hasattr(each, "dtype") for each in value):
         return False
-    return [(each.dtype, each.dim(), each.is_contiguous()) for each in value] == [
-        (torch.int8, 2, True),
-        (torch.float32, 2, True),
+    return [(str(each.dtype).removeprefix("torch."), each.ndim, _is_contiguous(each)) for each in value] == [
+        ("int8", 2, True),
+        ("float32", 2, True),
     ] and value[1].shape == (len(value[0]), 1)
+
+
+def _is_contiguous(array) -> bool:
+    return array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
+
+
+def _place(array) -> int:
+    return array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
 
 
 def _quantised(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The q (rows, columns) in int8 and the s (rows, 1) in float32."""
+    import torch
+
     matrix = matrix.float()
     fraction, exponent = torch.frexp(matrix.abs().amax(1, keepdim=True) / _LARGEST)
     scales = torch.ldexp((fraction * 2**_BITS).ceil(), exponent - _BITS)
     return (matrix / scales.where(scales > 0, 1)).round().to(torch.int8), scales
 
 
-def _product(integers: Tensor, scales: Tensor) -> Tensor:
-    return integers.float() * scales
+def _product(integers, scales):
+    return integers * scales  # float32 with either library

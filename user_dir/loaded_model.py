@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-import torch
-
 from .errors import UserError
 from .io import file_version
 from .releases.named import named_model
@@ -50,7 +48,6 @@ class LoadedModel:
             return self.translate([sentences])[0]
         return [found[0].text if found else "" for found in self.translator(sentences)]
 
-    @torch.no_grad()
     def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
         """What every head attends to on a sentence, while the decoder reads a translation of it.
 
@@ -68,6 +65,8 @@ class LoadedModel:
             UserError: one of the two is empty, or has more tokens than the model allows; or the model's file
                 has changed.
         """
+        import torch
+
         from .analysis.capture import captured_attention, on_device, run
         from .analysis.maps_writer import sentence_maps
         from .analysis.translated import dataset_of
@@ -83,7 +82,7 @@ class LoadedModel:
             raise ValueError(f"there is nothing to attend to in {sentence!r}")
         dataset = dataset_of(task, [source], [target])
         sample = on_device(dataset.collater([dataset[0]]), model)
-        with captured_attention(model) as captured:
+        with torch.no_grad(), captured_attention(model) as captured:
             run(model, sample)
         return sentence_maps(task, sample, 0, captured, sentence)
 

@@ -12,13 +12,14 @@ import math
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
-from .guards.plain_data import MAX_CHARACTERS
+from .bounded import MAX_CHARACTERS
+
+if TYPE_CHECKING:
+    import torch
 
 SUFFIX = ".safetensors"
 _KEY = "checkpoint"  # of the metadata
@@ -27,30 +28,41 @@ _SCALARS = (str, bool, int, type(None))
 
 def write_safetensors(state: dict, path: Path) -> None:
     """Write a checkpoint; raises TypeError if it has more than plain data and tensors."""
+    from safetensors.torch import save_file
+
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_encoded(state, "", tensors, {}), allow_nan=False, separators=(",", ":"))
     save_file(tensors, path, {_KEY: text})
 
 
-def read_safetensors(path: Path) -> Any:
-    """The state that was written, in memory that may be mapped from the file.
+def read_safetensors(path: Path, arrays: str = "pt") -> Any:
+    """The state that was written.
+
+    Args:
+        path: the file.
+        arrays: ``pt`` for tensors of PyTorch, which may be mapped from the file; ``np`` for NumPy's arrays.
 
     Raises:
         ValueError: the file is damaged, or none of these.
+        TypeError: NumPy has no such numbers.
     """
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(path, arrays) as file:
             text = (file.metadata() or {}).get(_KEY)
             if text is None or len(text) > MAX_CHARACTERS:
                 raise ValueError("it has no state of a checkpoint")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names if arrays == "pt"}
+        for name in names if arrays == "np" else ():  # in a new map each, or the old one would stay in memory
+            with safe_open(path, arrays) as file:
+                tensors[name] = file.get_tensor(name)
         return _decoded(json.loads(text), tensors)
     except (SafetensorError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
 def _encoded(value, place: str, tensors: dict[str, torch.Tensor], known: dict[int, str]):
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "data_ptr"):
         if id(value) not in known:
             known[id(value)] = place
             tensors[place] = value.contiguous()
@@ -69,7 +81,7 @@ def _encoded(value, place: str, tensors: dict[str, torch.Tensor], known: dict[in
     return {key: _encoded(each, f"{place}.{key}".lstrip("."), tensors, known) for key, each in value.items()}
 
 
-def _decoded(value, tensors: dict[str, torch.Tensor]):
+def _decoded(value, tensors: dict[str, Any]):
     if isinstance(value, list):
         return [_decoded(each, tensors) for each in value]
     if not isinstance(value, dict):

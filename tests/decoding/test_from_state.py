@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from dataclasses import fields
 
+import numpy as np
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
@@ -16,6 +18,7 @@ from user_dir.alpha_settings import ALPHA_FIELDS
 from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
+from user_dir.decoding.alphas import alphas_of
 from user_dir.decoding.from_model import weights_of
 from user_dir.decoding.from_state import (
     ARCHITECTURES,
@@ -42,6 +45,13 @@ def trained(flags: str = "", arch: str = MODEL) -> tuple:
     return model, {"model": model.state_dict()}, {**vars(args), "_name": args.arch}
 
 
+def read(state: dict, settings: dict):
+    """The weights of a checkpoint, as a translator finds them."""
+    arrays = {name: value.float().numpy() for name, value in state["model"].items()}
+    alphas = alphas_of(state["model"], settings, UPDATES)
+    return weights_of_state(arrays, settings, json.loads(json.dumps(alphas)))
+
+
 def assert_equal(found, expected, where: str = "weights") -> None:
     if dataclasses.is_dataclass(expected):
         assert type(found) is type(expected), where
@@ -52,8 +62,10 @@ def assert_equal(found, expected, where: str = "weights") -> None:
         assert len(found) == len(expected), where
         for number, (one, other) in enumerate(zip(found, expected)):
             assert_equal(one, other, f"{where}[{number}]")
-    elif isinstance(expected, torch.Tensor):
-        assert found.dtype == expected.dtype and torch.equal(found, expected), where
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype and np.array_equal(found, expected), where
+    elif callable(expected):
+        np.testing.assert_allclose(found(30), expected(30), rtol=0, atol=1e-5, err_msg=where)
     else:
         assert found == expected, where
 
@@ -84,14 +96,14 @@ KNOWN = (
 @pytest.mark.parametrize("flags", KNOWN)
 def test_weights_are_those_of_the_model(flags):
     model, state, settings = trained(flags)
-    assert_equal(weights_of_state(state, settings, UPDATES), weights_of(model))
+    assert_equal(read(state, settings), weights_of(model))
     assert max_positions(settings) == model.max_positions()
 
 
 @pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
 def test_every_architecture_is_known(arch):
     model, state, settings = trained(PRE_NORM, arch)
-    assert_equal(weights_of_state(state, settings, UPDATES), weights_of(model))
+    assert_equal(read(state, settings), weights_of(model))
     assert set(ARCH_MODEL_INV_REGISTRY[MODEL]) == ARCHITECTURES
 
 
@@ -99,7 +111,7 @@ def test_half_precision_becomes_float32():
     model, state, settings = trained()
     half = {name: value.half() for name, value in state["model"].items()}
     model.load_state_dict(half)
-    assert_equal(weights_of_state({"model": half}, settings, UPDATES), weights_of(model))
+    assert_equal(read({"model": half}, settings), weights_of(model))
 
 
 REFUSED = (
@@ -118,17 +130,17 @@ REFUSED = (
 def test_what_is_not_known_is_refused(flags):
     _, state, settings = trained(flags)
     with pytest.raises(Unknown):
-        weights_of_state(state, settings, UPDATES)
+        read(state, settings)
 
 
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_normalizers_are_known_if_they_are_entmax_or_rela(name):
     _, state, settings = trained(f"--encoder-self-attention-normalizer {name}")
     if NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela":
-        weights_of_state(state, settings, UPDATES)
+        read(state, settings)
     else:
         with pytest.raises(Unknown):
-            weights_of_state(state, settings, UPDATES)
+            read(state, settings)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +165,7 @@ def test_normalizers_are_known_if_they_are_entmax_or_rela(name):
 )
 def test_settings_that_do_not_fit_are_refused(name, value):
     _, state, settings = trained()
-    weights_of_state(state, settings, UPDATES)
+    read(state, settings)
     with pytest.raises(Unknown):
         weights_of_state(state, {**settings, name: value}, UPDATES)
 
@@ -163,7 +175,7 @@ def test_settings_that_are_missing_are_refused(name):
     _, state, settings = trained()
     del settings[name]
     with pytest.raises(Unknown, match=name):
-        weights_of_state(state, settings, UPDATES)
+        read(state, settings)
 
 
 @pytest.mark.parametrize("version", [1.0, 2.0])
@@ -174,10 +186,10 @@ def test_parameters_that_do_not_fit_are_refused(version):
         others = {key: value for key, value in parameters.items() if key != name}
         for changed in (others, {**others, name: parameters[name][..., None]}):
             with pytest.raises(Unknown, match=name):
-                weights_of_state({"model": changed}, settings, UPDATES)
+                read({"model": changed}, settings)
     for name, value in (("decoder.version", torch.tensor([version])), ("encoder.other", torch.ones(3))):
         with pytest.raises(Unknown):
-            weights_of_state({"model": {**parameters, name: value}}, settings, UPDATES)
+            read({"model": {**parameters, name: value}}, settings)
 
 
 def test_every_setting_of_a_model_is_considered():
@@ -190,3 +202,25 @@ def test_every_setting_of_a_model_is_considered():
     known = REQUIRED | OFF | UNUSED | of_alpha | {"output_alpha", "no_decoder_final_norm", "length_scaling"}
     assert (flags | config) - known == set()
     assert not REQUIRED & OFF and not OFF & UNUSED and not REQUIRED & UNUSED
+
+
+@pytest.mark.parametrize(
+    "alphas",
+    [
+        {},
+        {"encoder_self": [[1.5] * 4]},
+        {"encoder_self": [[1.5] * 3] * 2},
+        {"encoder_self": [[0.5] * 4] * 2},
+        {"encoder_self": [[float("nan")] * 4] * 2},
+        {"encoder_self": "rela"},
+        {"encoder_self": [[["1.5"]] * 4] * 2},
+        {"encoder_self": [{}] * 2},
+    ],
+)
+def test_alphas_that_are_none_are_refused(alphas):
+    _, state, settings = trained()
+    whole = alphas_of(state["model"], settings, UPDATES)
+    arrays = {name: value.numpy() for name, value in state["model"].items()}
+    assert weights_of_state(arrays, settings, whole)
+    with pytest.raises(Unknown):
+        weights_of_state(arrays, settings, {**whole, **alphas} if alphas else alphas)

@@ -6,8 +6,10 @@ That it finds what fairseq does is tested in test_generator.py.
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
 from helpers import build, dictionary, peaked
 
 from user_dir.attention.normalizers import NORMALIZERS
@@ -24,7 +26,7 @@ def settings(**others) -> Settings:
     words = dictionary()
     given = {"beam": 3, "symbols": len(words), "longest": 12, "shortest": 1, "begin": words.eos()}
     given |= {"end": words.eos(), "padding": words.pad(), "unknown": words.unk(), "penalty": 0.0}
-    given |= {"normalised": True, "length_penalty": 1.0, "suppressed": torch.empty(0, dtype=torch.int64)}
+    given |= {"normalised": True, "length_penalty": 1.0, "suppressed": ()}
     return Settings(**given | others)
 
 
@@ -38,13 +40,16 @@ def sentences(count: int, seed: int = 1) -> list[torch.Tensor]:
 
 
 def search(engine: Engine, given: list[torch.Tensor], **options) -> list[list[dict]]:
-    return engine.search(torch.cat(given), torch.tensor([len(each) for each in given]), settings(**options))
+    lengths = np.array([len(each) for each in given])
+    return engine.search(torch.cat(given).numpy(), lengths, settings(**options))
 
 
 def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
     assert [len(each) for each in found] == [len(each) for each in expected]
     for one, other in zip(*(itertools.chain(*each) for each in (found, expected))):
-        assert all(torch.equal(one[name], other[name]) for name in ("tokens", "score", "positional_scores"))
+        assert all(
+            np.array_equal(one[name], other[name]) for name in ("tokens", "score", "positional_scores")
+        )
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
@@ -60,10 +65,10 @@ def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
     built = peaked(flags).to(dtype)
-    alphas = torch.tensor([1.3, 1.5, 2.0, 1.0][: built.decoder.layers[0].self_attn.num_heads])
+    alphas = np.array([1.3, 1.5, 2.0, 1.0][: built.decoder.layers[0].self_attn.num_heads])
     weights = weights_of(built)
     for layer in (*weights.encoder.layers, *weights.decoder.layers):
-        layer.attention.alpha = alphas[: len(layer.attention.alpha)].double()
+        layer.attention.alpha = alphas[: len(layer.attention.alpha)]
     engine, given = Engine(weights, int8), sentences(90)
     alone = [search(engine, [each])[0] for each in given]
     before = torch.get_num_threads()
@@ -78,7 +83,7 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, 
 
 def test_heads_with_alpha_above_2_do_not_change_others():
     weights = weights_of(peaked(PRE_NORM).float())
-    weights.decoder.layers[0].attention.alpha = torch.tensor([1.5, 3.0, 1.0, 2.0], dtype=torch.float64)
+    weights.decoder.layers[0].attention.alpha = np.array([1.5, 3.0, 1.0, 2.0])
     engine, given = Engine(weights), sentences(7)
     assert_equal(search(engine, given, beam=1), [search(engine, [each], beam=1)[0] for each in given])
 
@@ -88,7 +93,7 @@ def test_integers_are_near():
     exact, rounded = (search(Engine(weights_of(built), int8), sentences(5)) for int8 in (False, True))
     for one, other in zip(exact, rounded):
         assert one[0]["score"] != other[0]["score"]
-        torch.testing.assert_close(one[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
+        np.testing.assert_allclose(one[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
 
 
 NATIVE = (
@@ -126,12 +131,20 @@ def test_sentences_longer_than_the_first_table_of_sinusoids():
     table = built.decoder.embed_positions.weights
     first = built.padding_idx if hasattr(built, "padding_idx") else built.decoder.padding_idx
     expected = table[first + 1 :].float()
-    assert torch.equal(sinusoids(len(expected), table.size(1), first), expected)
-    engine = Engine(weights_of(built))
+    weights = weights_of(built)
+    assert np.array_equal(weights.decoder.positions(len(expected)), expected)
+    engine = Engine(weights)
     short = search(engine, sentences(1))
     (found,) = search(engine, sentences(1), longest=1200, shortest=1100, beam=1)
     assert len(found[0]["tokens"]) > 1100
     assert_equal(search(engine, sentences(1)), short)
+
+
+@pytest.mark.parametrize("width", (16, 33, 512))
+def test_sinusoids_without_torch_are_those_of_fairseq(width):
+    expected = SinusoidalPositionalEmbedding.get_embedding(2002, width, 1)[2:]
+    np.testing.assert_allclose(sinusoids(2000, width, 1), expected, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(sinusoids(40, width, 1), expected[:40], rtol=0, atol=5e-6)
 
 
 def test_what_is_out_of_range_is_an_error():
@@ -157,7 +170,7 @@ def test_weights_are_read_from_both_sides():
         with torch.no_grad():
             parameter.mul_(1.3).add_(0.2 * torch.randn_like(parameter))
         found = search(Engine(weights_of(built)), given)
-        same = all(torch.equal(one[0]["score"], other[0]["score"]) for one, other in zip(found, expected))
+        same = all(one[0]["score"] == other[0]["score"] for one, other in zip(found, expected))
         # the bias of keys adds the same to all scores of a query
         assert not same or name.endswith("k_proj.bias"), name
         with torch.no_grad():
@@ -169,14 +182,14 @@ def test_weights_may_be_taken_away():
     weights = weights_of(built)
     found = search(Engine(weights, consume=True), sentences(3))
     assert_equal(found, search(Engine(weights_of(built)), sentences(3)))
-    assert not weights.output.weight.numel() and not weights.encoder.layers[1].attention.key.weight.numel()
+    assert not weights.output.weight.size and not weights.encoder.layers[1].attention.key.weight.size
 
 
 def test_a_linear_layer_without_bias():
     weights = weights_of(peaked(PRE_NORM))
     layer = weights.decoder.layers[1]
     without = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight))
-    zero = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight, torch.zeros_like(layer.fc1.bias)))
+    zero = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight, np.zeros_like(layer.fc1.bias)))
     found = []
     for each in (without, zero):
         weights.decoder.layers[1] = each

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from user_dir.decoding import products
-from user_dir.decoding.cpu_steps import kernels
+from user_dir.cpp import build
+from user_dir.decoding import packed_linear, products
+from user_dir.decoding.kernels import kernels
 from user_dir.decoding.products import Int8Product, Product
-from user_dir.entmax.build import NativeKernels
 
 DTYPES = (torch.float32, torch.float64)
 SHAPES = ((1, 1), (3, 257), (67, 33), (130, 96), (300, 515))  # inputs, outputs
@@ -16,13 +16,15 @@ SHAPES = ((1, 1), (3, 257), (67, 33), (130, 96), (300, 515))  # inputs, outputs
 @pytest.fixture(params=("avx512", "avx2", "default"))
 def instructions(request, monkeypatch):
     """The kernels as processors of this kind compile them."""
-    has = torch.backends.cpu.get_cpu_capability().lower()
+    has = build.capability().lower()
     order = ("default", "avx2", "avx512")
     if order.index(request.param) > order.index(has):
         pytest.skip(f"this processor has no {request.param}")
     if request.param != has:
-        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", request.param.upper)
-        monkeypatch.setattr(products, "kernels", NativeKernels(kernels.source, **kernels.signatures))
+        monkeypatch.setattr(build, "capability", request.param.upper)
+        others = build.NativeKernels(kernels.source, with_torch=False, **kernels.signatures)
+        for module in (products, packed_linear):
+            monkeypatch.setattr(module, "kernels", others)
     return request.param
 
 
@@ -114,11 +116,10 @@ def test_integers_are_summed_exactly(instructions):
                 layer.weight[:, 0] = -127
             product = Int8Product(layer)
             expected = reference([layer], x).to(dtype)
-            assert (
-                product.packed.instructions in {"default": [0], "avx2": [1], "avx512": [1, 2]}[instructions]
-            )
-            for way in range(product.packed.instructions + 1):
-                product.packed.instructions = way
+            packed = product._linear.packed
+            assert packed.instructions in {"default": [0], "avx2": [1], "avx512": [1, 2]}[instructions]
+            for way in range(packed.instructions + 1):
+                packed.instructions = way
                 assert torch.equal(product(x), expected), (instructions, way)
 
 

@@ -13,9 +13,10 @@ import torch
 from fairseq import checkpoint_utils
 from helpers import checkpoint_state, translation_task
 
+from user_dir.bounded import MAX_CHARACTERS
 from user_dir.errors import UserError
 from user_dir.guards.checkpoint_files import read_checkpoint, require_finite
-from user_dir.guards.plain_data import MAX_CHARACTERS, MAX_KEY, plain_state
+from user_dir.guards.plain_data import MAX_KEY, plain_state
 
 
 def reread(folder, **parts):

@@ -10,13 +10,16 @@ from fairseq.data import Dictionary
 from helpers import NUM_WORDS
 from tiny_release import SENTENCES, contents, tiny_checkpoint, tiny_corpus, tiny_state
 
-from user_dir.checkpoints import for_inference, load_checkpoint
+from user_dir.checkpoints import load_checkpoint
 from user_dir.corpora.segment import vocabulary
 from user_dir.eight_bits import packed, rounded
 from user_dir.errors import UserError
 from user_dir.releases.archive import CHECKPOINT, write_archive
+from user_dir.releases.building import released_state
 from user_dir.releases.opened import opened
 from user_dir.safetensors_checkpoints import write_safetensors
+from user_dir.translation import native_search as module
+from user_dir.translation.limits import Limit
 from user_dir.translation.native_search import NativeSearch, native_search
 from user_dir.translation.search import Search
 from user_dir.translation.translator import open_translator
@@ -24,6 +27,7 @@ from user_dir.translation.translator import open_translator
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 KINDS = {
     "the paper's": PRE_NORM,
+    "of an older version": PRE_NORM,
     "post-norm softmax": "--attention-normalizer softmax --activation-fn gelu",
     "learned positions": f"{PRE_NORM} --encoder-learned-pos --decoder-learned-pos --fixed-alpha 1.3",
     "packed": PRE_NORM,
@@ -68,10 +72,9 @@ def archives(corpus, tmp_path_factory):
         state = varied_state(flags)
         state["model"] = rounded(state["model"]) if kind == "packed" else state["model"]
         files = contents(corpus, tiny_checkpoint(folder / "model.pt", state))
-        if kind == "packed":
-            write_safetensors(
-                packed(for_inference(load_checkpoint(folder / "model.pt"))), folder / CHECKPOINT
-            )
+        if kind != "of an older version":
+            released = released_state(load_checkpoint(folder / "model.pt"), Limit())
+            write_safetensors(packed(released) if kind == "packed" else released, folder / CHECKPOINT)
             files[CHECKPOINT] = (folder / CHECKPOINT).read_bytes()
             del files["model.pt"]
         made[kind] = folder / f"{len(made)}.tar"
@@ -157,6 +160,7 @@ def test_where_the_kernel_is_not_to_be_used_or_there_is_a_gpu(monkeypatch):
         return native_search(varied_state(""), Search(), **{"cpu": True, "int8": False, **how})
 
     assert found() is not None
+    monkeypatch.setattr(module, "_may_have_gpu", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert found(cpu=False) is None and found() is not None and found(cpu=False, int8=True) is not None
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")

@@ -13,7 +13,8 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
 
 from ..attention_types import ATTENTION_TYPES
-from ..checkpoints import load_checkpoint, model_name, save_checkpoint
+from ..checkpoint_settings import model_name
+from ..checkpoints import load_checkpoint, save_checkpoint
 from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError

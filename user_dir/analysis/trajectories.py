@@ -122,7 +122,8 @@ _Line = defstruct(
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
-    from ..checkpoints import load_checkpoint, num_updates  # imports fairseq
+    from ..checkpoint_settings import num_updates
+    from ..checkpoints import load_checkpoint  # imports fairseq
     from ..models.from_settings import checkpoint_alphas
 
     state = load_checkpoint(path)

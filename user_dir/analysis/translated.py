@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from fairseq.data import LanguagePairDataset
-from torch import Tensor
 
 from ..corpora import Corpus
 from ..errors import UserError
@@ -27,8 +28,8 @@ def analyse_translations(
     corpus: Corpus,
     model,
     task,
-    sources: Sequence[Tensor],
-    targets: Sequence[Tensor],
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
     texts: list[str],
     maps: Path,
 ) -> ModelAnalysis:
@@ -59,13 +60,13 @@ def analyse_translations(
     return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
 
 
-def dataset_of(task, sources: Sequence[Tensor], targets: Sequence[Tensor]) -> LanguagePairDataset:
+def dataset_of(task, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> LanguagePairDataset:
     """fairseq's dataset of sentences and translations as tokens, ``</s>`` last."""
     return LanguagePairDataset(
-        sources,
+        list(map(torch.from_numpy, sources)),
         [len(tokens) for tokens in sources],
         task.source_dictionary,
-        targets,
+        list(map(torch.from_numpy, targets)),
         [len(tokens) for tokens in targets],
         task.target_dictionary,
         left_pad_source=task.cfg.left_pad_source,

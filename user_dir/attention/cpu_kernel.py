@@ -9,8 +9,8 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax.alpha_checks import check_range
-from ..entmax.build import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax.reference import working_dtype
 from .fused_kernel import FusedKernel
 from .head_layouts import empty_output, in_heads

@@ -5,7 +5,7 @@
 
 #pragma once
 
-#include "../entmax/lanes.h"
+#include "../cpp/lanes.h"
 
 namespace entmax {
 

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 
 from ..corpora import Corpus
@@ -103,7 +104,7 @@ def bytes_of_a_step(weights: Weights, size: int, source: int, history: float, be
         if context is not None:
             matrices += [context.query, context.out]
             rows += source * 2 * len(context.key.weight)
-    return size * sum(each.weight.numel() for each in matrices) + 4 * rows
+    return size * sum(each.weight.size for each in matrices) + 4 * rows
 
 
 def reading_speed(size: float) -> float:
@@ -125,7 +126,7 @@ def _ours(task, engine: Engine, beam: int) -> Translate:
     words, end = Dictionary(task.source_dictionary.symbols[4:]), task.target_dictionary.eos()
 
     def translate(pieces: list[str], length: int) -> Iterable[str]:
-        tokens = torch.tensor([*map(words.index, pieces), end])
+        tokens = np.array([*map(words.index, pieces), end])
         settings = Settings(
             beam=beam,
             symbols=len(task.target_dictionary),
@@ -134,13 +135,13 @@ def _ours(task, engine: Engine, beam: int) -> Translate:
             begin=end,
             end=end,
             padding=task.target_dictionary.pad(),
-            suppressed=torch.empty(0, dtype=torch.int64),
+            suppressed=(),
             unknown=task.target_dictionary.unk(),
             penalty=0.0,
             normalised=True,
             length_penalty=1.0,
         )
-        ((best, *_),) = engine.search(tokens, torch.tensor([len(tokens)]), settings)
+        ((best, *_),) = engine.search(tokens, np.array([len(tokens)]), settings)
         assert len(best["tokens"]) == length + 1
         return map(task.target_dictionary.symbols.__getitem__, best["tokens"][:-1].tolist())
 

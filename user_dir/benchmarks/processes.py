@@ -20,11 +20,14 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from .. import models  # noqa: F401  registers the model
-from ..checkpoints import for_inference, load_checkpoint, model_settings
+from ..checkpoint_settings import model_settings
+from ..checkpoints import load_checkpoint
 from ..releases.archive import CARD, CHECKPOINT, DESCRIPTION, write_archive
+from ..releases.building import released_state
 from ..releases.opened import opened
 from ..safetensors_checkpoints import write_safetensors
 from ..tables import Column, mebibytes, table
+from ..translation.limits import Limit
 from .ctranslate2_peer import export
 from .measure import interleaved, quartiles
 from .peer_systems import SIZES
@@ -81,7 +84,7 @@ def programs(archive: Path, size: str, threads: int) -> Iterator[Callable[[list[
             model, settings = _random_model(size, task)
             state["cfg"]["model"] = {**dict.fromkeys(model_settings(state)), **vars(settings)}
             state["model"] = model.state_dict()
-            write_safetensors(for_inference(state), Path(folder) / CHECKPOINT)
+            write_safetensors(released_state(state, Limit()), Path(folder) / CHECKPOINT)
             files = [corpus.folder / DESCRIPTION, corpus.pieces, *sorted(corpus.bin.iterdir())]
             contents = {each.name: each.read_bytes() for each in (Path(folder) / CHECKPOINT, *files)}
             write_archive(corpus.name, {CARD: b"", **contents}, Path(places["archive.tar"]))

@@ -180,16 +180,16 @@ def find_models(args: argparse.Namespace) -> None:
     """
     if not args.model:
         return
-    from ..attention import dispatch
-    from ..decoding import cpu_steps
+    from ..decoding.kernels import kernels
     from ..releases.named import named_model
 
     args.path += map(named_model, args.model)
-    if args.sentences and not (args.int8 or cpu_steps.kernels.built()) and find_spec("fairseq"):
+    if args.sentences and not (args.int8 or kernels.built()) and find_spec("fairseq"):
         os.environ.setdefault("ENTMAX_BACKEND", "reference")
         told = "native kernels are not compiled yet; give sentences through a pipe to compile them once, and"
         print(f"{told} every call takes half of the time", file=sys.stderr)
-        logging.getLogger(dispatch.__name__).setLevel(logging.WARNING)  # it would name this as a shortcoming
+        package = __package__.partition(".")[0]  # attention would name this as a shortcoming
+        logging.getLogger(f"{package}.attention.dispatch").setLevel(logging.WARNING)
 
 
 def loader_of(args: argparse.Namespace):

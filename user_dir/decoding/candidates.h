@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "../entmax/lanes.h"
+#include "../cpp/lanes.h"
 #include "threads.h"
 
 namespace decoding {

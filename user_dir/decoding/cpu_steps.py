@@ -1,45 +1,15 @@
-"""The kernels of ``cpu_steps.cpp``: what a step of translation on a CPU does; products in ``products.py``."""
+"""What a step of translation on a CPU does to tensors, by ``cpu_steps.cpp``; products in ``products.py``."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ..entmax import has_native
-from ..entmax.build import DTYPES, INTEGER, POINTER, NativeKernels, addresses
-
-_ATTEND = [POINTER] * 10
-_ADD_NORM = [INTEGER] * 2 + [POINTER] * 4 + [ctypes.c_double, POINTER]
-_BEST = [INTEGER] * 4 + [POINTER] * 3 + [INTEGER] + [POINTER] * 3
-_BEST += [INTEGER, ctypes.c_double, INTEGER] + [POINTER] * 3
-_PACK = [POINTER] * 2 + [INTEGER] * 3 + [POINTER] * 2
-_MULTIPLY = [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2
-
-
-def unavailable(dtype: torch.dtype) -> str | None:
-    """Why the kernels are not available for a dtype; None if they are."""
-    if dtype not in DTYPES:
-        return f"parameters are {dtype}, neither float32 nor float64"
-    if has_native("cpu") and kernels.available():
-        return None
-    return "it needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
-
-
-kernels = NativeKernels(
-    Path(__file__).with_suffix(".cpp"),
-    attend=(None, _ATTEND),
-    add_norm=(None, _ADD_NORM),
-    best=(None, _BEST),
-    packed_bytes=(INTEGER, [INTEGER] * 3),
-    pack=(None, _PACK),
-    multiply=(None, _MULTIPLY),
-    search=(INTEGER, [POINTER] * 4),
-)
+from ..cpp.build import INTEGER, POINTER, addresses
+from .kernels import kernels
 
 
 @dataclass

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
@@ -9,7 +12,7 @@ from torch import Tensor, nn
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
 from ..attention.normalizers.rela import ReLA
 from ..models.sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
-from .weights import ACTIVATIONS, SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights
+from .weights import ACTIVATIONS, Attention, Layer, Linear, Norm, Side, Weights
 
 
 def not_native(model: nn.Module) -> str | None:
@@ -44,7 +47,6 @@ def weights_of(model: nn.Module) -> Weights:
         decoder=_side(decoder, decoder.project_in_dim),
         projection_out=_linear(decoder.project_out_dim),
         output=_linear(decoder.output_projection),
-        padding=encoder.padding_idx,
         output_alpha=decoder.output_normalizer.alpha(),
     )
 
@@ -52,7 +54,7 @@ def weights_of(model: nn.Module) -> Weights:
 def _side(side: nn.Module, projection: nn.Linear | None) -> Side:
     first, positions = side.layers[0], side.embed_positions
     return Side(
-        embeddings=side.embed_tokens.weight.detach(),
+        embeddings=_array(side.embed_tokens.weight),
         scale=side.embed_scale,
         projection_in=_linear(projection),
         positions=_positions(positions),
@@ -64,10 +66,13 @@ def _side(side: nn.Module, projection: nn.Linear | None) -> Side:
     )
 
 
-def _positions(positions: nn.Module | None) -> Tensor | str | None:
+def _positions(positions: nn.Module | None) -> np.ndarray | Callable[[int], np.ndarray] | None:
     if isinstance(positions, LearnedPositionalEmbedding):
-        return positions.weight.detach()[positions.padding_idx + 1 :]
-    return None if positions is None else SINUSOIDAL
+        return _array(positions.weight)[positions.padding_idx + 1 :]
+    if positions is None:
+        return None
+    width, padding = positions.embedding_dim, positions.padding_idx
+    return lambda count: _array(positions.get_embedding(padding + 1 + count, width, padding))[padding + 1 :]
 
 
 def _layer(layer: nn.Module) -> Layer:
@@ -85,21 +90,25 @@ def _layer(layer: nn.Module) -> Layer:
 
 def _attention(attention: nn.Module) -> Attention:
     projections = attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj
-    alpha = attention.alpha().detach().flatten().double().expand(attention.num_heads)
+    alpha = _array(attention.alpha().flatten().double().expand(attention.num_heads))
     scaling, norm = attention.length_scaling, attention.gated_norm
     return Attention(
         *map(_linear, projections),
         alpha,
         None if scaling is None else (_linear(scaling.beta), _linear(scaling.gamma)),
-        None if norm is None else (norm.scale.detach(), norm.gate.detach()),
+        None if norm is None else (_array(norm.scale), _array(norm.gate)),
     )
 
 
 def _linear(layer: nn.Linear | None) -> Linear | None:
     if layer is None:
         return None
-    return Linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
+    return Linear(_array(layer.weight), None if layer.bias is None else _array(layer.bias))
 
 
 def _norm(norm: nn.LayerNorm | None) -> Norm | None:
-    return None if norm is None else Norm(norm.weight.detach(), norm.bias.detach(), norm.eps)
+    return None if norm is None else Norm(_array(norm.weight), _array(norm.bias), norm.eps)
+
+
+def _array(parameter: Tensor) -> np.ndarray:
+    return parameter.detach().numpy()

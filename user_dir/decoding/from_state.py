@@ -1,22 +1,19 @@
-"""The weights of a checkpoint for the search in C++, without fairseq, if all that it computes is known."""
+"""The weights of a checkpoint for the search in C++, without torch, if all that it computes is known."""
 
 from __future__ import annotations
 
+import functools
 import math
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..alpha_settings import alpha_configs
-from ..attention import Alpha, AlphaConfig
-from ..attention.normalizers import NORMALIZERS
-from ..attention.normalizers.alpha_entmax import AlphaEntmax
-from ..attention.normalizers.rela import ReLA
-from .weights import ACTIVATIONS, SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights
+from .weights import ACTIVATIONS, Attention, Layer, Linear, Norm, Side, Weights, sinusoids
 
 PADDING = 1  # the number of the symbol
+RELA = "rela"  # instead of the α's of an attention that is ReLA
+_MOST_ALPHA = 1000
 _VERSION = 3  # of fairseq's encoder and decoder
 _MAX_SINUSOIDS = 100_000  # positions that fairseq has of them
 _POSITIONS = {"encoder": "max_source_positions", "decoder": "max_target_positions"}
@@ -56,18 +53,21 @@ class Unknown(Exception):
     """The message is the reason why it is not known what a checkpoint computes."""
 
 
-def weights_of_state(state: dict, settings: Mapping[str, object], updates: int) -> Weights:
+def weights_of_state(
+    model: Mapping[str, np.ndarray], settings: Mapping[str, object], alphas: dict
+) -> Weights:
     """The weights of a checkpoint, float32; raises :class:`Unknown`.
 
     Args:
-        state: of the checkpoint.
-        settings: of its model.
-        updates: that it was trained for.
+        model: the parameters.
+        settings: of the model.
+        alphas: by attention type, of each layer the α of each head, or :data:`RELA`; see
+            :func:`~.alphas.alphas_of`.
     """
     given = Namespace(**settings)
-    _check_settings(given)
-    parameters = _Parameters(state["model"])
-    sides = [_Reader(parameters, side, given, updates) for side in ("encoder", "decoder")]
+    check_settings(given)
+    parameters = _Parameters(model)
+    sides = [_Reader(parameters, side, given, alphas) for side in ("encoder", "decoder")]
     encoder, decoder = (side.read() for side in sides)
     projection, width = None, given.decoder_embed_dim
     if "decoder.project_out_dim.weight" in parameters:
@@ -88,7 +88,7 @@ def weights_of_state(state: dict, settings: Mapping[str, object], updates: int) 
     if parameters:
         raise Unknown(f"it has a parameter {next(iter(parameters))}")
     alpha = getattr(given, "output_alpha", None)
-    return Weights(encoder, decoder, projection, output, PADDING, 1.0 if alpha is None else float(alpha))
+    return Weights(encoder, decoder, projection, output, 1.0 if alpha is None else float(alpha))
 
 
 def max_positions(settings: Mapping[str, object]) -> tuple[int, int]:
@@ -100,7 +100,8 @@ def max_positions(settings: Mapping[str, object]) -> tuple[int, int]:
     return tuple(each if own else min(each, _MAX_SINUSOIDS) for each, own in zip(most, learned))
 
 
-def _check_settings(given: Namespace) -> None:
+def check_settings(given: Namespace) -> None:
+    """Raise :class:`Unknown` unless all settings are known that say what a model computes beside α."""
     name = getattr(given, "_name", None) or getattr(given, "arch", None)
     if name not in ARCHITECTURES:
         raise Unknown(f"it is of a {name}")
@@ -115,10 +116,6 @@ def _check_settings(given: Namespace) -> None:
         raise Unknown(f"its output_alpha is {alpha}")
     if given.activation_fn not in ACTIVATIONS:
         raise Unknown(f"its activation is {given.activation_fn}")
-    for attention_type, config in alpha_configs(given).items():
-        kind = NORMALIZERS[config.attention_normalizer]
-        if kind.forward is not AlphaEntmax.forward and kind is not ReLA:
-            raise Unknown(f"its {attention_type} attention is by {config.attention_normalizer}")
     for side in ("encoder", "decoder"):
         width, heads = getattr(given, f"{side}_embed_dim"), getattr(given, f"{side}_attention_heads")
         sizes = width, heads, getattr(given, f"{side}_layers"), getattr(given, _POSITIONS[side])
@@ -129,16 +126,16 @@ def _check_settings(given: Namespace) -> None:
 class _Parameters(dict):
     """The parameters that have not been read yet."""
 
-    def take(self, name: str, *shape: int | None) -> Tensor:
+    def take(self, name: str, *shape: int | None) -> np.ndarray:
         """A parameter of this shape, in which None is any size."""
         found = self.pop(name, None)
         if found is None:
             raise Unknown(f"it has no {name}")
-        if found.dim() != len(shape) or any(
+        if found.ndim != len(shape) or any(
             wanted not in (None, size) for wanted, size in zip(shape, found.shape)
         ):
             raise Unknown(f"its {name} has the shape {'×'.join(map(str, found.shape))}")
-        return found.float()
+        return found.astype(np.float32, copy=False)
 
     def linear(self, name: str, outputs: int, inputs: int, bias: bool = True) -> Linear:
         weight = self.take(f"{name}.weight", outputs, inputs)
@@ -151,10 +148,9 @@ class _Parameters(dict):
 class _Reader:
     """Reads one side of a model."""
 
-    def __init__(self, parameters: _Parameters, side: str, given: Namespace, updates: int):
-        self._parameters, self._side, self._given, self._updates = parameters, side, given, updates
+    def __init__(self, parameters: _Parameters, side: str, given: Namespace, alphas: dict):
+        self._parameters, self._side, self._given, self._alphas = parameters, side, given, alphas
         self._width = self._setting("embed_dim")
-        self._configs = alpha_configs(given)
 
     def _setting(self, name: str):
         return getattr(self._given, f"{self._side}_{name}")
@@ -172,28 +168,29 @@ class _Reader:
             projection_in=None,
             positions=self._positions(),
             embedding_norm=None if normed is None else parameters.norm(normed, width),
-            layers=[self._layer(f"{side}.layers.{number}") for number in range(self._setting("layers"))],
+            layers=[self._layer(number) for number in range(self._setting("layers"))],
             pre_norm=pre_norm,
             activation=given.activation_fn,
             norm=parameters.norm(f"{side}.layer_norm", width) if last else None,
         )
 
-    def _positions(self) -> Tensor | str | None:
+    def _positions(self) -> np.ndarray | Callable[[int], np.ndarray] | None:
         if self._given.no_token_positional_embeddings:
             return None
         if not self._setting("learned_pos"):
-            return SINUSOIDAL
+            return functools.partial(sinusoids, width=self._width, padding=PADDING)
         rows = getattr(self._given, _POSITIONS[self._side]) + PADDING + 1
         return self._parameters.take(f"{self._side}.embed_positions.weight", rows, self._width)[PADDING + 1 :]
 
-    def _layer(self, name: str) -> Layer:
+    def _layer(self, number: int) -> Layer:
+        name, own = f"{self._side}.layers.{number}", self._alpha(f"{self._side}_self", number)
         parameters, width, inner = self._parameters, self._width, self._setting("ffn_embed_dim")
         has_context = self._side == "decoder" and not self._given.no_cross_attention
         source = self._given.encoder_embed_dim
         return Layer(
-            attention=self._attention(f"{name}.self_attn", self._configs[f"{self._side}_self"], width),
+            attention=self._attention(f"{name}.self_attn", own, width),
             attention_norm=parameters.norm(f"{name}.self_attn_layer_norm", width),
-            context=self._attention(f"{name}.encoder_attn", self._configs["decoder_context"], source)
+            context=self._attention(f"{name}.encoder_attn", self._alpha("decoder_context", number), source)
             if has_context
             else None,
             context_norm=parameters.norm(f"{name}.encoder_attn_layer_norm", width) if has_context else None,
@@ -202,21 +199,20 @@ class _Reader:
             final_norm=parameters.norm(f"{name}.final_layer_norm", width),
         )
 
-    def _attention(self, name: str, config: AlphaConfig, keys: int) -> Attention:
+    def _attention(self, name: str, alpha: np.ndarray | None, keys: int) -> Attention:
         parameters, width = self._parameters, self._width
+        parameters.pop(f"{name}.alpha.a", None)  # α has been computed from it
         return Attention(
             query=parameters.linear(f"{name}.q_proj", width, width),
             key=parameters.linear(f"{name}.k_proj", width, keys),
             value=parameters.linear(f"{name}.v_proj", width, keys),
             out=parameters.linear(f"{name}.out_proj", width, width),
-            alpha=self._alpha(f"{name}.alpha.a", config),
+            alpha=np.ones(self._setting("attention_heads")) if alpha is None else alpha,
             scaling=self._scaling(f"{name}.length_scaling"),
-            rela=self._rela(f"{name}.gated_norm")
-            if NORMALIZERS[config.attention_normalizer] is ReLA
-            else None,
+            rela=self._rela(f"{name}.gated_norm") if alpha is None else None,
         )
 
-    def _rela(self, name: str) -> tuple[Tensor, Tensor]:
+    def _rela(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         scale, gate = (self._parameters.take(f"{name}.{each}", self._width) for each in ("scale", "gate"))
         return scale, gate
 
@@ -229,14 +225,22 @@ class _Reader:
         )
         return beta, gamma
 
-    def _alpha(self, name: str, config: AlphaConfig) -> Tensor:
-        heads = self._setting("attention_heads")
-        alpha = Alpha(heads, config)
-        alpha.set_num_updates(self._updates)
-        if alpha.a is not None:
-            alpha.a.data = self._parameters.take(name, alpha.a.numel())
-        return alpha().detach().flatten().double().expand(heads)
+    def _alpha(self, attention_type: str, layer: int) -> np.ndarray | None:
+        """float64 (H,); None for ReLA."""
+        try:
+            found = self._alphas[attention_type][layer]
+            if found == RELA:
+                return None
+            alpha = np.array(found, dtype=np.float64)
+        except (LookupError, TypeError, ValueError):
+            raise Unknown(f"there is no α of the {attention_type} attention of layer {layer}") from None
+        if (
+            alpha.shape != (self._setting("attention_heads"),)
+            or not ((alpha >= 1) & (alpha <= _MOST_ALPHA)).all()
+        ):
+            raise Unknown(f"the α of the {attention_type} attention of layer {layer} are none")
+        return alpha
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr() or torch.equal(one, other)
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return one is other or one.ctypes.data == other.ctypes.data or np.array_equal(one, other)

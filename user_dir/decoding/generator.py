@@ -69,7 +69,7 @@ class FastGenerator(SequenceGenerator):
             begin=begin,
             end=self.eos,
             padding=self.pad,
-            suppressed=torch.empty(0, dtype=torch.int64) if suppressed is None else suppressed,
+            suppressed=() if suppressed is None else suppressed.tolist(),
             unknown=self.unk,
             penalty=self.unk_penalty,
             normalised=self.normalize_scores,
@@ -80,7 +80,9 @@ class FastGenerator(SequenceGenerator):
         prepared = self._prepared_models()
         if isinstance(prepared, Engine):
             there = source.ne(self.pad)
-            found = prepared.search(source[there], there.sum(1), settings, prefix_tokens, self.aligns)
+            prefix = None if prefix_tokens is None else prefix_tokens.numpy()
+            given = source[there].numpy(), there.sum(1).numpy(), settings, prefix
+            found = [list(map(_as_tensors, each)) for each in prepared.search(*given, self.aligns)]
             return _with_padding(found, there) if self.aligns else found
         return beam_search(prepared.start(source, self.temperature, self.aligns), settings, prefix_tokens)
 
@@ -135,6 +137,11 @@ class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
     """The same for fairseq's ``SequenceGeneratorWithAlignment``."""
 
     aligns = True
+
+
+def _as_tensors(hypothesis: dict) -> dict:
+    """A hypothesis of the search in C++ in fairseq's form."""
+    return {name: torch.as_tensor(value) for name, value in hypothesis.items()}
 
 
 def _with_padding(found: list[list[dict]], there: Tensor) -> list[list[dict]]:

@@ -1,17 +1,17 @@
-"""Translation on a CPU as one call into C++ (``search.h``), from weights; needs torch alone."""
+"""Translation on a CPU as one call into C++ (``search.h``), from weights; without torch."""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..entmax.build import INTEGER, POINTER, addresses
-from .cpu_steps import kernels
-from .products import Int8Product, Product
+from ..cpp.build import INTEGER, POINTER
+from .kernels import kernels
+from .packed_linear import PackedLinear
 from .settings import Settings
-from .weights import SINUSOIDAL, Attention, Layer, Linear, Norm, Side, Weights, sinusoids
+from .weights import Attention, Layer, Linear, Norm, Side, Weights
 
 
 class Engine:
@@ -25,11 +25,10 @@ class Engine:
     """
 
     def __init__(self, weights: Weights, int8: bool = False, consume: bool = False):
-        self._consume = consume
-        self._product = Int8Product if int8 else Product
+        self._consume, self._int8 = consume, int8
         self._kept: list[object] = []  # what the structures point to
         self._dtype = weights.output.weight.dtype
-        self._padding, self._symbols = weights.padding, len(weights.encoder.embeddings)
+        self._symbols = len(weights.encoder.embeddings)
         sides = weights.encoder, weights.decoder
         self._model = _Model(
             *map(self._side, sides),
@@ -38,19 +37,22 @@ class Engine:
             weights.output_alpha,
         )
         self._positions = [side.positions for side in sides]
-        self._tables = [torch.empty(0), torch.empty(0)]  # what C++ has of them
+        self._tables = [np.empty(0), np.empty(0)]  # what C++ has of them
         self._attends = weights.decoder.layers[-1].context is not None
         self._search = kernels["search", self._dtype]
 
     def search(
         self,
-        tokens: Tensor,
-        lengths: Tensor,
+        tokens: np.ndarray,
+        lengths: np.ndarray,
         settings: Settings,
-        prefix: Tensor | None = None,
+        prefix: np.ndarray | None = None,
         aligns: bool = False,
     ) -> list[list[dict]]:
-        """The K best translations found for each of B sentences, in fairseq's form, best first.
+        """The K best translations found for each of B sentences, best first.
+
+        Each has ``tokens`` (T,), their ``positional_scores`` (T,), ``score``, ``attention`` and ``alignment``
+        as fairseq's, in NumPy's arrays and numbers.
 
         There are fewer if what is prescribed or forbidden leaves fewer; if none is left, there is the most
         probable unfinished one, with the score −∞.
@@ -70,26 +72,31 @@ class Engine:
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self._symbols:
             raise ValueError(f"a source token is none of the {self._symbols} of the model")
         self._prepare_positions(int(lengths.max()), width)
-        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        tokens, prefix = tokens.contiguous(), None if prefix is None else prefix.long().contiguous()
-        places = 0 if prefix is None else prefix.size(1)
-        batch = _Batch(*addresses(tokens, starts), sentences, *addresses(prefix), places)
-        counts, sizes = (torch.zeros(shape, dtype=torch.int64) for shape in (sentences, (sentences, beam)))
-        symbols = torch.empty(sentences, beam, width, dtype=torch.int64)
-        scores = torch.empty(sentences, beam, dtype=self._dtype)
-        positional = torch.empty(symbols.shape, dtype=self._dtype)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        tokens = np.ascontiguousarray(tokens, np.int64)
+        prefix = None if prefix is None else np.ascontiguousarray(prefix, np.int64)
+        places = 0 if prefix is None else prefix.shape[1]
+        batch = _Batch(*_places(tokens, starts), sentences, *_places(prefix), places)
+        counts, sizes = (np.zeros(shape, np.int64) for shape in (sentences, (sentences, beam)))
+        symbols = np.empty((sentences, beam, width), np.int64)
+        scores = np.empty((sentences, beam), self._dtype)
+        positional = np.empty(symbols.shape, self._dtype)
         longest, attended = int(lengths.max()), None
         if aligns and self._attends:
-            attended = torch.empty(sentences, beam, width, longest, dtype=self._dtype)
-        results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
+            attended = np.empty((sentences, beam, width, longest), self._dtype)
+        results = _Results(*_places(counts, sizes, scores, symbols, positional, attended), longest)
         given, _banned = _given(settings)
+        if "torch" in sys.modules:
+            sys.modules[
+                "torch"
+            ].get_num_threads()  # tells OpenMP, which a new thread of Python has to be told
         if self._search(*map(ctypes.addressof, (self._model, given, batch, results))):
             raise MemoryError(f"no memory to translate {sentences} sentences at once")
         found = _hypotheses(counts, sizes, scores, symbols, positional)
         for number, each in enumerate(found if attended is not None else ()):
             for place, one in enumerate(each):
                 weights = attended[number, place, : len(one["tokens"]), : lengths[number]]
-                one["attention"] = weights.t().clone()
+                one["attention"] = weights.T.copy()
         return found
 
     def _prepare_positions(self, *needed: int) -> None:
@@ -98,13 +105,12 @@ class Engine:
         for number, (side, positions, count) in enumerate(zip(sides, self._positions, needed)):
             if positions is None or count <= len(self._tables[number]):
                 continue
-            if isinstance(positions, str):
-                assert positions == SINUSOIDAL
-                positions = sinusoids(max(count, 1024), side.width, self._padding).to(self._dtype)
+            if not isinstance(positions, np.ndarray):
+                positions = positions(max(count, 1024))
             if len(positions) < count:
                 raise ValueError(f"{count} tokens are more than the model's {len(positions)} positions")
-            self._tables[number] = positions.contiguous()
-            side.positions = self._tables[number].data_ptr()
+            self._tables[number] = np.ascontiguousarray(positions, self._dtype)
+            side.positions = self._tables[number].ctypes.data
 
     def _side(self, side: Side) -> ctypes.Structure:
         layers = (_Layer * len(side.layers))(*map(self._layer, side.layers))
@@ -118,7 +124,7 @@ class Engine:
             layers=ctypes.addressof(layers),
             count=len(side.layers),
             width=len(side.layers[0].final_norm.weight),
-            embedding_width=side.embeddings.size(1),
+            embedding_width=side.embeddings.shape[1],
             pre_norm=side.pre_norm,
             gelu=side.activation == "gelu",
         )
@@ -138,10 +144,10 @@ class Engine:
     def _heads(self, attention: Attention, given: list[Linear], keys: list[Linear]) -> ctypes.Structure:
         packed = [self._packed(*layers) for layers in (given, keys, [attention.out], attention.scaling or [])]
         if attention.rela is None:
-            kind = self._address(attention.alpha.double()), None, None
+            kind = self._address(attention.alpha.astype(np.float64)), None, None
         else:
             kind = None, *map(self._address, attention.rela)
-        return _Heads(*packed, *kind, attention.alpha.numel())
+        return _Heads(*packed, *kind, len(attention.alpha))
 
     def _norm(self, norm: Norm | None) -> ctypes.Structure:
         return _Norm() if norm is None else _Norm(*map(self._address, (norm.weight, norm.bias)), norm.eps)
@@ -150,42 +156,52 @@ class Engine:
         """The address of the packed weights of layers side by side; None for none."""
         if not layers or layers[0] is None:
             return None
-        product = self._product(*layers)
-        self._kept.append(product)
+        weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
+        bias = None
+        if any(each is not None for each in biases):
+            bias = np.concatenate(
+                [np.zeros(len(w), w.dtype) if b is None else b for w, b in zip(weights, biases)]
+            )
+        linear = PackedLinear(np.concatenate(weights) if len(weights) > 1 else weights[0], bias, self._int8)
+        self._kept.append(linear)
         for layer in layers if self._consume else ():
-            layer.weight = layer.weight.new_empty(0)
-        return ctypes.addressof(product.packed)
+            layer.weight = np.empty(0, self._dtype)
+        return linear.address
 
-    def _address(self, tensor: Tensor) -> int:
-        tensor = tensor.detach().contiguous()
-        self._kept.append(tensor)
-        return tensor.data_ptr()
+    def _address(self, array: np.ndarray) -> int:
+        array = np.ascontiguousarray(array)
+        self._kept.append(array)
+        return array.ctypes.data
 
 
-def _given(settings: Settings) -> tuple[ctypes.Structure, Tensor]:
+def _places(*arrays: np.ndarray | None) -> list[int | None]:
+    """Where the data of arrays lie; None for None."""
+    return [None if each is None else each.ctypes.data for each in arrays]
+
+
+def _given(settings: Settings) -> tuple[ctypes.Structure, np.ndarray]:
     """The settings as C++ reads them, and what they point to."""
-    first, last = torch.tensor([settings.padding]), torch.tensor([settings.end])
-    banned = torch.cat([first, settings.suppressed, last])
+    banned = np.array([settings.padding, *settings.suppressed, settings.end], np.int64)
     numbers = {name: getattr(settings, name) for name, _ in _Settings._fields_ if hasattr(settings, name)}
-    return _Settings(**numbers, banned=banned.data_ptr(), bans=len(banned)), banned
+    return _Settings(**numbers, banned=banned.ctypes.data, bans=len(banned)), banned
 
 
 def _hypotheses(
-    counts: Tensor, sizes: Tensor, scores: Tensor, symbols: Tensor, positional: Tensor
+    counts: np.ndarray, sizes: np.ndarray, scores: np.ndarray, symbols: np.ndarray, positional: np.ndarray
 ) -> list[list[dict]]:
-    """In fairseq's form. Arguments are those of ``Results`` in C++."""
+    """See :meth:`Engine.search`. Arguments are those of ``Results`` in C++."""
     if not counts.all():
-        number = int(counts.eq(0).nonzero()[0]) + 1
+        number = int(np.argmin(counts)) + 1
         raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
-    lengths = sizes[sizes > 0].tolist()
-    inside = torch.arange(symbols.size(2)) < sizes[:, :, None]
-    tokens, log_p = symbols[inside].split(lengths), positional[inside].split(lengths)
-    nothing = torch.empty(0)
+    ends = np.cumsum(sizes[sizes > 0])[:-1]
+    inside = np.arange(symbols.shape[2]) < sizes[:, :, None]
+    tokens, log_p = np.split(symbols[inside], ends), np.split(positional[inside], ends)
+    nothing = np.empty(0, np.float32)
     found = [
         {"tokens": each, "score": score, "positional_scores": p, "attention": nothing, "alignment": nothing}
-        for each, score, p in zip(tokens, scores[sizes > 0].unbind(), log_p)
+        for each, score, p in zip(tokens, scores[sizes > 0], log_p)
     ]
-    ends = counts.cumsum(0).tolist()
+    ends = np.cumsum(counts).tolist()
     return [found[end - count : end] for count, end in zip(counts.tolist(), ends)]
 
 

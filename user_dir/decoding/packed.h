@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "../entmax/lanes.h"
+#include "../cpp/lanes.h"
 
 namespace decoding {
 

@@ -6,11 +6,10 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <vector>
 
 #include "integers.h"
+#include "threads.h"
 
 namespace decoding {
 
@@ -86,12 +85,11 @@ void multiply_rows(const Kernel& kernel, int64_t row, int64_t count, int64_t beg
 template <typename T, typename Kernel>
 void multiply_all(const Packed<T>& packed, const Kernel& kernel, int64_t rows, int64_t first, int64_t last) {
   constexpr int64_t cache = 1 << 19;
-  constexpr double grain = 1 << 15;  // operations that are worth waking a thread for
   const int64_t blocks = (rows + most_rows - 1) / most_rows;
   const int64_t panels = std::max<int64_t>(1, std::min<int64_t>(4, cache / std::max<int64_t>(1, packed.panel_bytes())));
   const int64_t groups = (last - first + panels - 1) / panels;
   const double cost = static_cast<double>(rows) * (packed.panel_bytes() / register_bytes) * panels;
-  at::parallel_for(0, groups, std::max<int64_t>(1, grain / std::max(cost, 1.0)), [&](int64_t group, int64_t past) {
+  share_out(groups, cost, [&](int64_t group, int64_t past) {
     for (; group < past; ++group) {
       const int64_t begin = first + group * panels, end = std::min(begin + panels, last);
       for (int64_t block = 0; block < blocks; ++block) {

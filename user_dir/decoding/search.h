@@ -165,7 +165,7 @@ int64_t search(const Model<T>& model, const Settings& settings, const Batch& bat
   std::iota(order.begin(), order.end(), 0);
   // the longest first, so that threads finish at about the same time
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return batch.length(a) > batch.length(b); });
-  const int64_t threads = std::min<int64_t>(at::get_num_threads(), batch.sentences);
+  const int64_t threads = std::min(most_threads(), batch.sentences);
   const int64_t share = (batch.sentences + threads - 1) / std::max<int64_t>(threads, 1);
   const int64_t most = std::max<int64_t>(1, std::min(share, most_hypotheses / settings.beam));
   std::atomic<int64_t> next{0}, failures{0};
@@ -179,7 +179,7 @@ int64_t search(const Model<T>& model, const Settings& settings, const Batch& bat
   if (threads == 1) {
     work(0, 1);  // threads then share out products
   } else {
-    at::parallel_for(0, threads, 1, work);
+    share_out_parts(threads, 1, work);
   }
   return failures > 0;
 }

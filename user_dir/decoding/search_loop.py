@@ -53,7 +53,7 @@ class _Search:
         self.tokens = torch.full((sentences, 1), settings.begin)
         self.scores = hypotheses.no_scores(sentences, 0)  # sums up to each position
         self.idle = torch.zeros(sentences, settings.beam, dtype=torch.bool)  # have no future
-        self.never = torch.cat([torch.tensor([settings.padding]), settings.suppressed])
+        self.never = torch.tensor([settings.padding, *settings.suppressed])
         self.not_yet = torch.cat([self.never, torch.tensor([settings.end])])
         self.may_fail = hypotheses.may_be_impossible or prefix is not None or settings.ngram > 0
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Settings:
         begin: the symbol before the first position.
         end: the symbol that ends a translation.
         padding: the symbol that is none.
-        suppressed: int64, symbols that no translation has, where nothing is prescribed.
+        suppressed: symbols that no translation has, where nothing is prescribed.
         unknown: the symbol whose log-probability is lowered by ``penalty``.
         penalty: see ``unknown``.
         normalised: scores are divided by the length, with the end, to the power of ``length_penalty``.
@@ -35,7 +34,7 @@ class Settings:
     begin: int
     end: int
     padding: int
-    suppressed: Tensor
+    suppressed: Sequence[int]
     unknown: int
     penalty: float
     normalised: bool

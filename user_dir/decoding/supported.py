@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from ..attention.normalizers import NORMALIZERS
 from ..models.latent_alignment import LatentAlignmentDecoder
 from ..modules import AdaptivelySparseDecoderLayer, AdaptivelySparseEncoderLayer
-from .cpu_steps import unavailable
+from .kernels import unavailable
 from .known import MODELS, NAMES, OFF
 
 

@@ -1,18 +1,47 @@
-// Work shared out among threads.
+// Work shared out among threads: as many as OpenMP, and so PyTorch, was told. It goes without PyTorch.
 
 #pragma once
 
-#include <ATen/Parallel.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
 
 namespace decoding {
 
 // Operations that are worth waking a thread for.
 constexpr double grain = 1 << 15;
 
-// Apply work(begin, end) to parts of 0 … items − 1, each item of which costs so many operations.
+// For the work that is asked for here: one inside of work that is shared out already.
+inline int64_t most_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+// Apply work(begin, end) to parts of 0 … items − 1, of at least so many items.
+template <typename Work>
+void share_out_parts(int64_t items, int64_t least, const Work& work) {
+  if (items <= 0) return;
+  const int64_t wanted = std::min(most_threads(), (items + least - 1) / least);
+  if (wanted <= 1) return work(0, items);
+  std::exception_ptr failure;
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+#pragma omp parallel num_threads(wanted)
+  {
+    const int64_t threads = omp_get_num_threads(), part = (items + threads - 1) / threads;
+    const int64_t begin = omp_get_thread_num() * part, end = std::min(begin + part, items);
+    try {
+      if (begin < end) work(begin, end);
+    } catch (...) {  // which must not leave the region
+      if (!failed.test_and_set()) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// The same for items each of which costs so many operations.
 template <typename Work>
 void share_out(int64_t items, double cost, const Work& work) {
-  at::parallel_for(0, items, std::max<int64_t>(1, grain / cost), work);
+  share_out_parts(items, std::max<int64_t>(1, grain / std::max(cost, 1.0)), work);
 }
 
 }  // namespace decoding

@@ -1,12 +1,12 @@
-"""Weights of a Transformer with α-entmax attention, as the search in C++ takes them; needs torch alone."""
+"""Weights of a Transformer with α-entmax attention, as the search in C++ takes them; without torch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 
 @dataclass
@@ -18,8 +18,8 @@ class Linear:
         bias: b, (outputs,).
     """
 
-    weight: Tensor
-    bias: Tensor | None = None
+    weight: np.ndarray
+    bias: np.ndarray | None = None
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Norm:
         eps: added to the variance.
     """
 
-    weight: Tensor
-    bias: Tensor
+    weight: np.ndarray
+    bias: np.ndarray
     eps: float = 1e-5
 
 
@@ -57,9 +57,9 @@ class Attention:
     key: Linear
     value: Linear
     out: Linear
-    alpha: Tensor
+    alpha: np.ndarray
     scaling: tuple[Linear, Linear] | None = None
-    rela: tuple[Tensor, Tensor] | None = None
+    rela: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass
@@ -93,7 +93,8 @@ class Side:
         embeddings: (V, C), or (V, C′) if they are projected.
         scale: that embeddings are multiplied by.
         projection_in: of scaled embeddings to the width of the layers; None for none.
-        positions: (P, C), what is added to the embeddings of positions 0, 1, …; ``sinusoidal``, or None.
+        positions: (P, C), what is added to the embeddings of positions 0, 1, …; or a function that gives
+            it for P; or None for nothing.
         embedding_norm: of the sum; None for none.
         layers: in order.
         pre_norm: LayerNorms come before the blocks of a layer instead of after residual connections.
@@ -101,10 +102,10 @@ class Side:
         norm: after the last layer; None for none.
     """
 
-    embeddings: Tensor
+    embeddings: np.ndarray
     scale: float
     projection_in: Linear | None
-    positions: Tensor | str | None
+    positions: np.ndarray | Callable[[int], np.ndarray] | None
     embedding_norm: Norm | None
     layers: list[Layer]
     pre_norm: bool
@@ -121,7 +122,6 @@ class Weights:
         decoder: see :class:`Side`.
         projection_out: of the decoder's features to the width of the output; None for none.
         output: from there to logits.
-        padding: the number of the symbol that pads sentences; sinusoids start at the position after it.
         output_alpha: α of the α-entmax that makes probabilities of logits.
     """
 
@@ -129,19 +129,18 @@ class Weights:
     decoder: Side
     projection_out: Linear | None
     output: Linear
-    padding: int
     output_alpha: float = 1.0
 
 
-SINUSOIDAL = "sinusoidal"
-"""``positions`` of a :class:`Side`: fairseq's sinusoids."""
 ACTIVATIONS = ("relu", "gelu")
 
 
-def sinusoids(count: int, width: int, padding: int) -> Tensor:
-    """fairseq's sinusoids (count, width) of the first positions, float32."""
+def sinusoids(count: int, width: int, padding: int) -> np.ndarray:
+    """fairseq's sinusoids (count, width) of the first positions, float32, up to the rounding of exponents."""
     half = width // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
-    angles = torch.arange(padding + 1, padding + 1 + count, dtype=torch.float)[:, None] * rates
-    table = torch.cat([angles.sin(), angles.cos()], dim=1)
-    return torch.nn.functional.pad(table, (0, width % 2))
+    exponents = np.arange(half, dtype=np.float32) * np.float32(-(math.log(10000) / (half - 1)))
+    rates = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    angles = np.arange(padding + 1, padding + 1 + count, dtype=np.float32)[:, None] * rates
+    angles = angles.astype(np.float64)
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return np.pad(table, ((0, 0), (0, width % 2)))

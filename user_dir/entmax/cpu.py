@@ -8,8 +8,8 @@ from typing import Optional
 import torch
 from torch import Tensor
 
+from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
 from .alpha_checks import check_range
-from .build import INTEGER, POINTER, NativeKernels, addresses
 from .masks import as_numbers, hide
 from .reference import working_dtype
 from .rows import alpha_per_row, as_rows, from_rows, gradient_of_alpha

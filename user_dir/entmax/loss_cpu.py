@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .build import INTEGER, POINTER, NativeKernels, addresses
+from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
 from .loss_reference import new_results
 
 _TAKES = [POINTER] * 2 + [INTEGER] * 2 + [ctypes.c_double] * 2 + [INTEGER] + [POINTER] * 3

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "lanes.h"
+#include "../cpp/lanes.h"
 
 namespace entmax {
 

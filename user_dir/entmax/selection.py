@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 from types import ModuleType
 from typing import Optional
 
 from torch import Tensor
 
+from ..cpp.build import asked_backend
 from . import cpu, reference
 from .self_check import entmax_check
 
@@ -38,9 +38,7 @@ def has_native(device: str) -> bool:
 
 
 def _on_device(device: str) -> ModuleType:
-    asked = os.environ.get("ENTMAX_BACKEND", "")
-    if asked not in ("", "native", "reference"):
-        raise ValueError(f"ENTMAX_BACKEND={asked} is not valid: use native or reference, or unset it")
+    asked = asked_backend()
     native = None if asked == "reference" else _native(device)
     if native is None and asked == "native":
         raise ValueError(f"ENTMAX_BACKEND=native: no native α-entmax is available for {device}; unset it")
@@ -53,7 +51,7 @@ def _trusted(scores: Tensor) -> bool:
     Also true while a CUDA graph is captured before the check was made, because the reference synchronises
     with the device and cannot be captured.
     """
-    if os.environ.get("ENTMAX_BACKEND") == "native":
+    if asked_backend() == "native":
         return True
     return entmax_check.passes(scores.device, scores.dtype) is not False
 

@@ -18,7 +18,7 @@ from ..eight_bits import restored
 from ..errors import UserError
 from ..io import file_version
 from ..safetensors_checkpoints import SUFFIX, read_safetensors
-from .hostile_settings import check_settings
+from .hostile_settings import check_history, check_settings
 from .plain_data import plain_state
 from .plain_numpy import allow_numpy
 from .torch_archives import is_archive
@@ -98,7 +98,7 @@ def _read(path: Path, leave_out: Collection[str]) -> dict:
         raise UserError(f"{path} is not a checkpoint that fairseq wrote: its parameters have no names")
     state = restored(plain_state(state, str(path), size, mapped=mapped, leave_out=leave_out), path)
     check_settings(path, state)
-    _check_history(path, state)
+    check_history(path, state)
     return state
 
 
@@ -147,15 +147,3 @@ def require_finite(parameters: dict, what: str) -> None:
                 f"{what} is unusable: its {name} has values that are not finite, as when training "
                 "diverged; use an earlier checkpoint"
             )
-
-
-def _check_history(path: Path, state: dict) -> None:
-    """Check the training history that fairseq relies on, if there is one."""
-    history = state.get("optimizer_history", [{}])
-    extra = state.get("extra_state", {})
-    whole = isinstance(history, list) and history and all(isinstance(each, dict) for each in history)
-    updates = history[-1].get("num_updates", 0) if whole else None
-    if not isinstance(updates, int) or updates < 0 or not isinstance(extra, dict):
-        raise UserError(
-            f"{path} is not a checkpoint that fairseq wrote: it does not tell how far training was"
-        )

@@ -104,3 +104,15 @@ def _forget_files(settings) -> None:
             _forget_files(value)
         else:  # the key stays: what the command line gives replaces existing keys only
             values[name] = DEFAULTS.get(name)
+
+
+def check_history(path: Path, state: dict) -> None:
+    """Check the training history that fairseq relies on, if there is one."""
+    history = state.get("optimizer_history", [{}])
+    extra = state.get("extra_state", {})
+    whole = isinstance(history, list) and history and all(isinstance(each, dict) for each in history)
+    updates = history[-1].get("num_updates", 0) if whole else None
+    if not isinstance(updates, int) or updates < 0 or not isinstance(extra, dict):
+        raise UserError(
+            f"{path} is not a checkpoint that fairseq wrote: it does not tell how far training was"
+        )

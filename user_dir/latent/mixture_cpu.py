@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..cpp.build import INTEGER, POINTER, NativeKernels, addresses
 from ..entmax import has_native
-from ..entmax.build import INTEGER, POINTER, NativeKernels, addresses
 from .mixture_pairs import first_pairs
 
 _PROBLEM = [POINTER] * 3 + [INTEGER] * 2

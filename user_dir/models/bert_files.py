@@ -11,7 +11,8 @@ from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from ..checkout import ROOT
-from ..checkpoints import load_checkpoint, model_name, model_settings, task_settings
+from ..checkpoint_settings import model_name, model_settings, task_settings
+from ..checkpoints import load_checkpoint
 from ..corpora.bert_tokenizer import OR_ANOTHER, SPECIAL, files_of, read_tokenizer, symbol_of
 from ..corpora.binarised import load_dictionary
 from ..errors import UserError

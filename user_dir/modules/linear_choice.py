@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..entmax.build import cache_folder
+from ..cpp.build import cache_folder
 from ..entmax.operators import constant_in_graphs
 from ..errors import UserError
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..checkpoint_settings import model_settings, num_updates
 from ..checkpoints import for_inference, load_checkpoint
 from ..corpora import Corpus
 from ..corpora.checksums import sha256
+from ..decoding.alphas import alphas_of
+from ..decoding.from_state import Unknown
 from ..eight_bits import is_rounded, packed
+from ..guards.released_files import ALPHAS
 from ..io import copy_file, unchanged
 from ..safetensors_checkpoints import write_safetensors
 from ..translation.direction import translation_direction
-from ..translation.limits import RELEASED, translation_limit
+from ..translation.limits import RELEASED, Limit, translation_limit
 from ..translation.loading import load_model
 from .archive import CARD, CHECKPOINT, DESCRIPTION, Manifest, write_archive
 from .card import model_card
@@ -56,10 +61,7 @@ def write_release(
         scores = read_scores(evaluation, checkpoint, corpus, direction)
         model, _ = load_model(checkpoint, corpus, direction, cpu=True)
     parameters = sum(each.numel() for each in model.parameters())
-    limit = translation_limit(state, corpus)
-    state = for_inference(state)
-    state["extra_state"][RELEASED] = limit.b  # the archive has no training text to find it in
-    state["extra_state"].update(extra or {})
+    state = released_state(state, translation_limit(state, corpus), extra)
     with tempfile.TemporaryDirectory() as temporary:
         wheel = build_wheel(Path(temporary))
         eight_bits = is_rounded(state["model"])
@@ -78,3 +80,19 @@ def write_release(
         with opened([archive]):  # before anybody else tries to
             copy_file(archive, output)
     return Release(manifest, sha256(output), [each["test_set"] for each in scores])
+
+
+def released_state(state: dict, limit: Limit, extra: Mapping[str, str] | None = None) -> dict:
+    """A checkpoint as an archive has it, with all that translating by the search in C++ needs.
+
+    Args:
+        state: of the checkpoint; it is not changed.
+        limit: of the length of translations; the archive has no training text to find it in.
+        extra: goes into ``extra_state``.
+    """
+    state = for_inference(state)
+    state["extra_state"][RELEASED] = limit.b
+    with suppress(Unknown):  # then fairseq translates
+        state["extra_state"][ALPHAS] = alphas_of(state["model"], model_settings(state), num_updates(state))
+    state["extra_state"].update(extra or {})
+    return state

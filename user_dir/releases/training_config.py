@@ -6,7 +6,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from ..checkpoints import model_name
+from ..checkpoint_settings import model_name
 from ..config import significant_settings
 from ..guards.hostile_settings import FILES
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..checkout import ROOT
-from ..checkpoints import model_name, task_settings
+from ..checkpoint_settings import model_name, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
 from ..errors import UserError
@@ -32,7 +32,7 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
     pieces = corpus.pieces if corpus.pieces.is_file() else None
     require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
     symbols = len(dictionaries["source"])
-    if embeddings.dim() != 2 or embeddings.size(0) != symbols:
+    if embeddings.ndim != 2 or len(embeddings) != symbols:
         raise UserError(
             f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
             f"{symbols}; prepare it with the --vocab-size used in training"

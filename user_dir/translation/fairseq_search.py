@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from torch import Tensor
+import numpy as np
+import torch
 
 from ..corpora import Corpus
 from .loading import load_model, penalise_new_pieces
@@ -32,15 +33,20 @@ class FairseqSearch:
         self.max_positions = tuple(min(model.max_positions()[side] for model in models) for side in (0, 1))
         self._search = BeamSearch(self.models, task, search)
 
-    def __call__(self, sentences: list[Tensor]) -> list[list[dict]]:
-        """The hypotheses of each of some sentences, tokens (S,), in fairseq's form, best first.
+    def __call__(self, sentences: list[np.ndarray]) -> list[list[dict]]:
+        """The hypotheses of each of some sentences, tokens (S,), best first.
 
-        The best has ``unfinished``: whether it reached the limit of length, or was given up without an end.
+        Each has ``tokens`` (T,) in an array and a ``score``. The best has ``unfinished``: whether it reached
+        the limit of length, or was given up without an end.
         """
-        dataset = self.task.build_dataset_for_inference(sentences, list(map(len, sentences)))
+        given = list(map(torch.from_numpy, sentences))
+        dataset = self.task.build_dataset_for_inference(given, list(map(len, sentences)))
         sample = dataset.collater([dataset[i] for i in range(len(sentences))])
         found = dict(zip(sample["id"].tolist(), self._search(sample)))
-        return [found[number] for number in range(len(sentences))]
+        return [
+            [{**each, "tokens": each["tokens"].long().cpu().numpy()} for each in found[number]]
+            for number in range(len(sentences))
+        ]
 
 
 def fairseq_search(

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.new_text import NewText
 from ..errors import UserError
+from ..guards.released_files import read_released
 from .casing import folding, with_case_of
 from .direction import corpus_of, translation_direction
 from .limits import translation_limit
@@ -36,7 +35,7 @@ class Hypothesis:
 
     text: str  # natural text
     score: float
-    tokens: Tensor  # (T,) of the target dictionary, with ``</s>``
+    tokens: np.ndarray  # int64 (T,), of the target dictionary, with ``</s>``
     unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
 
 
@@ -80,8 +79,8 @@ class Translator:
         if corpus.description.case is not None:
             self._fold = folding(corpus, direction[1], next(iter(corpus.test_sets), "valid"))
 
-    def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[Tensor]:
-        """The (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
+    def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[np.ndarray]:
+        """The int64 (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
         Args:
             sentences: natural text, or tokens if the corpus is released as tokens; for a post-editor the
@@ -95,12 +94,14 @@ class Translator:
         pieces = self._new_text.pieces(sentences, first_line, name)
         return self._encoded(pieces, 0, first_line, name)
 
-    def encode_target(self, translation: str) -> Tensor:
-        """The (T,) tokens of a translation, for the decoder to read; errors are those of :meth:`encode`."""
+    def encode_target(self, translation: str) -> np.ndarray:
+        """The int64 (T,) tokens of a translation, for the decoder to read; errors as :meth:`encode`."""
         return self._encoded(self._new_target.pieces([translation]), 1)[0]
 
-    def _encoded(self, pieces: Iterable[str], side: int, first_line: int = 1, name: str = "") -> list[Tensor]:
-        encoded = [torch.tensor(self.dictionaries[side].encode(each)) for each in pieces]
+    def _encoded(
+        self, pieces: Iterable[str], side: int, first_line: int = 1, name: str = ""
+    ) -> list[np.ndarray]:
+        encoded = [np.array(self.dictionaries[side].encode(each)) for each in pieces]
         limit = self.search.max_positions[side]
         for number, tokens in enumerate(encoded, start=first_line):
             if len(tokens) > limit:
@@ -130,7 +131,7 @@ class Translator:
         return found
 
     def _hypothesis(self, found: dict, sentence: str) -> Hypothesis:
-        tokens, unfinished = found["tokens"].cpu().long(), found.get("unfinished", False)
+        tokens, unfinished = found["tokens"], found.get("unfinished", False)
         pieces = join_pieces(self.dictionaries[1].decode(tokens.tolist()))
         (line,) = corpus_lines([pieces], self.corpus.description)
         if self._fold is not None:
@@ -155,7 +156,7 @@ def open_translator(
 ) -> Translator:
     """Load one or more checkpoints as a translator.
 
-    fairseq is imported only where :func:`~.native_search.native_search` cannot do without.
+    fairseq and torch are imported only where :func:`~.native_search.native_search` cannot do without.
 
     Args:
         checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
@@ -177,7 +178,11 @@ def open_translator(
     limits, direction, state = [], None, {}
     for checkpoint in checkpoints:
         del state
-        state = load_checkpoint(checkpoint)
+        state = None if by_fairseq else read_released(checkpoint)
+        if state is None:
+            from ..checkpoints import load_checkpoint
+
+            state = load_checkpoint(checkpoint)
         if not isinstance(corpus, Corpus):
             corpus = corpus_of(state, checkpoint, corpus, data)
         its_direction = translation_direction(state, checkpoint, corpus)

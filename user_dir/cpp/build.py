@@ -1,4 +1,4 @@
-"""Compile and cache native kernels, once per processor type and PyTorch version."""
+"""Compile and cache native kernels, once per processor type, and PyTorch version if they need it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
-SHARED = Path(__file__).parent  # headers that all kernels may include
-# By the instruction set that PyTorch detected. -march=native would give code that other processors sharing
-# the cache may not run.
+# By PyTorch's name. -march=native would give code that other processors sharing the cache may not run.
 INSTRUCTIONS = {
     "AVX512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"],
     "AVX2": ["-mavx2", "-mfma"],
@@ -28,48 +25,51 @@ INSTRUCTIONS = {
 FLAGS = ["-O3", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"]
 FLAGS += ["-fwrapv"]  # exponents in lanes whose value is discarded may overflow
 
+# What they need of a processor, as Linux calls it; the same as PyTorch asks for.
+_NEEDED = {"AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}, "AVX2": {"avx2", "fma"}}
+
 logger = logging.getLogger(__name__)
 
 POINTER, INTEGER = ctypes.c_void_p, ctypes.c_int64
-DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
 class NativeKernels(dict):
     """The functions of a C++ file by (name, dtype); the file is compiled at its first use on a machine.
 
-    They take numbers, and addresses of tensors (:func:`addresses`).
+    They take numbers, and addresses of data. A dtype is NumPy's, PyTorch's, or the name of either.
 
     Args:
         source: ``FOLDER/FILE.cpp`` with a function ``FOLDER_NAME_DTYPE`` for each name and dtype.
+        with_torch: the file needs PyTorch, which is imported to compile it.
         signatures: for each name, the type that it returns and those that it takes, as ctypes types.
     """
 
-    def __init__(self, source: Path, **signatures: tuple):
+    def __init__(self, source: Path, *, with_torch: bool = True, **signatures: tuple):
         super().__init__()
-        self.source, self.signatures = source, signatures
+        self.source, self.with_torch, self.signatures = source, with_torch, signatures
 
     def built(self) -> bool:
         """Whether the file is compiled already, so that its first use takes no time."""
-        return (cache_folder() / _name(self.source, _flags())).is_file()
+        return (cache_folder() / self._name()).is_file()
 
     def available(self) -> bool:
         """Whether the functions can be called; if not, the first call warns."""
         return self._library is not None
 
-    def __missing__(self, wanted: tuple[str, torch.dtype]) -> Any:
+    def __missing__(self, wanted: tuple[str, object]) -> Any:
         assert self._library is not None, "this implementation was selected without a kernel"
         name, dtype = wanted
-        function = getattr(self._library, f"{self.source.parent.name}_{name}_{DTYPES[dtype]}")
+        suffix = str(dtype).removeprefix("torch.")
+        function = getattr(self._library, f"{self.source.parent.name}_{name}_{suffix}")
         function.restype, function.argtypes = self.signatures[name]
         self[wanted] = function
         return function
 
     @functools.cached_property
-    def _library(self) -> Optional[ctypes.CDLL]:
+    def _library(self) -> ctypes.CDLL | None:
         """None, after a warning, if the file cannot be compiled."""
-        flags = _flags()
         try:
-            return _load(cache_folder() / _name(self.source, flags), self.source, flags)
+            return _load(cache_folder() / self._name(), self.source, self.with_torch)
         except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
             lines = str(error).strip().split("\n")
             reason = next((line for line in lines if "error:" in line), lines[0])
@@ -81,14 +81,72 @@ class NativeKernels(dict):
             )
             return None
 
+    def _name(self) -> str:
+        """A file name that is unique to the source, the instruction set and PyTorch's version."""
+        system = (platform.system(), platform.machine(), *platform.libc_ver())
+        parts = [*_flags(), os.environ.get("CXX", ""), *system]
+        if self.with_torch:
+            import torch
 
-def addresses(*tensors: Optional[Tensor]) -> list[Optional[int]]:
+            parts.append(torch.__version__)
+        files = dict.fromkeys(_with_included(self.source))
+        text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        return f"{self.source.parent.name}_{self.source.stem}_{digest[:16]}.so"
+
+
+class Placed(Protocol):
+    """A tensor of PyTorch."""
+
+    def data_ptr(self) -> int:
+        """Where its data lie."""
+
+
+def addresses(*tensors: Placed | None) -> list[int | None]:
     """Of the data of tensors; None, a null pointer, for None."""
     return [None if each is None else each.data_ptr() for each in tensors]
 
 
 def _flags() -> list[str]:
-    return FLAGS + INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
+    return FLAGS + INSTRUCTIONS.get(capability(), [])
+
+
+def asked_backend() -> str:
+    """What the environment variable ENTMAX_BACKEND asks for: ``native``, ``reference``, or nothing.
+
+    Raises:
+        ValueError: it has another value.
+    """
+    asked = os.environ.get("ENTMAX_BACKEND", "")
+    if asked not in ("", "native", "reference"):
+        raise ValueError(f"ENTMAX_BACKEND={asked} is not valid: use native or reference, or unset it")
+    return asked
+
+
+@functools.cache
+def capability() -> str:
+    """The vector instructions that PyTorch computes with, by its name; without it where Linux tells them."""
+    asked = os.environ.get("ATEN_CPU_CAPABILITY", "")
+    if asked in ("default", "avx2", "avx512"):
+        return asked.upper()
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
+    if found is None:
+        import torch
+
+        return torch.backends.cpu.get_cpu_capability()
+    there = set(found[1].split())
+    return next((name for name, needed in _NEEDED.items() if needed <= there), "DEFAULT")
+
+
+def _with_included(file: Path) -> Iterator[Path]:
+    """A file, and the headers of ours that it includes."""
+    yield file
+    for name in re.findall(r'^#include "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE):
+        yield from _with_included((file.parent / name).resolve())
 
 
 def cache_folder() -> Path:
@@ -97,17 +155,7 @@ def cache_folder() -> Path:
     return Path(root).expanduser() / "adaptively_sparse_transformer"
 
 
-def _name(source: Path, flags: list[str]) -> str:
-    """A file name that is unique to the source, instruction set and PyTorch version."""
-    system = (platform.system(), platform.machine(), *platform.libc_ver())
-    parts = [*flags, os.environ.get("CXX", ""), torch.__version__, *system]
-    files = [source, *sorted({*SHARED.glob("*.h"), *source.parent.glob("*.h")})]
-    text = b"".join(file.read_bytes() for file in files) + "\n".join(parts).encode()
-    digest = hashlib.sha256(text).hexdigest()
-    return f"{source.parent.name}_{source.stem}_{digest[:16]}.so"
-
-
-def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
+def _load(library: Path, source: Path, with_torch: bool) -> ctypes.CDLL:
     """Open the library, compiling it if needed. Concurrent first users may each compile it."""
     try:
         if _is_ours(library.parent) and _is_ours(library):
@@ -118,7 +166,7 @@ def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
         library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if _is_ours(library.parent):
             with tempfile.TemporaryDirectory(prefix="build_", dir=library.parent) as folder:
-                built = _build(source, Path(folder), flags)
+                built = _build(source, Path(folder), with_torch)
                 built.chmod(0o755)
                 os.replace(built, library)
                 return ctypes.CDLL(str(library))
@@ -126,7 +174,7 @@ def _load(library: Path, source: Path, flags: list[str]) -> ctypes.CDLL:
     except OSError:  # the cache folder is not writable
         pass
     with tempfile.TemporaryDirectory(prefix="entmax_") as folder:  # for this process only
-        return ctypes.CDLL(str(_build(source, Path(folder), flags)))
+        return ctypes.CDLL(str(_build(source, Path(folder), with_torch)))
 
 
 def _is_ours(path: Path) -> bool:
@@ -140,18 +188,19 @@ def _is_ours(path: Path) -> bool:
     return found.st_uid in (0, os.getuid()) and not found.st_mode & 0o022
 
 
-def _build(source: Path, folder: Path, flags: list[str]) -> Path:
+def _build(source: Path, folder: Path, with_torch: bool) -> Path:
     """Compile into a folder. Raises RuntimeError on failure."""
-    from torch.utils.cpp_extension import include_paths, library_paths  # imported here because it is slow
-
     # cpp_extension.load() cannot link if PyTorch's path contains a space.
     compiler = shlex.split(os.environ.get("CXX") or "c++")
     if shutil.which(compiler[0]) is None:
         raise RuntimeError(f"{compiler[0]} not found")
     library = folder / f"{source.parent.name}_{source.stem}.so"
-    command = [*compiler, "-std=c++20", "-shared", "-fPIC", *flags, str(source), "-o", str(library)]
-    command += [word for path in include_paths() for word in ("-isystem", path)]
-    command += [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu"]
+    command = [*compiler, "-std=c++20", "-shared", "-fPIC", *_flags(), str(source), "-o", str(library)]
+    if with_torch:
+        from torch.utils.cpp_extension import include_paths, library_paths  # imported here because it is slow
+
+        command += [word for path in include_paths() for word in ("-isystem", path)]
+        command += [f"-L{path}" for path in library_paths()] + ["-lc10", "-ltorch_cpu"]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)

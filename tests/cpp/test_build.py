@@ -1,0 +1,213 @@
+"""Compiling and caching of native kernels."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from commands import ROOT, checked, forks
+
+from user_dir.cpp import build
+from user_dir.decoding.kernels import kernels
+from user_dir.entmax import cpu
+
+TRY = """
+import torch
+from user_dir.entmax import entmax
+from user_dir.entmax import cpu, reference, selection
+torch.manual_seed(1)
+alpha = torch.tensor([1.05, 1.5, 1.7, 2.0, 3.0]).view(5, 1, 1)
+for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-13)):
+    for n in (1, 7, 33, 200):
+        scores = (3 * torch.randn(3, 5, 4, n)).to(dtype)
+        a = alpha.to(dtype) if n > 7 else alpha.to(dtype).clamp(max=2)
+        difference = (entmax(scores, a) - reference.entmax_forward(scores, a))[:, :4].abs().max()
+        assert difference < tolerance, (dtype, n, difference)
+print("native" if selection._native("cpu") is cpu else "reference")
+"""
+
+
+def use(cache, **environment):
+    """Use the op in a new process that caches its builds in ``cache``."""
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(cache), "ENTMAX_BACKEND": "", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", TRY],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def use_in_fork(tmp_path, monkeypatch):
+    """The same, more quickly, in a fork of a process that has imported torch; gives stdout and stderr."""
+
+    def use_in_fork(cache, program=TRY, **environment):
+        for name, value in {"TORCH_EXTENSIONS_DIR": str(cache), "ENTMAX_BACKEND": "", **environment}.items():
+            monkeypatch.setenv(name, value)
+        path = tmp_path / "try.py"
+        path.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{program}")
+        done = checked(forks().run(path, anew=True), True)
+        return done.stdout.strip(), done.stderr
+
+    return use_in_fork
+
+
+def compiler(folder, script):
+    """A replacement for the compiler."""
+    path = folder / "c++"
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
+    return str(path)
+
+
+def result(process):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.strip(), err
+
+
+def kept(cache):
+    return sorted(path.name for path in (cache / "adaptively_sparse_transformer").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_concurrent_first_uses_then_a_corrupt_file_and_another_processor(content, tmp_path):
+    def used():
+        return use(tmp_path, ATEN_CPU_CAPABILITY="avx2")
+
+    assert [result(process)[0] for process in (used(), used())] == ["native"] * 2
+    (library,) = kept(tmp_path)
+    built = tmp_path / "adaptively_sparse_transformer" / library
+    before = built.stat().st_mtime_ns
+    assert result(used())[0] == "native" and built.stat().st_mtime_ns == before
+    built.write_bytes(content)
+    assert result(used())[0] == "native"
+    assert kept(tmp_path) == [library] and built.stat().st_size > 1000
+    assert result(use(tmp_path, ATEN_CPU_CAPABILITY="default"))[0] == "native"
+    assert len(kept(tmp_path)) == 2
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder with a library that records being opened, and a replacement for the compiler."""
+    folder, marker = tmp_path / "cache", tmp_path / "marker"
+    folder.mkdir(mode=0o700)
+    planting = f'__attribute__((constructor)) void f(void) {{ fclose(fopen("{marker}", "w")); }}\n'
+    for name, body in (("planted", planting), ("honest", "int honest(void) { return 1; }\n")):
+        source = tmp_path / f"{name}.c"
+        source.write_text("#include <stdio.h>\n" + body)
+        subprocess.run(["c++", "-shared", "-fPIC", "-x", "c", source, "-o", tmp_path / name], check=True)
+    shutil.copy(tmp_path / "planted", folder / "kernel.so")
+    (folder / "kernel.so").chmod(0o755)
+
+    def built(source, scratch, with_torch):
+        assert scratch.stat().st_mode & 0o777 == 0o700
+        return Path(shutil.copy(tmp_path / "honest", scratch))
+
+    monkeypatch.setattr(build, "_build", built)
+    return folder / "kernel.so"
+
+
+def opened(library):
+    """Whether the planted library ran."""
+    marker = library.parents[1] / "marker"
+    marker.unlink(missing_ok=True)
+    build._load(library, library, with_torch=False)
+    return marker.exists()
+
+
+def test_a_cached_library_is_used(cache):
+    assert opened(cache), "the tests below show nothing"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_a_library_writable_by_others_is_replaced(cache, mode):
+    cache.chmod(mode)
+    assert not opened(cache)
+    assert cache.stat().st_mode & 0o777 == 0o755
+    assert hasattr(ctypes.CDLL(str(cache)), "honest")
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_a_cache_writable_by_others_is_not_used(cache, mode, caplog):
+    cache.parent.chmod(mode)
+    assert not opened(cache)
+    assert "chmod 700" in caplog.text
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_a_library_of_another_user_is_not_used(cache, which):
+    os.chown(cache if which == "file" else cache.parent, 12345, -1)
+    assert not opened(cache)
+
+
+def test_a_new_cache_is_private(cache, monkeypatch):
+    new = cache.parent / "new" / "kernel.so"
+    before = os.umask(0)
+    try:
+        build._load(new, new, with_torch=False)
+    finally:
+        os.umask(before)
+    assert new.parent.stat().st_mode & 0o777 == 0o700
+    assert new.stat().st_mode & 0o777 == 0o755
+
+
+def test_without_a_compiler_the_reference_is_used_with_one_warning(tmp_path, use_in_fork):
+    cache = tmp_path / "cache"
+    out, err = use_in_fork(cache, CXX="no-such-compiler")
+    assert out == "reference"
+    assert (
+        err.count("cannot build the native kernel") == 1
+        and "no-such-compiler not found" in err
+        and "ENTMAX_BACKEND" in err
+    )
+    assert kept(cache) == []
+
+
+def test_the_error_of_a_failing_compiler_is_quoted(tmp_path, use_in_fork):
+    failing = compiler(tmp_path, 'echo "cpu.cpp:1: error: out of cheese" >&2\nexit 1\n')
+    out, err = use_in_fork(tmp_path / "cache", CXX=failing)
+    assert out == "reference" and err.count("error: out of cheese") == 1 and kept(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize("copied", [True, pytest.param(False, marks=pytest.mark.nightly)])
+def test_a_cache_that_is_not_writable(copied, tmp_path, use_in_fork):
+    """Instead of being compiled, which takes long, the library is copied from the cache of these tests."""
+    (tmp_path / "file").write_text("")
+    instead = {}
+    if copied:
+        assert cpu.kernels.available()
+        library = build.cache_folder() / cpu.kernels._name()
+        script = f'while [ "$1" != -o ]; do shift; done\ntouch {tmp_path}/ran\nexec cp {library} "$2"\n'
+        instead["CXX"] = compiler(tmp_path, script)
+    assert use_in_fork(tmp_path / "file", **instead)[0] == "native"
+    assert (tmp_path / "ran").exists() == copied
+
+
+def test_reference_does_not_build(tmp_path, use_in_fork):
+    program = TRY[: TRY.index("print(")]  # which asks for the kernel
+    use_in_fork(tmp_path / "cache", program, ENTMAX_BACKEND="reference", CXX="no-such-compiler")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_instructions_are_those_of_pytorch():
+    assert build.capability() == torch.backends.cpu.get_cpu_capability()
+
+
+def test_a_library_has_another_name_if_a_header_changes(tmp_path):
+    shutil.copytree(kernels.source.parents[1], tmp_path / "package", ignore=shutil.ignore_patterns("*.py"))
+    copied = build.NativeKernels(tmp_path / "package/decoding/cpu_steps.cpp", with_torch=False)
+    assert copied._name() == kernels._name()
+    header = tmp_path / "package/cpp/lanes.h"
+    header.write_text(header.read_text() + "// changed\n")
+    assert copied._name() != kernels._name()

@@ -1,0 +1,1 @@
+"""C++ on a CPU, compiled where it is first used: vectors in registers, and how a file becomes a library."""
