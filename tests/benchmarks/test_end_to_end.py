@@ -1,16 +1,19 @@
 import math
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from user_dir.benchmarks.end_to_end import Runner, failures
 from user_dir.benchmarks.peer_systems import STOCK, Variant
 from user_dir.benchmarks.speed import speed_rows, speed_table
+from user_dir.errors import UserError
 
 
-def test_a_system_whose_gradients_overflow_is_reported_and_omitted():
+@pytest.mark.parametrize("error", [FloatingPointError, UserError])
+def test_a_system_that_fails_is_reported_and_omitted(error):
     def overflow(batches):
-        raise FloatingPointError("gradients are Nan/Inf")
+        raise error("gradients are Nan/Inf")
 
     device = torch.device("cpu")
     runners = [

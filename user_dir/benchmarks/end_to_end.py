@@ -14,7 +14,7 @@ from itertools import islice
 
 from fairseq.trainer import Trainer
 
-from ..errors import one_line
+from ..errors import UserError, one_line
 from ..translation.search import Search
 from ..translation.split_search import BeamSearch
 from .ctranslate2_peer import COMPUTE_TYPES, Peer
@@ -61,12 +61,12 @@ class Runner:
                 raise AssertionError("a translation does not have the prescribed length")
 
     def seconds(self, batches: list[dict]) -> float:
-        """The time that updates take; NaN after gradients have overflowed once."""
+        """The time that updates take; NaN once gradients have overflowed, or graphs are not possible."""
         if self.failure is not None:
             return math.nan
         try:
             return seconds(lambda: self.updates(batches))
-        except FloatingPointError as error:
+        except (FloatingPointError, UserError) as error:
             self.failure = one_line(error)
             return math.nan
 
@@ -87,7 +87,8 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
     """Training speed per system: ``tokens_per_second`` (target) and ``peak_bytes`` of the largest update.
 
     In each round each system makes ``updates`` updates on the same batches; ``to_stock`` is the ratio to the
-    stock model's speed. A system whose gradients overflow has ``failure`` instead.
+    stock model's speed, and ``graphs`` how many CUDA graphs a system has that is to have them. A system whose
+    gradients overflow, or that can have no graphs that it must have, has ``failure`` instead.
     """
     batches = training_batches(runners[0].trainer, updates * (rounds + 1))
     for runner in runners[1:]:
@@ -106,6 +107,8 @@ def time_training(runners: list[Runner], updates: int, rounds: int, seed: int) -
     for runner, row in zip(runners, rows):
         if runner.failure is None:
             row["peak_bytes"] = runner.peak_of_update(largest)
+            if (graphs := getattr(runner.trainer, "graphs", None)) is not None:
+                row["graphs"] = graphs.recorded
     return rows
 
 

@@ -53,7 +53,9 @@ def models_(job: Job) -> None:
             runners = build(workshop, (STOCK, STOCK_GRAPHS, EAGER, ALPHA_ENTMAX))
             rows = time_training(runners, updates, rounds, job.seed)
         to_stock = next(row.get("to_stock", 0.0) for row in rows if row["system"] == ALPHA_ENTMAX.name)
-        reached = target(f"time per token / stock, {tokens} tokens", 1 / max(least, 1e-9), 1 / to_stock)
+        reached = target(
+            f"time per token / stock, {tokens} tokens", 1 / max(least, 1e-9), 1 / max(to_stock, 1e-9)
+        )
         title = f"training, base model, random tokens, {tokens} per update"
         tables = f"{title}\n\n{speed_table(rows, 'tokens_per_second')}\n\n{verdict_table([reached])}"
         job.done(f"{tokens} tokens", {"systems": rows, "aims": [reached]}, tables)

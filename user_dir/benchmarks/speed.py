@@ -31,7 +31,7 @@ def speed_rows(
 
 
 def speed_table(rows: list[dict], unit: str) -> str:
-    """Rows of :func:`speed_rows` as Markdown, with ``peak_bytes`` if measured."""
+    """Rows of :func:`speed_rows` as Markdown, with ``peak_bytes`` and ``graphs`` if known."""
 
     def unless_failed(show: Callable[[dict], str]) -> Callable[[dict], str]:
         return lambda row: "" if "failure" in row else show(row)
@@ -46,4 +46,6 @@ def speed_table(rows: list[dict], unit: str) -> str:
     ]
     if any("peak_bytes" in row for row in rows):
         columns.append(Column("peak of an update, MiB", lambda row: mebibytes(row.get("peak_bytes"), ".0f")))
+    if any("graphs" in row for row in rows):
+        columns.append(Column("CUDA graphs", lambda row: f"{row['graphs']}" if "graphs" in row else ""))
     return table(["system"], [([row["system"]], row) for row in rows], columns)

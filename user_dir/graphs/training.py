@@ -88,10 +88,14 @@ class TrainingGraphs:
         Raises:
             UserError: a loss on the buffers is not finite, while the same batch has a finite one without.
         """
-        recorded = sum(step.replay is not None for step in self.steps.values())
         metrics.log_scalar("replayed", self.replayed / max(self.batches, 1), 1, priority=850, round=2)
-        metrics.log_scalar("graphs", recorded, 0, priority=851)
+        metrics.log_scalar("graphs", self.recorded, 0, priority=851)
         self.check_losses()
+
+    @property
+    def recorded(self) -> int:
+        """How many graphs there are."""
+        return sum(step.replay is not None for step in self.steps.values())
 
     def check_losses(self) -> None:
         """See :meth:`end_update`; fairseq has waited for the device when this is called."""
