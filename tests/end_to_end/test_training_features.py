@@ -23,7 +23,10 @@ FEATURES = (
     "--ema-decay 0.5 --cpu --max-tokens 300 --save-interval-updates 3 --max-update 6 --log-interval 1 "
     "--disable-validation --no-epoch-checkpoints --alpha-log-interval 1"
 )
-HALF = ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"]  # flattened gradients need a GPU
+HALF = {  # flattened gradients need a GPU
+    torch.float16: ["--fp16", "--fp16-no-flatten-grads", "--ema-fp32"],
+    torch.bfloat16: ["--bf16", "--ema-fp32"],
+}
 
 
 def through_and_resumed(corpus, tmp_path, *flags):
@@ -75,15 +78,16 @@ def test_the_moving_average_is_of_the_parameter_a_and_can_be_used(runs, corpus, 
     assert (averaged - alphas[-1]).abs().max() > 1e-4
 
 
-def test_half_precision(corpus, tmp_path):
-    """Parameters, including α's, are in float16; fairseq's optimizer and average use float32."""
-    runs = through_and_resumed(corpus, tmp_path, *HALF)
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision(corpus, tmp_path, dtype):
+    """Parameters, including α's, are in half precision; fairseq's optimizer and average use float32."""
+    runs = through_and_resumed(corpus, tmp_path, *HALF[dtype])
     left, right = (load_checkpoint(folder / "checkpoint_last.pt") for folder in runs)
     for name, value in left["model"].items():
-        # When resuming, fairseq starts from the float16 parameters.
+        # When resuming, fairseq starts from these parameters.
         torch.testing.assert_close(right["model"][name], value, rtol=0, atol=5e-3)
     a = left["model"]["encoder.layers.0.self_attn.alpha.a"]  # saved in float32
-    assert torch.equal(a, a.half().float())
+    assert torch.equal(a, a.to(dtype).float())
     moving = left["extra_state"]["ema_fp32_params"]["encoder.layers.0.self_attn.alpha.a"]
     assert moving.dtype == torch.float32 and torch.isfinite(moving).all()
     alphas = alphas_by_update(runs[0])

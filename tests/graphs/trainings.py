@@ -43,16 +43,13 @@ def data(folder: Path, sentences: int = 50) -> Path:
 class Training:
     """A training that goes on update by update; ``logged`` has what each update logs."""
 
-    def __init__(
-        self, folder: Path, flags: str = "", arch: str = OURS, bf16: bool = False, gpu: bool = False
-    ):
+    def __init__(self, folder: Path, flags: str = "", arch: str = OURS, gpu: bool = False):
         cpu = "" if gpu else "--cpu"
         what = TEXT if arch.endswith("_lm") else PAIRS
         criterion = "" if "--criterion" in flags else CRITERION
         given = f"{folder} {FLAGS} {criterion} {cpu} --arch {arch} {what} {flags}".split()
         args = options.parse_args_and_arch(options.get_training_parser(), input_args=given)
         cfg = convert_namespace_to_omegaconf(args)
-        cfg.common.bf16 = bf16  # --bf16 is for TPUs
         cfg.checkpoint.save_dir = str(folder / "checkpoints")
         torch.manual_seed(cfg.common.seed)
         task = tasks.setup_task(cfg.task)

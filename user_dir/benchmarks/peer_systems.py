@@ -157,9 +157,7 @@ class Workshop:
         args = options.parse_args_and_arch(parser, input_args=self.arguments(system))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about hydra versions
-            cfg = convert_namespace_to_omegaconf(args)
-        cfg.common.tpu = False  # which --bf16 asks for
-        return cfg
+            return convert_namespace_to_omegaconf(args)
 
 
 def _sizes(architecture: str) -> list[str]:

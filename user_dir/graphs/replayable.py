@@ -73,7 +73,7 @@ def _of_training(trainer) -> str | None:
     if not is_ours(cfg.model) and type(model) is not TransformerModel:
         return f"the model is a {type(model).__name__}"
     if type(trainer.optimizer).backward not in BACKWARDS:
-        amp = "; use --fp16, or common.bf16=true in a config" if cfg.common.amp else ""
+        amp = "; use --fp16 or --bf16" if cfg.common.amp else ""
         return f"the optimizer {type(trainer.optimizer).__name__} has its own backward{amp}"
     return None
 

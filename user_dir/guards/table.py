@@ -48,6 +48,7 @@ class Guard:
 
 _ALL = """
 debug-logging         REPAIRS   fairseq/models/wav2vec
+bfloat16-flag         REPAIRS   fairseq/options.py
 hostile-checkpoints   EXPLAINS  fairseq/checkpoint_utils.py
 missing-data          EXPLAINS  fairseq/tasks/__init__.py
 torn-checkpoints      REPAIRS   fairseq/checkpoint_utils.py, fairseq/file_io.py
