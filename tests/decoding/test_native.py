@@ -5,6 +5,7 @@ That it finds what fairseq does is tested in test_generator.py.
 
 import dataclasses
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from helpers import build, dictionary, peaked
 from user_dir.attention.normalizers import NORMALIZERS
 from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
 from user_dir.decoding.from_model import not_native, weights_of
+from user_dir.decoding.kernels import kernels
 from user_dir.decoding.native import Engine
 from user_dir.decoding.settings import Settings
 from user_dir.decoding.weights import Linear, sinusoids
@@ -195,3 +197,19 @@ def test_a_linear_layer_without_bias():
         weights.decoder.layers[1] = each
         found.append(search(Engine(weights), sentences(3)))
     assert_equal(*found)
+
+
+def test_threads_are_as_many_as_torch_has(monkeypatch):
+    """Also in a thread of Python that has not called torch yet."""
+    wanted = []
+    monkeypatch.setitem(kernels, ("use_threads", "float32"), wanted.append)
+    engine = Engine(weights_of(peaked(PRE_NORM).float()))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        thread = threading.Thread(target=lambda: search(engine, sentences(2)))
+        thread.start()
+        thread.join()
+    finally:
+        torch.set_num_threads(before)
+    assert wanted == [3]

@@ -68,6 +68,7 @@ struct Slabs {
                                              int64_t x_row, T* y, int64_t y_row, int64_t relu) {                       \
     decoding::multiply<T>(*packed, x, rows, x_row, y, y_row, relu != 0);                                               \
   }                                                                                                                    \
+  extern "C" void decoding_use_threads_##SUFFIX(int64_t threads) { omp_set_num_threads(static_cast<int>(threads)); }   \
   extern "C" int64_t decoding_search_##SUFFIX(const Model<T>* model, const Settings* settings, const Batch* batch,     \
                                               const Results<T>* results) {                                             \
     return search<T>(*model, *settings, *batch, *results);                                                             \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from pathlib import Path
 
 from ..cpp.build import INTEGER, POINTER, NativeKernels, asked_backend
@@ -22,6 +23,7 @@ kernels = NativeKernels(
     pack=(None, [POINTER] * 2 + [INTEGER] * 3 + [POINTER] * 2),
     multiply=(None, [POINTER] * 2 + [INTEGER] * 2 + [POINTER] + [INTEGER] * 2),
     search=(INTEGER, [POINTER] * 4),
+    use_threads=(None, [INTEGER]),
 )
 
 
@@ -33,3 +35,13 @@ def unavailable(dtype: object) -> str | None:
     if asked_backend() != "reference" and kernels.available():
         return None
     return "it needs a C++ compiler, and ENTMAX_BACKEND not to be reference"
+
+
+def use_threads_of_torch() -> None:
+    """Have the functions use as many threads as torch, if it is loaded.
+
+    Its number is that of one thread of Python, and OpenMP need not know it: torch may have one of its own.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        kernels["use_threads", "float32"](torch.get_num_threads())

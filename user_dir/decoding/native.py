@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 
 import numpy as np
 
 from ..cpp.build import INTEGER, POINTER
-from .kernels import kernels
+from .kernels import kernels, use_threads_of_torch
 from .packed_linear import PackedLinear
 from .settings import Settings
 from .weights import Attention, Layer, Linear, Norm, Side, Weights
@@ -86,10 +85,7 @@ class Engine:
             attended = np.empty((sentences, beam, width, longest), self._dtype)
         results = _Results(*_places(counts, sizes, scores, symbols, positional, attended), longest)
         given, _banned = _given(settings)
-        if "torch" in sys.modules:
-            sys.modules[
-                "torch"
-            ].get_num_threads()  # tells OpenMP, which a new thread of Python has to be told
+        use_threads_of_torch()
         if self._search(*map(ctypes.addressof, (self._model, given, batch, results))):
             raise MemoryError(f"no memory to translate {sentences} sentences at once")
         found = _hypotheses(counts, sizes, scores, symbols, positional)

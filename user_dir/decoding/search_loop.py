@@ -10,6 +10,7 @@ from torch import Tensor
 from ..guards.repeated_ngrams import repeating
 from .cpu_steps import Rules, best
 from .ensemble import Hypotheses
+from .kernels import use_threads_of_torch
 from .settings import Settings
 
 # Logits computed at once: as many as stay in a processor's cache, but of enough hypotheses that reading the
@@ -31,6 +32,7 @@ def beam_search(hypotheses: Hypotheses, settings: Settings, prefix: Tensor | Non
     Raises:
         ValueError: no translation was found, because the model's scores are not finite.
     """
+    use_threads_of_torch()
     search = _Search(hypotheses, settings, prefix)
     for step in range(settings.longest + 1):
         if not search.step(step):

@@ -1,4 +1,4 @@
-// Work shared out among threads: as many as OpenMP, and so PyTorch, was told. It goes without PyTorch.
+// Work shared out among the threads of OpenMP, without PyTorch.
 
 #pragma once
 
