@@ -49,7 +49,7 @@ def pairs() -> list[Pair]:
     words, found = dictionary(), []
     for source, target in zip(batch()["src_tokens"], batch()["target"]):
         source, target = source[source.ne(words.pad())], target[target.ne(words.pad())]
-        found.append(Pair(words.string(source), source, words.string(target), target))
+        found.append(Pair(words.string(source), source.numpy(), words.string(target), target.numpy()))
     return found
 
 
@@ -60,10 +60,10 @@ def test_links_are_those_of_each_pair_alone(name, query):
     given = pairs()
     found = TranslationAligner([model], Task, [Choice(name, query)], max_tokens=12)(given)
     for each, mine in zip(given, found):
-        steps = torch.cat([each.target[-1:], each.target[:-1]])[None]
-        sample = {"net_input": {"src_tokens": each.source[None], "prev_output_tokens": steps}}
+        source, target = (torch.from_numpy(tokens)[None] for tokens in (each.source, each.target))
+        sample = {"net_input": {"src_tokens": source, "prev_output_tokens": target.roll(1)}}
         sample["net_input"]["src_lengths"] = torch.tensor([len(each.source)])
-        sample["target"] = each.target[None]
+        sample["target"] = target
         key = torch.tensor([[*range(len(each.source) - 1), -1]])
         n = len(each.target) - 1
         predicts = torch.tensor([[*range(n), -1]] if query == "output" else [[-1, *range(n)]])

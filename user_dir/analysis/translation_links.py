@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -26,9 +27,9 @@ class Pair(NamedTuple):
     """A sentence and a translation: as text, as it was given and is printed, and as tokens, ``</s>`` last."""
 
     text: str
-    source: Tensor
+    source: np.ndarray
     translation: str
-    target: Tensor
+    target: np.ndarray
 
 
 class TranslationAligner:
@@ -93,7 +94,7 @@ class TranslationAligner:
         found = links(total)
         return [found[order.index(row)] for row in range(len(pairs))]
 
-    def _pieces(self, side: int, tokens: Tensor) -> list[str | None]:
+    def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:
         return [self._texts[side][token] for token in tokens.tolist()]
 
 
