@@ -24,6 +24,8 @@ MAX_MADE_LINE = 32 * MAX_LINE
 """Bytes of a line that we have written: normalised, and in pieces, a line is up to 17 times as long."""
 MAX_CHARACTERS = 10_000_000
 """Characters of a checkpoint's settings, and of all its keys."""
+MAX_CLAIMED = 16
+"""How many times its size a checkpoint's tensors may have: tied ones are stored once under several names."""
 MAX_EXPANSION = 100
 """How many times its size a file may unpack to; text unpacks to 3 to 30 times its size."""
 MIN_EXPANDED = 64 << 20

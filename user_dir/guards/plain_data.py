@@ -20,12 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..bounded import MAX_CHARACTERS
+from ..bounded import MAX_CHARACTERS, MAX_CLAIMED
 from ..errors import UserError
 
 MAX_DEPTH = 50  # levels of nesting; fairseq's own settings have 5
 MAX_SETTINGS, MAX_VALUES = 100_000, 5_000_000  # maximum number of values in the settings, and in total
-MAX_CLAIMED = 16  # times the size of the file: tied parameters are stored once under several names
 MAX_KEY, MAX_PLACE = 1_000, 100  # characters of a key, and of a place in an error message
 MAX_INTEGER = 2**63  # limit of integers
 

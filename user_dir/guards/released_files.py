@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from ..bounded import MAX_CLAIMED
 from ..eight_bits import restored
 from ..errors import UserError
 from ..safetensors_checkpoints import SUFFIX, read_safetensors
@@ -23,7 +25,10 @@ def read_released(path: Path) -> dict | None:
     if path.suffix != SUFFIX:
         return None
     try:
-        state = restored(read_safetensors(path, "np"), path)
+        state = read_safetensors(path, "np")
+        if sum(each.nbytes for each in _arrays(state)) > MAX_CLAIMED * path.stat().st_size:
+            return None
+        state = restored(state, path)
         model, extra = state["model"], state["extra_state"]
         if not all(map(_is_parameter, model.values())) or ALPHAS not in extra or state["cfg"] is None:
             return None
@@ -32,6 +37,15 @@ def read_released(path: Path) -> dict | None:
     except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError, UserError):
         return None
     return state
+
+
+def _arrays(value) -> Iterator[np.ndarray]:
+    """All arrays in the state, as often as they occur."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _arrays(each)
 
 
 def _is_parameter(value) -> bool:
