@@ -73,7 +73,14 @@ class CopyingBertDecoder(BertDecoder):
         tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
         translation = self.copy_gate.translation(tokens)
         alone = self._alone(self.copy_gate.sentence_scores(translation, encoded))
-        return {row: tokens[row][translation.inside[row]] for row in alone.nonzero().flatten().tolist()}
+        found = self.translations(encoder_out)
+        return {row: found[row] for row in alone.nonzero().flatten().tolist()}
+
+    def translations(self, encoder_out: dict[str, list[Tensor]]) -> dict[int, Tensor]:
+        """The machine translation, tokens, in each row of a batch."""
+        tokens = encoder_out["src_tokens"][0]
+        inside = self.copy_gate.translation(tokens).inside
+        return {row: each[there] for row, (each, there) in enumerate(zip(tokens, inside))}
 
     def _alone(self, scores: Tensor) -> Tensor:
         """Whether sentences with these scores (B, 2) are left alone with probability 1: (B,)."""
