@@ -82,6 +82,7 @@ update-reports        REPAIRS   fairseq/trainer.py
 validation-bleu       CHANGES   fairseq/tasks/translation.py
 moving-average        CHANGES   fairseq/models/ema/ema.py
 smoothed-loss         CHANGES   fairseq/criterions/label_smoothed_cross_entropy.py
+rdrop-losses          CHANGES   fairseq/criterions/label_smoothed_cross_entropy_with_rdrop.py
 scalar-quantization   REPAIRS   fairseq/modules/quantization/scalar
 pretrained-encoders   REPAIRS   fairseq/models/roberta/enc_dec.py
 last-batches          CHANGES   fairseq/data/data_utils.py, fairseq/data/iterators.py
