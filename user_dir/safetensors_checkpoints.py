@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".safetensors"
 _KEY = "checkpoint"  # of the metadata
+_PART = 8 << 20  # bytes that are read of a map
 _SCALARS = (str, bool, int, type(None))
 
 
@@ -53,9 +54,13 @@ def read_safetensors(path: Path, arrays: str = "pt") -> Any:
                 raise ValueError("it has no state of a checkpoint")
             names = list(file.keys())
             tensors = {name: file.get_tensor(name) for name in names if arrays == "pt"}
-        for name in names if arrays == "np" else ():  # in a new map each, or the old one would stay in memory
+        while arrays == "np" and names:  # what is read of a map stays in memory until it is closed
             with safe_open(path, arrays) as file:
-                tensors[name] = file.get_tensor(name)
+                read = 0
+                while names and read < _PART:
+                    name = names.pop()
+                    tensors[name] = file.get_tensor(name)
+                    read += tensors[name].nbytes
         return _decoded(json.loads(text), tensors)
     except (SafetensorError, RecursionError) as error:
         raise ValueError(str(error)) from None
