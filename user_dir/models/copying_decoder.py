@@ -68,13 +68,12 @@ class CopyingBertDecoder(BertDecoder):
         tokens = decisions.translation.tokens[:, None].expand_as(pointed)
         return p.scatter_add(2, tokens, copying * pointed).log()
 
-    def left_alone(self, encoder_out: dict[str, list[Tensor]]) -> dict[int, Tensor]:
-        """The machine translation, tokens, in each row of a batch that is repeated with probability 1."""
+    def left_alone(self, encoder_out: dict[str, list[Tensor]]) -> list[int]:
+        """The rows of a batch whose machine translation is repeated with probability 1."""
         tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
         translation = self.copy_gate.translation(tokens)
         alone = self._alone(self.copy_gate.sentence_scores(translation, encoded))
-        found = self.translations(encoder_out)
-        return {row: found[row] for row in alone.nonzero().flatten().tolist()}
+        return alone.nonzero().flatten().tolist()
 
     def translations(self, encoder_out: dict[str, list[Tensor]]) -> dict[int, Tensor]:
         """The machine translation, tokens, in each row of a batch."""

@@ -40,17 +40,19 @@ def _left_alone(generator, models: Sequence, sample: dict) -> dict[int, dict]:
         return {}
     source = sample["net_input"]["src_tokens"]
     encoder_out = models[0].encoder(source, sample["net_input"]["src_lengths"])
-    certain = decoder.left_alone(encoder_out)
-    found = {row: (tokens, torch.zeros(len(tokens), device=tokens.device)) for row, tokens in certain.items()}
-    if _is_greedy(generator):
-        others = decoder.translations(encoder_out)
-        others = {row: tokens for row, tokens in others.items() if row not in certain}
-        found |= _repeated(generator, models[0], encoder_out, others)
-    return {  # one that is longer is cut, as the search does
-        row: _hypothesis(generator, *each)
-        for row, each in found.items()
-        if len(each[0]) <= longest(generator, source)
+    limit = longest(generator, source)
+    translations = {  # one that is longer is cut, as the search does
+        row: tokens for row, tokens in decoder.translations(encoder_out).items() if len(tokens) <= limit
     }
+    scores = {
+        row: torch.zeros(len(translations[row]), device=source.device)
+        for row in decoder.left_alone(encoder_out)
+        if row in translations
+    }
+    if _is_greedy(generator):
+        others = {row: tokens for row, tokens in translations.items() if row not in scores}
+        scores |= _repeated(generator, models[0], encoder_out, others)
+    return {row: _hypothesis(generator, translations[row], each) for row, each in scores.items()}
 
 
 def _hypothesis(generator, tokens: Tensor, scores: Tensor) -> dict:
@@ -69,10 +71,8 @@ def _is_greedy(generator) -> bool:
     return plain and not changed and not generator.match_source_len
 
 
-def _repeated(
-    generator, model, encoder_out: dict, translations: dict[int, Tensor]
-) -> dict[int, tuple[Tensor, Tensor]]:
-    """Of translations by row those that a greedy search repeats, with log p of each token."""
+def _repeated(generator, model, encoder_out: dict, translations: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Of the translations, by row, that a greedy search repeats: log p of each token."""
     found, rows = {}, sorted(translations, key=lambda row: len(translations[row]))
     while rows:
         count = max(1, TOKENS // len(translations[rows[-1]]))
@@ -88,5 +88,5 @@ def _repeated(
         chosen = log_p.gather(2, wanted[..., None])[..., 0]
         for row, repeated, scores in zip(part, same.all(1).tolist(), chosen):
             if repeated:
-                found[row] = translations[row], scores[: len(translations[row])]
+                found[row] = scores[: len(translations[row])]
     return found
