@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .cpp.build import addresses
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def restored(state: dict, path: str | Path) -> dict:
     known: dict[tuple, Any] = {}
     for name in list(matrices) if "model" in state else ():
         integers, scales = matrices.pop(name)
-        key = _place(integers), integers.shape, _place(scales)
+        key = *addresses(integers, scales), integers.shape
         if key not in known:
             known[key] = _product(integers, scales)
         state["model"][name] = known[key]
@@ -88,10 +89,6 @@ def _is_packed(value) -> bool:
 
 def _is_contiguous(array) -> bool:
     return array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
-
-
-def _place(array) -> int:
-    return array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
 
 
 def _quantised(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 # By PyTorch's name. -march=native would give code that other processors sharing the cache may not run.
 INSTRUCTIONS = {
@@ -95,16 +95,14 @@ class NativeKernels(dict):
         return f"{self.source.parent.name}_{self.source.stem}_{digest[:16]}.so"
 
 
-class Placed(Protocol):
-    """A tensor of PyTorch."""
-
-    def data_ptr(self) -> int:
-        """Where its data lie."""
+def addresses(*arrays: Any) -> list[int | None]:
+    """Of the data of tensors or NumPy's arrays; None, a null pointer, for None."""
+    return [None if each is None else _address(each) for each in arrays]
 
 
-def addresses(*tensors: Placed | None) -> list[int | None]:
-    """Of the data of tensors; None, a null pointer, for None."""
-    return [None if each is None else each.data_ptr() for each in tensors]
+def _address(array: Any) -> int:
+    found: int = array.data_ptr() if hasattr(array, "data_ptr") else array.ctypes.data
+    return found
 
 
 def _flags() -> list[str]:

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from ..cpp.build import INTEGER, POINTER
+from ..cpp.build import INTEGER, POINTER, addresses
 from .kernels import kernels, use_threads_of_torch
 from .packed_linear import PackedLinear
 from .settings import Settings
@@ -75,7 +75,7 @@ class Engine:
         tokens = np.ascontiguousarray(tokens, np.int64)
         prefix = None if prefix is None else np.ascontiguousarray(prefix, np.int64)
         places = 0 if prefix is None else prefix.shape[1]
-        batch = _Batch(*_places(tokens, starts), sentences, *_places(prefix), places)
+        batch = _Batch(*addresses(tokens, starts), sentences, *addresses(prefix), places)
         counts, sizes = (np.zeros(shape, np.int64) for shape in (sentences, (sentences, beam)))
         symbols = np.empty((sentences, beam, width), np.int64)
         scores = np.empty((sentences, beam), self._dtype)
@@ -83,7 +83,7 @@ class Engine:
         longest, attended = int(lengths.max()), None
         if aligns and self._attends:
             attended = np.empty((sentences, beam, width, longest), self._dtype)
-        results = _Results(*_places(counts, sizes, scores, symbols, positional, attended), longest)
+        results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
         given, _banned = _given(settings)
         use_threads_of_torch()
         if self._search(*map(ctypes.addressof, (self._model, given, batch, results))):
@@ -168,11 +168,6 @@ class Engine:
         array = np.ascontiguousarray(array)
         self._kept.append(array)
         return array.ctypes.data
-
-
-def _places(*arrays: np.ndarray | None) -> list[int | None]:
-    """Where the data of arrays lie; None for None."""
-    return [None if each is None else each.ctypes.data for each in arrays]
 
 
 def _given(settings: Settings) -> tuple[ctypes.Structure, np.ndarray]:

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from ..cpp.build import INTEGER, POINTER
+from ..cpp.build import INTEGER, POINTER, addresses
 from .kernels import kernels
 
 _MOST_INT8 = (2**31 - 1) // (255 * 127)  # products that certainly fit into a sum of 32 bits
@@ -46,5 +46,5 @@ class PackedLinear:
         at = (self._memory.ctypes.data + 63) // 64 * 64
         self.packed = Packed()
         self.address = ctypes.addressof(self.packed)
-        bias_at = None if self._bias is None else self._bias.ctypes.data
-        kernels["pack", weight.dtype](weight.ctypes.data, bias_at, inputs, outputs, int8, at, self.address)
+        places = addresses(weight, self._bias)
+        kernels["pack", weight.dtype](*places, inputs, outputs, int8, at, self.address)
