@@ -76,6 +76,7 @@ patience              CHANGES   fairseq_cli/train.py
 repeated-commands     CHANGES   fairseq/checkpoint_utils.py
 interrupts            EXPLAINS  fairseq_cli/train.py
 tensorboard           REPAIRS   tensorboardX/event_file_writer.py
+parameter-groups      REPAIRS   fairseq/optim/composite.py
 prefetching           REPAIRS   fairseq/data/iterators.py
 cuda-graphs           CHANGES   fairseq/trainer.py, fairseq/tasks/fairseq_task.py
 update-reports        REPAIRS   fairseq/trainer.py
