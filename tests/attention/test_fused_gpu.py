@@ -371,7 +371,7 @@ def test_tiles_without_weights_are_not_loaded(small_tiles, monkeypatch, slots, c
         close("output or gradient", actual, truth.detach(), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("place", (20, 39))
+@pytest.mark.parametrize("place", (20, pytest.param(39, marks=pytest.mark.nightly)))
 def test_an_invalid_key_beside_masked_ones_is_not_skipped(small_tiles, strictly, place):
     _, views = projections(3, 40, 16)
     q, k, v = (view.detach() for view in views)

@@ -89,13 +89,10 @@ def test_onnxruntime_alone(trained, corpus, tmp_path):
     given = of(random_model(trained, corpus, tmp_path / "random.pt", **settings), corpus)
     script("release", *given, "--onnx", tmp_path / "folder")
     sentences = lines(corpus / "text" / "test.de")[:20]
-    for beam in (1, 3):
-        expected = ours(given, sentences, tmp_path, beam)
-        assert len(set(expected)) > 15
-        program = tmp_path / "folder" / "onnx_translate.py"
-        assert expected == without(
-            ("torch", *OURS), program, "--beam", beam, *sentences, cwd=tmp_path / "folder"
-        )
+    expected = ours(given, sentences, tmp_path, 3)
+    assert len(set(expected)) > 15
+    program = tmp_path / "folder" / "onnx_translate.py"
+    assert expected == without(("torch", *OURS), program, "--beam", 3, *sentences, cwd=tmp_path / "folder")
 
 
 def test_transformers_alone(trained, corpus, tmp_path):

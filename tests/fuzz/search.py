@@ -1,7 +1,7 @@
 """How the tests of this folder search, and what an example may end with.
 
-The cases are the same in every run. ``FUZZ=10 python -m pytest tests/fuzz`` tries ten times as many, others
-each time.
+The cases are the same in every run, by day half of those by night. ``FUZZ=10 python -m pytest tests/fuzz``
+tries ten times as many, others each time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from contextlib import contextmanager
 
 import hypothesis
 import pytest
+from forks import NIGHTLY
 
 from user_dir.errors import UserError
 
 TIMES = int(os.environ.get("FUZZ", "1"))
+SHARE = 1 if TIMES > 1 or os.environ.get(NIGHTLY) else 2
 
 
 cases = 0  # that the present test has tried
@@ -25,7 +27,7 @@ cases = 0  # that the present test has tried
 def search(examples: int):
     """What makes a test search for so many examples, and counts them."""
     settings = hypothesis.settings(
-        max_examples=examples * TIMES,
+        max_examples=max(examples * TIMES // SHARE, 1),
         deadline=None,  # of the wall clock, which tells nothing on a machine that is busy
         derandomize=TIMES == 1,
         database=None,

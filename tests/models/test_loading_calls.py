@@ -20,7 +20,7 @@ TRANSLATORS = [arch for arch in OURS if arch not in LANGUAGE_MODELS + MASKED] + 
 SENTENCE = "▁word1 ▁[SEP] ▁word2"
 OFTEN = {  # one per kind of model; the others differ in their default sizes, and are for the nightly tests
     *("adaptively_sparse_transformer", "adaptively_sparse_post_editor", "transformer"),
-    *("adaptively_sparse_transformer_lm", "adaptively_sparse_transformer_lm_wiki103", "transformer_lm"),
+    *("adaptively_sparse_transformer_lm", "transformer_lm"),
     "adaptively_sparse_masked_lm",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import chain
 
 import pytest
@@ -89,8 +90,16 @@ def both(paths, corpus=None, **options) -> list:
         return [open_translator(checkpoints, corpus or found, cpu=True, **options, **way) for way in ways]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
+def cases() -> list:
+    """By day every option for two kinds of models, and one for the others."""
+    often = {*itertools.product(("packed", "sparse"), range(len(OPTIONS))), *((kind, 2) for kind in KINDS)}
+    return [
+        pytest.param(kind, options, marks=[] if (kind, i) in often else pytest.mark.nightly)
+        for kind, (i, options) in itertools.product(KINDS, enumerate(OPTIONS))
+    ]
+
+
+@pytest.mark.parametrize(("kind", "options"), cases())
 def test_translations_are_those_of_fairseq(archives, kind, options, monkeypatch):
     """Of its own search, except with 8-bit integers."""
     native, fairseq = both([archives[kind]], **options)
