@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq.dataclass.configs import EMAConfig
 from fairseq.models.ema.ema import EMA
+from helpers import batch, build
 from torch import nn
 
 
@@ -53,3 +54,14 @@ def test_what_a_model_checks_of_checkpoints_is_not_checked_in_each_update():
     assert Checking.loaded == 0
     average.restore(net.state_dict())
     assert Checking.loaded == 1
+
+
+@pytest.mark.parametrize("arch", ["transformer", "adaptively_sparse_transformer"])
+def test_the_last_norms_of_a_pre_norm_model_are_kept(arch):
+    model = build("--encoder-normalize-before --decoder-normalize-before", arch).eval()
+    average = EMA(model, EMAConfig(store_ema=True, ema_decay=0.5))
+    average.step(model, 1)
+    assert average.model.state_dict().keys() == model.state_dict().keys()
+    given = batch()
+    del given["target"]
+    torch.testing.assert_close(average.model(**given)[0], model(**given)[0])

@@ -1,10 +1,12 @@
-"""fairseq's moving average of parameters (``--store-ema``) is wrong for shared ones, and starts badly.
+"""fairseq's moving average (``--store-ema``) is wrong for shared parameters and for pre-norm models.
 
 It applies the decay once for each name of a parameter: with shared embeddings and a decay of d, theirs is d³.
-And while the decay is constant, the average contains mostly the initial parameters for 1/(1 − d) updates;
-with ``--ema-warmup`` (a flag of the post-editor) the decay is at most (t + 1)/(t + 10) at update t, as in
-TensorFlow and in the code of Correia and Martins 2019. fairseq 0.12.2 and later. Unnecessary once fairseq
-averages each parameter once and offers a warm-up.
+It loads each average as an old checkpoint, so that a Transformer with ``--encoder-normalize-before`` or
+``--decoder-normalize-before`` loses its last norm. And while the decay is constant, the average contains
+mostly the initial parameters for 1/(1 − d) updates; with ``--ema-warmup`` (a flag of the post-editor) the
+decay is at most (t + 1)/(t + 10) at update t, as in TensorFlow and in the code of Correia and Martins 2019.
+fairseq 0.12.2 and later. Unnecessary once fairseq averages each parameter once and in place, and offers a
+warm-up.
 """
 
 from types import SimpleNamespace
@@ -24,7 +26,7 @@ def step_once(step, self, new_model, updates=None):
     state = _first_names(new_model)
     if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
         acted("moving-average", "averages shared parameters once per update (--store-ema)")
-    # Our models check what they load, which every update need not pay for.
+    # Not the model's own: fairseq's removes norms, and ours checks what every update need not pay for.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:
         return step(self, SimpleNamespace(state_dict=lambda: state), updates)
