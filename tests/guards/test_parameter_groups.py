@@ -54,3 +54,12 @@ def test_a_group_of_which_there_is_no_parameter_is_named(caplog):
 def test_what_cannot_be_built_is_an_error_of_the_user(groups, of_params):
     with pytest.raises(UserError):
         optimizer(groups, of_params)
+
+
+def test_an_optimizer_does_not_step_the_parameters_of_another():
+    (before, _), _ = optimizer({"bert": 0.1, "default": 0.5}, ["bert", None])
+    params, built = optimizer({"default": 0.5}, [None, None])
+    for each in (before, *params):
+        each.grad = torch.ones(2)
+    built.step()
+    assert (before[0].item(), params[0][0].item()) == (1.0, 0.5)

@@ -3,7 +3,8 @@
 A parameter names its group: those that start from a BERT are in ``bert``, those of α in ``alpha``, all others
 in ``default``. fairseq (0.12.2 and later) asks for settings of exactly these groups, so that a config with
 ``bert`` and ``default`` cannot be trained with a learned α, and ignores settings of groups without
-parameters. With ``--fp16``, all parameters become one, which has no group. Unnecessary once fairseq takes the
+parameters. With ``--fp16``, all parameters become one, which has no group. A second optimizer of a process
+also steps the parameters of the first. Unnecessary once fairseq takes the
 settings of ``default`` for groups that have none, and names those that are missing.
 """
 
@@ -29,6 +30,7 @@ def build(build, self, cfg, params):
         )
     if not cfg.dynamic_groups:
         _use_default(set(cfg.groups), params)
+    self.optimizers, self.lr_schedulers = {}, {}  # instead of the class's, which keeps all groups
     build(self, cfg, params)
 
 
