@@ -4,8 +4,8 @@ A parameter names its group: those that start from a BERT are in ``bert``, those
 in ``default``. fairseq (0.12.2 and later) asks for settings of exactly these groups, so that a config with
 ``bert`` and ``default`` cannot be trained with a learned α, and ignores settings of groups without
 parameters. With ``--fp16``, all parameters become one, which has no group. A second optimizer of a process
-also steps the parameters of the first. Unnecessary once fairseq takes the
-settings of ``default`` for groups that have none, and names those that are missing.
+also steps the parameters of the first. Unnecessary once fairseq takes the settings of ``default`` for groups
+that have none, and names those that are missing.
 """
 
 import logging
