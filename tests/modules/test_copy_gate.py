@@ -41,11 +41,27 @@ def backward(mt, written, place):
     return count
 
 
-def forward(mt, rest, place):
+def forward(mt, rest, place, passed):
+    """How many of the tokens to come stand at a place of the translation, each ahead of the pointer then."""
     count = 0
     while count < min(len(mt) - place, len(rest), LONGEST_MATCH) and mt[place + count] == rest[count]:
+        if place + count < passed[count]:
+            break
         count += 1
     return count
+
+
+def passed_places(mt, written):
+    """Behind which place of the translation the pointer does not go back, after each token written."""
+    found, farthest = [], 0
+    for t in range(len(written)):
+        runs = [backward(mt, written[: t + 1], s) for s in range(len(mt))]
+        fits = [(run - 0.15 * abs(s - t), -s, run) for s, run in enumerate(runs) if run]
+        best, place, run = max(fits, default=(0, 0, 0))
+        if best > 0 and run >= 2:
+            farthest = max(farthest, -place)
+        found.append(farthest)
+    return found
 
 
 @pytest.mark.parametrize("left_pad", [True, False])
@@ -62,18 +78,19 @@ def test_matches_and_targets_equal_slow_loops(left_pad):
         start = tokens[row].tolist().index(SEP) + 1
         gold = [token for token in target[row].tolist() if token != PAD]
         assert right[row] == (gold == mt)
+        passed = passed_places(mt, previous[row, : len(gold)].tolist())
         for t in range(len(gold)):
             written = previous[row, : t + 1].tolist()
             runs = [backward(mt, written, s) for s in range(len(mt))]
             assert length[row, t, start : start + len(mt)].tolist() == runs
             fits = [
-                (runs[s] + forward(mt, gold[t:], s) - 0.15 * abs(s - t), -s, s)
+                (runs[s] + forward(mt, gold[t:], s, passed[t:]) - 0.15 * abs(s - t), -s, s)
                 for s in range(len(mt))
-                if mt[s] == gold[t]
+                if mt[s] == gold[t] and s >= passed[t]
             ]
             best = max(fits, default=(0, 0, 0))
             s = best[2]
-            expected = best[0] > 0 and runs[s] + forward(mt, gold[t:], s) >= 2
+            expected = best[0] > 0 and runs[s] + forward(mt, gold[t:], s, passed[t:]) >= 2
             assert copied[row, t] == expected
             if expected:
                 assert place[row, t] == start + s
@@ -82,19 +99,34 @@ def test_matches_and_targets_equal_slow_loops(left_pad):
     assert not length.masked_fill(translation.inside[:, None], 0).any()
 
 
+def jumps_of(gate, tokens, written):
+    translation = Translation.of(tokens, SEP, PAD)
+    return gate._jumps(translation, *gate.matches(translation, torch.tensor([written])))
+
+
 def test_the_pointer_stands_behind_what_was_copied_though_it_repeats_itself():
     mt = [5, 5, 5, 6, 5, 5, 5, 6, 5, 5, 5, 5, 5, 6]
     gate = CopyGate(8, 2.0, SEP, PAD, EOS)
     tokens = torch.tensor([[7, SEP, *mt, EOS]])
-    jumps = gate._jumps(Translation.of(tokens, SEP, PAD), torch.tensor([[EOS, *mt]]))
-    assert jumps.argmax(2).tolist() == [list(range(2, 2 + len(mt) + 1))]
+    assert jumps_of(gate, tokens, [EOS, *mt]).argmax(2).tolist() == [list(range(2, 2 + len(mt) + 1))]
 
 
 def test_after_a_replacement_the_pointer_goes_on_behind_it():
     gate = CopyGate(8, 2.0, SEP, PAD, EOS)
     tokens = torch.tensor([[7, SEP, 5, 6, 7, 8, EOS]])
-    jumps = gate._jumps(Translation.of(tokens, SEP, PAD), torch.tensor([[EOS, 5, 9, 9]]))
-    assert jumps.argmax(2).tolist() == [[2, 3, 4, 5]]
+    assert jumps_of(gate, tokens, [EOS, 5, 9, 9]).argmax(2).tolist() == [[2, 3, 4, 5]]
+
+
+def test_the_pointer_does_not_go_back_behind_what_was_copied():
+    """One token that is the same may be written by chance; two are copied."""
+    torch.manual_seed(1)
+    gate = CopyGate(8, 1.5, SEP, PAD, EOS)
+    gate.jumps.data.normal_()
+    tokens, previous = torch.tensor([[6, SEP, 5, 5, 6, 7, EOS]]), torch.tensor([[EOS, 9, 7, 9, 5, 6, 5]])
+    state, encoded = torch.randn(1, 7, 8), torch.randn(1, 7, 8)
+    found = gate(state, encoded, tokens, previous, lambda scores: scores.softmax(-1)).pointer
+    assert found.isfinite().int().argmax(2).tolist() == [[2, 2, 2, 2, 2, 5, 5]]
+    assert found[0, :, -1].isfinite().all()
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
