@@ -54,8 +54,10 @@ def plain_settings(path: Path, overrides: tuple[str, ...]) -> dict | None:
     try:
         config = copy.deepcopy(_read_config(path))
         for override in overrides:
-            (section, key), value = _parse(override)
+            (section, *inner, key), value = _parse(override)
             settings = config.setdefault(section, {})
+            for name in inner:  # KeyError: hydra decides what becomes of it
+                settings = settings[name]
             if not isinstance(settings, dict) or isinstance(settings.get(key), dict):
                 return None
             settings[key] = value
@@ -68,6 +70,7 @@ def plain_settings(path: Path, overrides: tuple[str, ...]) -> dict | None:
         YAMLError,
         OSError,
         ValueError,
+        KeyError,
         TypeError,
         AttributeError,
     ):
@@ -118,7 +121,7 @@ def _parse(override: str) -> tuple[list[str], Any]:
         warnings.simplefilter("ignore")  # about hydra versions
         parsed = OverridesParser.create().parse_override(f"++{override}")
     place, value = parsed.key_or_group.split("."), parsed.value()
-    if len(place) != 2 or parsed.package is not None or parsed.is_sweep_override() or isinstance(value, dict):
+    if len(place) < 2 or parsed.package is not None or parsed.is_sweep_override() or isinstance(value, dict):
         raise _NotPlain
     return place, value
 
