@@ -26,6 +26,9 @@ def step_once(step, self, new_model, updates=None):
     state = _first_names(new_model)
     if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
         acted("moving-average", "averages shared parameters once per update (--store-ema)")
+    sides = (getattr(new_model, side, None) for side in ("encoder", "decoder"))
+    if any(getattr(side, "layer_norm", None) is not None for side in sides):
+        acted("moving-average", "keeps the last norms in the average (--store-ema)")
     # Not the model's own: fairseq's removes norms, and ours checks what every update need not pay for.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:
