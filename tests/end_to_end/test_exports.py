@@ -82,17 +82,18 @@ def ours(given, sentences, tmp_path, beam: int) -> list[str]:
     return lines(output)
 
 
-def test_onnxruntime_alone(trained, corpus, tmp_path):
+@pytest.mark.parametrize("beam", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_onnxruntime_alone(trained, corpus, tmp_path, beam):
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
     settings = {"length_scaling": True, "encoder_normalize_before": True}
     given = of(random_model(trained, corpus, tmp_path / "random.pt", **settings), corpus)
     script("release", *given, "--onnx", tmp_path / "folder")
     sentences = lines(corpus / "text" / "test.de")[:20]
-    expected = ours(given, sentences, tmp_path, 3)
+    expected = ours(given, sentences, tmp_path, beam)
     assert len(set(expected)) > 15
     program = tmp_path / "folder" / "onnx_translate.py"
-    assert expected == without(("torch", *OURS), program, "--beam", 3, *sentences, cwd=tmp_path / "folder")
+    assert expected == without(("torch", *OURS), program, "--beam", beam, *sentences, cwd=tmp_path / "folder")
 
 
 def test_transformers_alone(trained, corpus, tmp_path):

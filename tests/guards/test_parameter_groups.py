@@ -9,10 +9,11 @@ from user_dir.errors import UserError
 
 
 def optimizer(groups, of_params):
-    """An optimizer with a learning rate for each of ``groups``, over a parameter of each group."""
+    """An optimizer with a rate for each of ``groups``, and a parameter with a gradient of 1 of each group."""
     params = []
     for group in of_params:
         params.append(torch.nn.Parameter(torch.ones(2)))
+        params[-1].grad = torch.ones(2)
         if group:
             params[-1].param_group = group
     settings = {
@@ -29,16 +30,12 @@ def optimizer(groups, of_params):
 
 def test_a_group_without_settings_is_trained_as_default():
     params, built = optimizer({"bert": 0.1, "default": 0.5}, ["bert", "alpha", None])
-    for each in params:
-        each.grad = torch.ones(2)
     built.step()
     assert [each[0].item() for each in params] == pytest.approx([0.9, 0.5, 0.5])
 
 
 def test_groups_with_settings_keep_them():
     params, built = optimizer({"bert": 0.1, "alpha": 0.2, "default": 0.5}, ["bert", "alpha", None])
-    for each in params:
-        each.grad = torch.ones(2)
     built.step()
     assert [each[0].item() for each in params] == pytest.approx([0.9, 0.8, 0.5])
 
@@ -59,7 +56,5 @@ def test_what_cannot_be_built_is_an_error_of_the_user(groups, of_params):
 def test_an_optimizer_does_not_step_the_parameters_of_another():
     (before, _), _ = optimizer({"bert": 0.1, "default": 0.5}, ["bert", None])
     params, built = optimizer({"default": 0.5}, [None, None])
-    for each in (before, *params):
-        each.grad = torch.ones(2)
     built.step()
     assert (before[0].item(), params[0][0].item()) == (1.0, 0.5)

@@ -48,8 +48,8 @@ class CopyGate(nn.Module):
     The pointer stands behind the last tokens of the translation that match what was written last. A score for
     each jump from there, which depends on the number of tokens written since, is added to the product of
     decoder state and encoder output. It never goes back behind what was copied, so that nothing is repeated
-    again and again. The gate reads the decoder state and what the pointer would copy; a
-    second gate, which reads the encoder's output at the separator, may leave the whole sentence alone.
+    again and again. The gate reads the decoder state and what the pointer would copy; a second gate, which
+    reads the encoder's output at the separator, may leave the whole sentence alone.
 
     All start such that α-entmax copies with probability 1, token by token, so that an untrained model repeats
     the machine translation.
@@ -91,11 +91,13 @@ class CopyGate(nn.Module):
             weights_of: probabilities of scores, α-entmax.
         """
         translation = self.translation(tokens)
-        matches = self.matches(translation, previous)
-        pointer = self._jumps(translation, *matches)[:, -state.size(1) :]
+        length, fit = self.matches(translation, previous)
+        match = fit.max(2)
+        pointer = self._jumps(translation, *match)[:, -state.size(1) :]
         query = self.query(state) * state.size(-1) ** -0.5
         pointer = pointer + (query @ encoded.transpose(1, 2)).float()  # (B, T, S)
-        pointer = pointer.masked_fill(~self._ahead(translation, *matches)[:, -state.size(1) :], -torch.inf)
+        ahead = self._ahead(translation, length, *match)[:, -state.size(1) :]
+        pointer = pointer.masked_fill(~ahead, -torch.inf)
         read = weights_of(pointer).type_as(encoded) @ encoded  # (B, T, C)
         hidden = nn.functional.gelu(self.reading(torch.cat([state, read], -1)))
         sentence = self.sentence_scores(translation, encoded)
@@ -111,21 +113,22 @@ class CopyGate(nn.Module):
         encoded = (encoded * at_separator.unsqueeze(-1).type_as(encoded)).sum(1)
         return self.sentence(encoded).float()
 
-    def _ahead(self, translation: Translation, length: Tensor, fit: Tensor) -> Tensor:
-        """Whether a place (B, T, S) is of the translation, and not behind a match of at least two tokens."""
-        best, place = fit.max(2)  # (B, T)
+    def _ahead(self, translation: Translation, length: Tensor, best: Tensor, place: Tensor) -> Tensor:
+        """Whether a place (B, T, S) is of the translation, and not behind a match of at least two tokens.
+
+        ``best`` and ``place`` (B, T) are of the best fit after each token.
+        """
         sure = best.gt(0) & length.gather(2, place[..., None]).squeeze(2).ge(2)
         passed = torch.where(sure, place, 0).cummax(1).values
         places = torch.arange(translation.tokens.size(1), device=place.device)
         return translation.inside[:, None] & places.ge(passed[..., None])
 
-    def _jumps(self, translation: Translation, length: Tensor, fit: Tensor) -> Tensor:
+    def _jumps(self, translation: Translation, best: Tensor, place: Tensor) -> Tensor:
         """The learned score of each place (B, T, S), by its distance from where the pointer stands."""
-        best, place = fit.max(2)  # (B, T)
-        number = torch.arange(length.size(1), device=length.device)
+        number = torch.arange(place.size(1), device=place.device)
         matched = torch.where(best.gt(0), number, 0).cummax(1).values  # the last token with a match
         gap = (number - matched).clamp(max=LONGEST_GAP)
-        places = torch.arange(translation.tokens.size(1), device=length.device)
+        places = torch.arange(translation.tokens.size(1), device=place.device)
         last = (places * translation.inside).amax(1, keepdim=True)  # so that no jump leads behind it
         stands = torch.minimum(place.gather(1, matched), last - gap)
         jump = (places - stands[..., None]).clamp(-FARTHEST, FARTHEST) + FARTHEST  # (B, T, S)
@@ -153,7 +156,7 @@ class CopyGate(nn.Module):
         """
         same = target[:, :, None].eq(translation.tokens[:, None]) & translation.inside[:, None]
         before, fit = self.matches(translation, previous)
-        can = same & self._ahead(translation, before, fit)
+        can = same & self._ahead(translation, before, *fit.max(2))
         length = (before + run_lengths(can, backward=False)) * can
         best, place = _fit(length, translation).max(2)
         copied = length.gather(2, place[..., None]).squeeze(2).ge(2) & best.gt(0)
