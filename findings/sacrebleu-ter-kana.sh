@@ -14,7 +14,8 @@ print("sacrebleu", version("sacrebleu"))
 ter = TER(normalized=True, asian_support=True)
 print("guess: with normalized and asian_support, text without spaces is split into characters, as documented for")
 print("       'Asian (CJK) character sequences': of four characters, one wrong one is a TER of 25")
-found = {text: ter.corpus_score(["x" + text[1:]], [[text]]).score for text in ("白黒赤青", "ねこねこ", "ネコネコ", "หมาหมา")}
+texts = "白黒赤青", "ねこねこ", "ネコネコ", "หมาหมา"
+found = {text: ter.corpus_score(["x" + text[1:]], [[text]]).score for text in texts}
 for text, score in found.items():
     print(f"{text}: TER {score:g}")
 mixed = ter.corpus_score(["猫がねむる"], [["犬がねむる"]]).score

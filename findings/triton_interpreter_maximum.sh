@@ -32,5 +32,6 @@ INTERPRETED=$(TRITON_INTERPRET=1 "$FOLDER/venv/bin/python" "$FOLDER/maximum.py" 
 COMPILED=$("$FOLDER/venv/bin/python" "$FOLDER/maximum.py" compiled)
 echo "Triton 3.7.1, tl.maximum of (NaN, 1, 2, 3) and zeros, and tl.max of the first; PTX compiled for sm_90"
 echo "one would guess: interpreter and GPU agree, as tl.max does, so that a test in the interpreter shows what becomes of a NaN"
-echo "behaviour: interpreter: $INTERPRETED; GPU: $COMPILED for both (without .NaN, which gives the other number; a NaN stays only with propagate_nan=ALL)"
+echo "behaviour: interpreter: $INTERPRETED; GPU: $COMPILED for both"
+echo "(without .NaN, which gives the other number; a NaN stays only with propagate_nan=ALL)"
 [ "$INTERPRETED" = "maximum [nan, 1.0, 2.0, 3.0] max 3.0" ] && [ "$COMPILED" = "['max.f32']" ]

@@ -13,6 +13,7 @@ from post_editing import task as translation_task
 from user_dir.errors import UserError
 
 ARCH = "adaptively_sparse_masked_lm"
+HEAD = ("dense.weight", "dense.bias", "layer_norm.weight", "layer_norm.bias", "output.bias")
 LM_SMALL = SMALL.replace(" --max-target-positions 12", "")
 
 
@@ -106,6 +107,18 @@ def test_a_checkpoint_without_its_dictionary_is_refused(data, tmp_path):
         build(f"--bert {path}")
 
 
-def test_a_bert_does_not_start_from_a_bert(tmp_path):
-    with pytest.raises(UserError, match="train on from a checkpoint with --finetune-from-model"):
-        masked_lm(f"--bert {tmp_path}")
+def test_it_starts_from_a_bert(data, tmp_path):
+    """By whose rate fairseq's optimizer composite trains all but the output layer."""
+    path, bert = saved(data, tmp_path)
+    args, model = masked_lm(f"{SOFTMAX} --bert {path} --layer-norm-eps 0.1", seed=2)
+    assert args.layer_norm_eps == 1e-12  # that of the BERT
+    torch.testing.assert_close(model.encoder.state_dict(), bert.encoder.state_dict(), rtol=0, atol=0)
+    assert not torch.equal(model.head.dense.weight, bert.head.dense.weight)
+    new = {name for name, each in model.named_parameters() if getattr(each, "param_group", None) != "bert"}
+    assert new == {f"head.{name}" for name in HEAD}
+
+
+def test_a_bert_of_another_size_is_refused(data, tmp_path):
+    path, _ = saved(data, tmp_path)
+    with pytest.raises(UserError, match="--encoder-layers is 1"):
+        masked_lm(f"{SOFTMAX} --bert {path} --encoder-layers 1 --decoder-layers 1")

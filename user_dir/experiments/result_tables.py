@@ -235,10 +235,10 @@ def _legend(runs: dict[str, list[dict]], tests: list[str]) -> list[str]:
     first = next(each for seeds in runs.values() for each in seeds if scored[0] in each["evaluation"])
     test = first["evaluation"][scored[0]]
     epochs = first["averaged_epochs"]
-    averaged = "Moving average" if epochs == "ema" else f"Average of the last {epochs} epochs"
+    averaged = {"ema": "Moving average", 1: "Last epoch"}.get(epochs, f"Average of the last {epochs} epochs")
     lines = [
         f"{averaged}, beam {test['beam']}; ± standard deviation over seeds. Validation loss and perplexity "
-        "are those of the average.",
+        "are of the same weights.",
         f"BLEU: `{test['bleu_signature']}`; chrF: `{test['chrf_signature']}`",
     ]
     if "uncorrected" in test:

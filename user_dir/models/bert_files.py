@@ -7,6 +7,7 @@ import string
 from pathlib import Path
 from typing import Any, Literal
 
+from fairseq import utils
 from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
@@ -62,6 +63,22 @@ class _Settings(Struct):
     hidden_act: Literal[tuple(_ACTIVATIONS)] | UnsetType = UNSET
     position_embedding_type: Literal["absolute"] | UnsetType = UNSET
     layer_norm_eps: number(1e-30, 1) | UnsetType = UNSET
+
+
+def start_bert(args, task) -> Bert | None:
+    """Read the ``--bert`` of ``args`` and adapt them to it, see :meth:`.Bert.fit`; None without the flag.
+
+    Raises:
+        UserError: it cannot be read, or fits neither the flags nor the pieces of the task's data.
+    """
+    if not args.bert:
+        return None
+    bert = read_bert(args.bert)
+    bert.fit(args)
+    folder = getattr(getattr(task, "cfg", None), "data", None)
+    if isinstance(folder, str) and folder:
+        bert.require_rules(pieces_file(Path(utils.split_paths(folder)[0])))
+    return bert
 
 
 def read_bert(path: str) -> Bert:

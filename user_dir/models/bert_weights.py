@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..corpora.bert_tokenizer import KEYS, TOKENIZER, VOCABULARY, Rules
 from ..corpora.wordpiece import WordPieces
 from ..errors import UserError
+from .sides import layers_of
 
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
@@ -88,6 +89,11 @@ class Bert:
         for side in ("source", "target"):
             name = f"max_{side}_positions"
             setattr(args, name, min(getattr(args, name, None) or 10**9, self.sizes["positions"]))
+
+    def load_encoder(self, encoder: nn.Module, dictionary: Dictionary) -> None:
+        """Load all weights of an encoder; raises UserError as :meth:`load_embeddings`."""
+        self.load_embeddings(encoder, dictionary)
+        self.load_layers(layers_of(encoder))
 
     def load_embeddings(self, encoder: nn.Module, dictionary: Dictionary) -> None:
         """Load word embeddings by the names of the tokens, positions, segments and their LayerNorm.

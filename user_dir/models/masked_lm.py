@@ -1,6 +1,7 @@
 """A BERT of our encoder, to be trained with fairseq's task and criterion ``masked_lm`` (Devlin et al. 2019).
 
-Its checkpoint is what ``--bert`` of the post-editor takes where no published BERT is at hand.
+Its checkpoint is what ``--bert`` of the post-editor takes where no published BERT is at hand, or where one was
+trained further on the text of a corpus (Gururangan et al. 2020).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
+from .bert_files import start_bert
 from .bert_sides import BertEncoder, set_eps
 from .flags import add_alpha_flags
 from .post_editor_flags import add_bert_flags
@@ -50,11 +52,14 @@ class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build the model for ``task``; raises UserError for invalid flags."""
+        """Build the model for ``task``; raises UserError for invalid flags, or a BERT that does not fit."""
+        bert = start_bert(args, task)
         cfg, dictionary = TransformerConfig.from_namespace(args), task.source_dictionary
         embed_tokens = TransformerModel.build_embedding(args, dictionary, args.encoder_embed_dim)
         model = cls(args, BertEncoder(cfg, dictionary, embed_tokens))
         set_eps(model, args.layer_norm_eps)
+        if bert is not None:
+            bert.load_encoder(model.encoder, dictionary)
         model.set_up_heads(args)
         return model
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from fairseq import utils
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
 from ..errors import UserError
-from ..fingerprints import pieces_file
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
-from .bert_files import read_bert
+from .bert_files import start_bert
 from .bert_sides import BertDecoder, BertEncoder, separator_of, set_eps
 from .bert_weights import start_from
 from .copying_decoder import CopyingBertDecoder
@@ -48,10 +44,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
             )
         if latent_alignment(args) is not None:
             raise UserError("--latent-alignment would replace the decoder of BERT; omit it")
-        bert = read_bert(args.bert) if args.bert else None
-        if bert is not None:
-            bert.fit(args)
-            bert.require_rules(_pieces_of(task))
+        bert = start_bert(args, task)
         model = super().build_model(args, task)
         encoder, decoder = model.encoder, model.decoder
         decoder.embed_positions.share(encoder.input_positions)
@@ -60,8 +53,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         model.ema_warmup = args.ema_warmup  # read by guards/moving_average.py
         decoder.new_piece_penalty = float(args.new_piece_penalty)
         if bert is not None:
-            bert.load_embeddings(encoder, task.source_dictionary)
-            bert.load_layers(layers_of(encoder))
+            bert.load_encoder(encoder, task.source_dictionary)
             if args.decoder_init == "bert":
                 bert.load_layers(layers_of(decoder))
                 start_from(decoder.layernorm_embedding, encoder.layernorm_embedding)
@@ -87,12 +79,6 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         if alpha is None:  # as in older checkpoints
             return BertDecoder(cfg, tgt_dict, embed_tokens)
         return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict))
-
-
-def _pieces_of(task) -> Path | None:
-    """The file that split the text of a task's data into pieces, if it is known."""
-    folder = getattr(getattr(task, "cfg", None), "data", None)
-    return pieces_file(Path(utils.split_paths(folder)[0])) if isinstance(folder, str) and folder else None
 
 
 def _start_context_attention(layer: nn.Module, projections: bool) -> None:

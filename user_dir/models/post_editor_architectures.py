@@ -6,7 +6,6 @@ from functools import partial
 
 from fairseq.models import register_model_architecture
 
-from ..errors import UserError
 from . import masked_lm, post_editor  # noqa: F401  register the models
 from .architectures import default, size
 from .post_editor_flags import check_bert_flags, check_post_editor_flags
@@ -47,8 +46,6 @@ def _masked_lm(args, sizes: dict[str, int]) -> None:
     _bert(args, sizes)
     args.max_target_positions = args.max_source_positions  # there is no target
     check_bert_flags(args)
-    if args.bert:
-        raise UserError(f"--bert {args.bert}: train on from a checkpoint with --finetune-from-model instead")
 
 
 # In BERT's size, and a small one for small corpora and CPUs.
