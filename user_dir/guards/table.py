@@ -59,6 +59,7 @@ no-translation-models EXPLAINS  fairseq/tasks/translation.py
 multilingual-tasks    REPAIRS   fairseq/tasks/translation_multi_simple_epoch.py
 colons-in-paths       REPAIRS   fairseq/utils.py
 numpy-long            REPAIRS   fairseq/data
+masked-separators     CHANGES   fairseq/data/mask_tokens_dataset.py
 oversized-models      EXPLAINS  fairseq/models/__init__.py
 workers               REPAIRS   fairseq/distributed/utils.py, fairseq/checkpoint_utils.py
 orphans               REPAIRS   fairseq/distributed/utils.py
