@@ -7,6 +7,7 @@ import pytest
 import sentencepiece
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
+from fairseq.data.iterators import EpochBatchIterator
 
 from user_dir.bpe_dropout import (
     BPEDropoutConfig,
@@ -88,6 +89,18 @@ def test_seed_epoch_and_sentence_decide_alone(pairs, model, words):
     assert drawn(with_dropout(pairs, model, words), 2, order=(2, 0, 1)) == first
     assert drawn(with_dropout(pairs, model, words), 3) != first
     assert drawn(with_dropout(pairs, model, words, seed=2), 2) != first
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_epochs_of_a_training_are_segmented_anew(pairs, model, words, workers):
+    """Also by fairseq's workers, which keep the first epoch without the guard epochs-in-workers."""
+    dataset = with_dropout(pairs, model, words)
+    batches = EpochBatchIterator(
+        dataset, dataset.collater, [[0], [1], [2]], num_workers=workers, reuse_dataloader=True
+    )
+    epochs = [[each["net_input"]["src_tokens"] for each in batches.next_epoch_itr(False)] for _ in range(4)]
+    drawn = {tuple(torch.cat(each, 1).flatten().tolist()) for each in epochs}
+    assert len(drawn) == 4
 
 
 def test_share_of_merges_left_out(model, words):

@@ -87,6 +87,7 @@ smoothed-loss         CHANGES   fairseq/criterions/label_smoothed_cross_entropy.
 rdrop-losses          CHANGES   fairseq/criterions/label_smoothed_cross_entropy_with_rdrop.py
 scalar-quantization   REPAIRS   fairseq/modules/quantization/scalar
 pretrained-encoders   REPAIRS   fairseq/models/roberta/enc_dec.py
+epochs-in-workers     CHANGES   fairseq/data/iterators.py
 last-batches          CHANGES   fairseq/data/data_utils.py, fairseq/data/iterators.py
 resumed-epochs        CHANGES   fairseq/tasks/fairseq_task.py, fairseq/data/iterators.py
 long-sentences        EXPLAINS  fairseq/tasks/fairseq_task.py

@@ -1,0 +1,56 @@
+"""What workers draw in each epoch, against the same without workers."""
+
+import pytest
+from fairseq.data import BaseWrapperDataset, ListDataset, NestedDictionaryDataset, SortDataset
+from fairseq.data.iterators import EpochBatchIterator
+
+
+class Drawn(BaseWrapperDataset):
+    """Items that depend on the epoch."""
+
+    def __init__(self, dataset):
+        super().__init__(dataset)
+        self.epoch = 1
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return 100 * self.epoch + self.dataset[index]
+
+
+def iterator(workers: int, **settings) -> EpochBatchIterator:
+    drawn = Drawn(ListDataset(list(range(6)), [1] * 6))
+    nested = SortDataset(NestedDictionaryDataset({"net_input": {"numbers": drawn}}), [list(range(6))])
+    batches = [[0, 1], [2, 3], [4, 5]]
+    return EpochBatchIterator(
+        nested,
+        lambda items: [item["net_input.numbers"] for item in items],
+        batches,
+        num_workers=workers,
+        reuse_dataloader=True,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("buffer_size", [0, 2])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_each_epoch_is_drawn_anew(workers, buffer_size):
+    batches = iterator(workers, buffer_size=buffer_size)
+    for epoch in (1, 2, 3):
+        found = sorted(sum(batches.next_epoch_itr(), []))
+        assert found == [100 * epoch + i for i in range(6)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_resumed_epoch_is_drawn_as_before(workers):
+    batches = iterator(workers)
+    list(batches.next_epoch_itr())
+    second = batches.next_epoch_itr()
+    begun, state = next(second), batches.state_dict()
+    resumed = iterator(workers)
+    resumed.dataset.set_epoch(2)  # as by FairseqTask.get_batch_iterator
+    resumed.load_state_dict(state)
+    rest = list(resumed.next_epoch_itr())
+    assert sorted(begun + sum(rest, [])) == [200 + i for i in range(6)]
+    assert sorted(sum(resumed.next_epoch_itr(), [])) == [300 + i for i in range(6)]

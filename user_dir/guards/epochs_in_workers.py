@@ -1,0 +1,35 @@
+"""What a dataset draws anew in each epoch stays that of the first epoch, as soon as workers load the data.
+
+fairseq-fixed 0.12.3.1 keeps the processes of ``--num-workers`` (1 by default), and with them their copies of
+the dataset, whose epoch nobody tells them. A masked language model sees the same masks in every epoch, and
+BPE dropout is the same segmentation. Unnecessary once fairseq tells its workers the epoch, or begins new
+ones.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from fairseq.data.iterators import EpochBatchIterator
+from torch.utils.data import Dataset
+
+from .announcing import acted
+from .installing import around
+
+
+@around(EpochBatchIterator, "__init__")
+def make(make, self, *args, **kwargs):
+    """Let each epoch begin with new workers, which copy the dataset as it is then."""
+    make(self, *args, **kwargs)
+    if self.persistent_workers:
+        self.persistent_workers = False
+        if any("epoch" in vars(each) for each in _parts(self.dataset)):
+            acted("epochs-in-workers", "lets workers draw anew in each epoch, such as other masks")
+
+
+def _parts(dataset: Dataset) -> Iterator[Dataset]:
+    """A dataset and all that it wraps."""
+    yield dataset
+    for value in vars(dataset).values():
+        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        for each in inner:
+            if isinstance(each, Dataset):
+                yield from _parts(each)
