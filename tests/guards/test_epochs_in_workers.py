@@ -1,5 +1,7 @@
 """What workers draw in each epoch, against the same without workers."""
 
+from itertools import chain
+
 import pytest
 from fairseq.data import BaseWrapperDataset, ListDataset, NestedDictionaryDataset, SortDataset
 from fairseq.data.iterators import EpochBatchIterator
@@ -38,7 +40,7 @@ def iterator(workers: int, **settings) -> EpochBatchIterator:
 def test_each_epoch_is_drawn_anew(workers, buffer_size):
     batches = iterator(workers, buffer_size=buffer_size)
     for epoch in (1, 2, 3):
-        found = sorted(sum(batches.next_epoch_itr(), []))
+        found = sorted(chain.from_iterable(batches.next_epoch_itr()))
         assert found == [100 * epoch + i for i in range(6)]
 
 
@@ -51,6 +53,5 @@ def test_a_resumed_epoch_is_drawn_as_before(workers):
     resumed = iterator(workers)
     resumed.dataset.set_epoch(2)  # as by FairseqTask.get_batch_iterator
     resumed.load_state_dict(state)
-    rest = list(resumed.next_epoch_itr())
-    assert sorted(begun + sum(rest, [])) == [200 + i for i in range(6)]
-    assert sorted(sum(resumed.next_epoch_itr(), [])) == [300 + i for i in range(6)]
+    assert sorted([*begun, *chain.from_iterable(resumed.next_epoch_itr())]) == [200 + i for i in range(6)]
+    assert sorted(chain.from_iterable(resumed.next_epoch_itr())) == [300 + i for i in range(6)]

@@ -29,7 +29,10 @@ def _parts(dataset: Dataset) -> Iterator[Dataset]:
     """A dataset and all that it wraps."""
     yield dataset
     for value in vars(dataset).values():
-        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-        for each in inner:
-            if isinstance(each, Dataset):
-                yield from _parts(each)
+        if isinstance(value, Mapping):
+            value = value.values()
+        elif not isinstance(value, (list, tuple)):
+            value = [value]
+        for inner in value:
+            if isinstance(inner, Dataset):
+                yield from _parts(inner)
