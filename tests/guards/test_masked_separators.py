@@ -32,8 +32,8 @@ def lines_of(folder, symbols, **settings):
 @pytest.mark.parametrize("separator", ["[SEP]", "▁[SEP]"])
 def test_separators_are_not_masked_and_others_as_by_fairseq(tmp_path, separator):
     words, sep, pairs, originals = lines_of(tmp_path, [*WORDS, separator])
-    same = (tmp_path / "same").mkdir() or tmp_path / "same"
-    _, _, by_fairseq, _ = lines_of(same, [*WORDS, "▁other"])  # in the separator's place
+    (tmp_path / "other").mkdir()
+    _, _, by_fairseq, _ = lines_of(tmp_path / "other", [*WORDS, "▁other"])  # in the separator's place
     changed = 0
     for (source, target), (theirs, asked) in zip(pairs, by_fairseq):
         original = originals[len(source)]
