@@ -12,8 +12,8 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..corpora.reserved import SEPARATORS
 from ..errors import UserError
-from ..models.bert_sides import SEPARATORS
 from .alignment import Link, candidates, links, word_weights
 from .alignment_choice import Choice
 from .capture import captured_attention, on_device

@@ -11,10 +11,10 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..corpora.reserved import SEPARATORS, separator_of
 from ..errors import UserError
 from ..io import read_text
 from ..languages import language as language_of
-from ..models.bert_sides import SEPARATORS, separator_of
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
 """How pieces form words, by fairseq's names: ``▁`` starts a word, ``@@`` ends a piece that is continued, or
@@ -110,7 +110,7 @@ class Pieces:
         # In languages without spaces, an interrogative word is often one piece of what ▁ starts.
         self._match_pieces = not language_of(language).spaced
         self._padding, self._eos = dictionary.pad(), dictionary.eos()
-        self._separator = separator_of(dictionary)
+        self._separator = separator_of(dictionary.indices)
         symbols = dictionary.symbols
         special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
         self._texts = ["" if i in special else self._text(symbol) for i, symbol in enumerate(symbols)]

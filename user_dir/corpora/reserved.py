@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .dictionary import BOS, EOS, PAD, UNKNOWN
 from .readers.triplets import MASK, SEPARATOR
 from .spacing import SPACE_MARK
 
 SYMBOLS = (f"{SPACE_MARK}{SEPARATOR}", MASK)
 """Our own: the separator of post-editing triplets with the space before it, and the mask."""
+SEPARATORS = (SYMBOLS[0], SEPARATOR)
+"""Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""
 MULTIPLE = 8  # dictionary sizes that suit tensor cores
+
+
+def separator_of(indices: Mapping[str, int]) -> int | None:
+    """The index of the separator among those of a dictionary's symbols, or None."""
+    return next((indices[symbol] for symbol in SEPARATORS if symbol in indices), None)
 
 
 def filler(number: int) -> str:

@@ -9,6 +9,7 @@ Unnecessary once fairseq lets special tokens be excluded.
 import torch
 from fairseq.data.mask_tokens_dataset import MaskTokensDataset
 
+from ..corpora.reserved import separator_of
 from .announcing import acted
 from .installing import around
 
@@ -16,9 +17,7 @@ from .installing import around
 @around(MaskTokensDataset, "__getitem__")
 def line(read, self, index):
     """Keep the separators of the line, and do not ask for them; the others are masked as by fairseq."""
-    from ..models.bert_sides import separator_of  # not earlier: it is imported with the models
-
-    tokens, separator = read(self, index), separator_of(self.vocab)
+    tokens, separator = read(self, index), separator_of(self.vocab.indices)
     if separator is None or self.skip_masking:
         return tokens
     rest = self.pad_idx if self.return_masked_tokens else separator

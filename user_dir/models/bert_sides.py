@@ -3,21 +3,13 @@
 from typing import Dict, List, Optional, Tuple
 
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor, nn
 
+from ..corpora.reserved import SEPARATOR, separator_of
 from ..errors import UserError
 from ..modules import SegmentedPositions
 from ..modules.linear import Linear
 from .sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
-
-SEPARATORS = ("▁[SEP]", "[SEP]")
-"""Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""
-
-
-def separator_of(dictionary: Dictionary) -> Optional[int]:
-    """The index of the separator in a dictionary, or None."""
-    return next((dictionary.index(symbol) for symbol in SEPARATORS if symbol in dictionary), None)
 
 
 def set_eps(module: nn.Module, eps: float) -> None:
@@ -36,10 +28,10 @@ class BertEncoder(AdaptivelySparseEncoder):
 
     def __init__(self, cfg, dictionary, embed_tokens):
         super().__init__(cfg, dictionary, embed_tokens)
-        self.separator = separator_of(dictionary)
+        self.separator = separator_of(dictionary.indices)
         if self.separator is None:
             raise UserError(
-                f"the dictionary has no {SEPARATORS[1]}; prepare the triplets as a corpus, or "
+                f"the dictionary has no {SEPARATOR}; prepare the triplets as a corpus, or "
                 "add the symbol to the dictionary"
             )
         positions = max(cfg.max_source_positions, cfg.max_target_positions)

@@ -6,10 +6,11 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig
 from torch import nn
 
+from ..corpora.reserved import separator_of
 from ..errors import UserError
 from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
 from .bert_files import start_bert
-from .bert_sides import BertDecoder, BertEncoder, separator_of, set_eps
+from .bert_sides import BertDecoder, BertEncoder, set_eps
 from .bert_weights import start_from
 from .copying_decoder import CopyingBertDecoder
 from .latent_alignment import latent_alignment
@@ -78,7 +79,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
         cfg, alpha = TransformerConfig.from_namespace(args), getattr(args, "copy_gate", None)
         if alpha is None:  # as in older checkpoints
             return BertDecoder(cfg, tgt_dict, embed_tokens)
-        return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict))
+        return CopyingBertDecoder(cfg, tgt_dict, embed_tokens, alpha, separator_of(tgt_dict.indices))
 
 
 def _start_context_attention(layer: nn.Module, projections: bool) -> None:
