@@ -68,6 +68,16 @@ def test_masked_tokens_alone_have_the_same_logits():
     assert model.max_positions() == 20
 
 
+@pytest.mark.parametrize(("breaks", "warns"), [("none", True), ("complete", True), ("eos", False)])
+def test_joined_lines_are_named(data, caplog, breaks, warns):
+    """fairseq's default joins lines, and a second ``src [SEP] mt`` of a sample has one segment."""
+    task = MaskedLMTask.setup_task(
+        MaskedLMConfig(data=str(data), sample_break_mode=breaks, tokens_per_sample=40)
+    )
+    ARCH_MODEL_REGISTRY[ARCH].build_model(parse(f"{LM_SMALL} --task masked_lm", ARCH), task)
+    assert any("--sample-break-mode" in each.message for each in caplog.records) is warns
+
+
 def saved(data, folder):
     """A checkpoint as fairseq's trainer writes it."""
     args, model = masked_lm(SOFTMAX)

@@ -6,6 +6,8 @@ was trained further on text of a corpus (Gururangan et al. 2020).
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from fairseq.models import FairseqEncoderModel, register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
@@ -16,6 +18,8 @@ from .bert_sides import BertEncoder, set_eps
 from .flags import add_alpha_flags
 from .post_editor_flags import add_bert_flags
 from .sparse_heads import SparseHeads
+
+logger = logging.getLogger(__name__)
 
 
 class MaskedLMHead(nn.Module):
@@ -53,6 +57,13 @@ class AdaptivelySparseMaskedLM(SparseHeads, FairseqEncoderModel):
     @classmethod
     def build_model(cls, args, task):
         """Build the model for ``task``; raises UserError for invalid flags, or a BERT that does not fit."""
+        breaks = getattr(getattr(task, "cfg", None), "sample_break_mode", "eos")
+        if breaks != "eos":
+            logger.warning(
+                "sample_break_mode %s joins lines, and only the first [SEP] of a sample parts segments; "
+                "--sample-break-mode eos keeps lines apart",
+                breaks,
+            )
         bert = start_bert(args, task)
         cfg, dictionary = TransformerConfig.from_namespace(args), task.source_dictionary
         embed_tokens = TransformerModel.build_embedding(args, dictionary, args.encoder_embed_dim)
