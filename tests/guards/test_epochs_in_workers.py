@@ -1,10 +1,33 @@
 """What workers draw in each epoch, against the same without workers."""
 
+import os
+import subprocess
+import sys
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from fairseq.data import BaseWrapperDataset, ListDataset, NestedDictionaryDataset, SortDataset
 from fairseq.data.iterators import EpochBatchIterator
+
+from user_dir.config import KEEP_MEMORY
+
+ROOT = Path(__file__).resolve().parents[2]
+MEMORY_OF_A_WORKER = """
+import re
+from pathlib import Path
+import torch
+import user_dir.guards.epochs_in_workers
+from fairseq.data import ListDataset
+from fairseq.data.iterators import EpochBatchIterator
+
+def memory(*_):  # MiB of this process
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10
+
+torch.ones(300 << 18)  # 300 MiB, freed at once
+(of_worker,) = EpochBatchIterator(ListDataset([0], [1]), memory, [[0]], num_workers=1).next_epoch_itr()
+print(memory(), of_worker)
+"""
 
 
 class Drawn(BaseWrapperDataset):
@@ -55,3 +78,12 @@ def test_a_resumed_epoch_is_drawn_as_before(workers):
     resumed.load_state_dict(state)
     assert sorted([*begun, *chain.from_iterable(resumed.next_epoch_itr())]) == [200 + i for i in range(6)]
     assert sorted(chain.from_iterable(resumed.next_epoch_itr())) == [300 + i for i in range(6)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory that glibc keeps")
+def test_workers_do_not_hold_what_has_been_freed():
+    environment = {**os.environ, **KEEP_MEMORY}
+    command = [sys.executable, "-c", MEMORY_OF_A_WORKER]
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+    own, of_worker = map(int, run.stdout.split())
+    assert own > 300 and of_worker < own - 250

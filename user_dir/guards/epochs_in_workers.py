@@ -4,8 +4,13 @@ fairseq-fixed 0.12.3.1 keeps the processes of ``--num-workers`` (1 by default), 
 the dataset, whose epoch nobody tells them. A masked language model sees the same masks in every epoch, and
 BPE dropout is the same segmentation. Unnecessary once fairseq tells its workers the epoch, or begins new
 ones.
+
+A new worker is a copy of a process that may have freed gigabytes which glibc keeps for it, and which are held
+twice as soon as they are written to; so the worker returns its own.
 """
 
+import ctypes
+import os
 from collections.abc import Iterator, Mapping
 
 from fairseq.data.iterators import EpochBatchIterator
@@ -13,6 +18,10 @@ from torch.utils.data import Dataset
 
 from .announcing import acted
 from .installing import around
+
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+if _malloc_trim is not None:
+    os.register_at_fork(after_in_child=lambda: _malloc_trim(0))
 
 
 @around(EpochBatchIterator, "__init__")
