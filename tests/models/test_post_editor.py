@@ -102,8 +102,9 @@ def test_layer_drop_leaves_no_layer_out():
         assert layer.fc1 is source.fc1 and layer.encoder_attn.q_proj is source.self_attn.q_proj
 
 
-def test_context_attention_starts_from_self_attention():
-    given, other = build(), build("--context-init random")
+@pytest.mark.parametrize("flags", ["", "--share-self-attention"])
+def test_context_attention_starts_from_self_attention(flags):
+    given, other = build(flags), build(f"{flags} --context-init random")
     for model, same in ((given, True), (other, False)):
         for layer in model.decoder.layers:
             for name in ("q_proj", "k_proj", "v_proj", "out_proj"):

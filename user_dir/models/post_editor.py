@@ -59,9 +59,9 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
                 bert.load_layers(layers_of(decoder))
                 start_from(decoder.layernorm_embedding, encoder.layernorm_embedding)
         for source, layer in zip(layers_of(encoder), layers_of(decoder)):
-            _start_context_attention(layer, projections=args.context_init == "self")
             if args.share_self_attention:
                 _share_projections(layer.self_attn, source.self_attn)
+            _start_context_attention(layer, projections=args.context_init == "self")
             if args.tie_context_attention:
                 _share_projections(layer.encoder_attn, layer.self_attn)
             if args.share_feed_forward:
