@@ -10,6 +10,7 @@ from torch import Tensor
 from ..entmax import entmax
 from ..errors import UserError, exit_on_user_error
 from ..modules import CopyGate
+from ..modules.copy_gate import Translation
 from .bert_sides import BertDecoder
 
 
@@ -18,7 +19,8 @@ class CopyingBertDecoder(BertDecoder):
 
     g is the probability of copying, c that of each token of the machine translation
     (:class:`~user_dir.modules.CopyGate`). A sentence that the gate leaves alone with probability 1 is
-    repeated as it is. ``new_piece_penalty`` is also subtracted from the scores of writing and of correcting.
+    repeated as it is; without a machine translation, all is written. ``new_piece_penalty`` is also subtracted
+    from the scores of writing and of correcting.
 
     The output is log p, which log_softmax does not change. The criterion ``post_editing_loss`` needs the
     features and the ``decisions`` of ``extra``.
@@ -59,11 +61,11 @@ class CopyingBertDecoder(BertDecoder):
     def log_mixture(self, logits: Tensor, decisions, length: int) -> Tensor:
         """log p of the last T tokens of ``length`` (B, T, V), −∞ for what has no probability."""
         copying = self._weights(self._penalised(decisions.gate))[..., :1]  # (B, T, 1)
-        alone = self._alone(decisions.sentence)[:, None, None]
-        pointed = self._weights(decisions.pointer)  # (B, T, S)
+        alone = self._alone(decisions.sentence, decisions.translation)[:, None, None]
+        pointed = self._weights(decisions.pointer)  # (B, T, S), 0 without a translation
         numbers = torch.arange(length - logits.size(1), length, device=logits.device)
         pointed = torch.where(alone, decisions.translation.at(numbers), pointed)
-        copying = torch.where(alone, 1.0, copying)
+        copying = torch.where(alone, 1.0, copying) * decisions.translation.there()[:, None, None]
         p = (1 - copying) * torch.softmax(logits.float(), -1)
         tokens = decisions.translation.tokens[:, None].expand_as(pointed)
         return p.scatter_add(2, tokens, copying * pointed).log()
@@ -72,7 +74,7 @@ class CopyingBertDecoder(BertDecoder):
         """The rows of a batch whose machine translation is repeated with probability 1."""
         tokens, encoded = encoder_out["src_tokens"][0], encoder_out["encoder_out"][0].transpose(0, 1)
         translation = self.copy_gate.translation(tokens)
-        alone = self._alone(self.copy_gate.sentence_scores(translation, encoded))
+        alone = self._alone(self.copy_gate.sentence_scores(translation, encoded), translation)
         return alone.nonzero().flatten().tolist()
 
     def translations(self, encoder_out: dict[str, list[Tensor]]) -> dict[int, Tensor]:
@@ -81,9 +83,9 @@ class CopyingBertDecoder(BertDecoder):
         inside = self.copy_gate.translation(tokens).inside
         return {row: each[there] for row, (each, there) in enumerate(zip(tokens, inside))}
 
-    def _alone(self, scores: Tensor) -> Tensor:
+    def _alone(self, scores: Tensor, translation: Translation) -> Tensor:
         """Whether sentences with these scores (B, 2) are left alone with probability 1: (B,)."""
-        return self._weights(self._penalised(scores))[:, 1].eq(0)
+        return self._weights(self._penalised(scores))[:, 1].eq(0) & translation.there()
 
     def _penalised(self, scores: Tensor) -> Tensor:
         return scores - torch.tensor([0.0, self.new_piece_penalty], device=scores.device)

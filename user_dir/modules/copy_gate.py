@@ -26,6 +26,10 @@ class Translation(NamedTuple):
         inside = (separators.cumsum(1) - separators).gt(0) & tokens.ne(padding)
         return cls(tokens, inside, inside.cumsum(1) - 1)
 
+    def there(self) -> Tensor:
+        """Whether a line has a translation at all: (B,)."""
+        return self.inside.any(1)
+
     def at(self, place: Tensor) -> Tensor:
         """Weight 1 on the token with a number of :attr:`number`, or the last: (T,) → (B, T, S)."""
         last = self.number.amax(1)[:, None]  # (B, 1)
