@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import parse
 from post_editing import ARCH, SMALL, SYMBOLS, build, dictionary, task
 
@@ -351,6 +353,37 @@ def test_a_corpus_whose_text_is_treated_otherwise_is_refused(folder, tmp_path):
     tokenizer_config(folder, do_lower_case=True, strip_accents=False)
     with pytest.raises(UserError, match="strip_accents"):
         ours(folder, given=given)
+
+
+def test_a_checkpoint_knows_how_its_text_was_treated(folder, tmp_path):
+    """From the corpus of its training, beside whose pretraining text its tokenizer is."""
+    for name in ("one", "other"):
+        for place in ("bin", "pretraining", "text"):
+            (tmp_path / name / place).mkdir(parents=True)
+        (tmp_path / name / "corpus.yaml").touch()
+        tokenizer_config(folder, do_lower_case=name == "one")
+        written = read_tokenizer(files_of(folder)).written()
+        (tmp_path / name / "text" / "tokenizer.json").write_text(written)
+    words = our_dictionary()
+    words.save(str(tmp_path / "one" / "pretraining" / "dict.txt"))
+    arch = "adaptively_sparse_masked_lm"
+    flags = "--layer-norm-eps 0.01 --max-source-positions 22 --attention-normalizer softmax"
+    args = parse(f"{SMALL} {flags}", arch)
+    state = {
+        "cfg": {"model": args, "task": {"_name": "masked_lm", "data": str(tmp_path / "one" / "pretraining")}},
+        "model": ARCH_MODEL_REGISTRY[arch].build_model(args, task(words)).state_dict(),
+        "optimizer_history": [{"num_updates": 3}],
+        "extra_state": {},
+    }
+    path = tmp_path / "checkpoint.pt"
+    checkpoint_utils.torch_persistent_save(state, str(path))
+    given = task(words)
+    given.cfg = SimpleNamespace(data=str(tmp_path / "one" / "bin"))
+    assert ours(path, given=given).encoder.layernorm_embedding.eps == 0.01
+    assert ours(path, "--layer-norm-eps 0.1", given).encoder.layernorm_embedding.eps == 0.1
+    given.cfg.data = str(tmp_path / "other" / "bin")
+    with pytest.raises(UserError, match="do_lower_case"):
+        ours(path, given=given)
 
 
 def test_folders_of_transformers_5_are_read(bert, saved, tmp_path, silent_transformers):

@@ -19,7 +19,7 @@ from ..corpora.binarised import load_dictionary
 from ..errors import UserError
 from ..fingerprints import fingerprints_of, pieces_file, require_same
 from ..schema import number, pattern, read_object, whole
-from .bert_weights import SIZES, Bert
+from .bert_weights import SIZES, Bert, rules_of
 from .hugging_face_weights import check_weights, read_weights
 
 # Hugging Face's name → ours, for the parts of a name before weight or bias.
@@ -195,10 +195,11 @@ def _read_checkpoint(path: Path) -> Bert:
     if "<mask>" not in rows:  # fairseq's task adds it
         symbols = [*symbols, "<mask>"]
     pieces = pieces_file(dictionary.parent)
+    rules = rules_of(pieces)
     require_same(state, path, fingerprints_of({"source": symbols}, {"source": dictionary}, pieces))
     sizes = {size: settings.get(f"encoder_{size}") for size in SIZES}
     sizes["positions"] = settings.get("max_source_positions")
     eps, activation = settings.get("layer_norm_eps"), settings.get("activation_fn")
     if not all(type(each) is int for each in sizes.values()) or not isinstance(eps, float):
         raise UserError(f"{path} does not tell the sizes of its model")
-    return Bert(str(path), sizes, activation, eps, weights, rows)
+    return Bert(str(path), sizes, activation, eps, weights, rows, rules)

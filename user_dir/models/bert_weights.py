@@ -31,6 +31,13 @@ def start_from(module: nn.Module, other: nn.Module) -> None:
             own.param_group = theirs.param_group
 
 
+def rules_of(pieces: Path | None) -> Rules | None:
+    """What the WordPiece tokenizer of a corpus, a file, does to text before; None for other pieces."""
+    if pieces is None or pieces.name not in (VOCABULARY, TOKENIZER):
+        return None
+    return WordPieces(pieces).rules or Rules(False, False, False)
+
+
 @dataclass(frozen=True)
 class Bert:
     """A pretrained encoder.
@@ -55,9 +62,9 @@ class Bert:
 
     def require_rules(self, pieces: Path | None) -> None:
         """Raise UserError if the tokenizer of a corpus, a file, treats text unlike that of the BERT."""
-        if self.rules is None or pieces is None or pieces.name not in (VOCABULARY, TOKENIZER):
+        theirs = rules_of(pieces)
+        if self.rules is None or theirs is None:
             return
-        theirs = WordPieces(pieces).rules or Rules(False, False, False)
         for key, (ours, done) in KEYS.items():
             if getattr(theirs, ours) != getattr(self.rules, ours):
                 no, yes = ("not ", "") if getattr(self.rules, ours) else ("", "not ")
@@ -85,7 +92,8 @@ class Bert:
                 f"--activation-fn is {args.activation_fn}, but that of the BERT {self.path} is "
                 f"{self.activation}; give --activation-fn {self.activation}"
             )
-        args.layer_norm_eps = self.eps
+        if args.layer_norm_eps is None:
+            args.layer_norm_eps = self.eps
         for side in ("source", "target"):
             name = f"max_{side}_positions"
             setattr(args, name, min(getattr(args, name, None) or 10**9, self.sizes["positions"]))

@@ -102,8 +102,9 @@ def check_bert_flags(args) -> None:
     """Fill in and validate the flags of :func:`add_bert_flags`; raises UserError."""
     args.bert = getattr(args, "bert", None)
     eps = getattr(args, "layer_norm_eps", None)
-    args.layer_norm_eps = 1e-12 if eps is None else eps
-    _require_number(args, "layer_norm_eps", 1)
+    args.layer_norm_eps = 1e-12 if eps is None and not args.bert else eps
+    if args.layer_norm_eps is not None:  # else that of the BERT
+        _require_number(args, "layer_norm_eps", 1)
     for name in REFUSED:
         if getattr(args, name, None):
             raise UserError(f"--{name.replace('_', '-')} would change BERT's layers; omit it")
