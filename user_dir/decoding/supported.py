@@ -53,8 +53,9 @@ def _unusual(model: nn.Module) -> str | None:
     if type(model) not in MODELS:
         return f"the model is a {type(model).__name__}"
     sides = model.encoder, model.decoder
-    if tuple(map(type, sides)) not in MODELS[type(model)]:
-        return "encoder or decoder are not the usual ones"
+    kinds = tuple(map(type, sides))
+    if kinds not in MODELS[type(model)]:
+        return "encoder and decoder are {} and {}".format(*(kind.__name__ for kind in kinds))
     if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
         return "all modules have a hook"
     for side, kind in zip(sides, (AdaptivelySparseEncoderLayer, AdaptivelySparseDecoderLayer)):

@@ -66,7 +66,7 @@ def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
         )
     model = models[0].eval()
     if int8 and (reason := unsupported_model(model)) is not None:
-        raise UserError(f"--int8 is not possible with {checkpoint}: {reason}")
+        raise UserError(f"--int8 is not possible with {checkpoint}: {reason}; omit it")
     return model.cuda() if torch.cuda.is_available() and not cpu and not int8 else model
 
 
