@@ -216,6 +216,23 @@ def test_targets_of_any_layout():
     )
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("n", (100, 256, 300))
+def test_targets_of_any_integers(dtype, n):
+    """In uint8, −100 is 156 and 256 is 0: such bounds let some targets pass and refused others."""
+    scores, limits = rows(3, n), torch.iinfo(dtype)
+    target = torch.tensor([0, 3, min(n - 1, limits.max)])
+    losses = entmax_loss(scores, target.to(dtype), 2.0)
+    torch.testing.assert_close(losses, package.sparsemax_loss(scores, target), rtol=1e-12, atol=1e-12)
+    for wrong in (-1, n, n + 56):
+        if limits.min <= wrong <= limits.max:
+            with pytest.raises(ValueError, match=f"from 0 to {n - 1} or -100, not {wrong}"):
+                entmax_loss(scores, torch.tensor([0, 3, wrong]).to(dtype), 2.0)
+
+
 @pytest.mark.parametrize(("alpha", "smoothing"), [(1.0, 0.1), (1.2, 0.1), (1.5, 0.0), (2.0, 0.0)])
 def test_second_derivatives(alpha, smoothing):
     scores, target = rows(4, 6), torch.tensor([5, 0, -100, 2])

@@ -117,9 +117,17 @@ def test_weights_rows_logits_and_gradients_may_be_expanded():
         torch.testing.assert_close(one, other)
 
 
-def test_rows_may_be_of_int32():
-    logits, weights, row, rows = problem(6, 5, 3)
-    assert torch.equal(log_mixture(logits, weights, row.int(), rows), log_mixture(logits, weights, row, rows))
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int8, torch.int16, torch.int32))
+def test_rows_may_be_of_any_integers(dtype):
+    """Also where the number of rows does not fit into their type, in which 256 would be 0."""
+    for rows in (3, 100, 256, 300):
+        logits, weights, row, _ = problem(6, 5, min(rows, 128))
+        found = log_mixture(logits, weights, row.to(dtype), rows)
+        assert torch.equal(found, log_mixture(logits, weights, row, rows))
+        if rows == 100:
+            row[-1] = 120
+            with pytest.raises(ValueError, match="row must ascend from 0 to 99"):
+                log_mixture(logits, weights, row.to(dtype), rows)
 
 
 # Each of these read or wrote beyond the ends of the shorter tensors, or left out pairs.

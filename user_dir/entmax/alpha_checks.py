@@ -46,6 +46,7 @@ def check_targets(target: Tensor, size: int, ignore_index: int) -> None:
     """
     if target.device.type != "cpu":  # looking at them would synchronise with the device
         return
+    target = target.long()  # narrow integers would wrap the numbers that they are compared with
     wrong = ((target < 0) | (target >= size)) & (target != ignore_index)
     if bool(wrong.any()):
         value = target[wrong].flatten()[0].item()

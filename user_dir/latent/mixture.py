@@ -34,6 +34,7 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
     check_pairs(logits, weights, row, rows)
     if logits.dtype != torch.float64:
         logits = logits.float()
+    row = row.long()  # torch indexes with no narrower integers than int32
     if torch.jit.is_scripting():  # TorchScript has no autograd functions
         return torch.log(sum_of_pairs(weighted_softmax(logits, weights), row, rows))
     return _log_mixture(logits, weights, row, rows)

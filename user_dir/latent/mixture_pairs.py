@@ -36,6 +36,7 @@ def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
     if not torch.jit.is_scripting():  # noqa: SIM102  for TorchScript
         if not is_eager(row):  # the operator looks
             return
+    row = row.long()  # narrow integers would wrap the number that they are compared with
     wrong = (row < 0) | (row >= rows)
     if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
         raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
@@ -43,7 +44,7 @@ def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
 
 def first_pairs(row: Tensor, rows: int) -> Tensor:
     """The first pair of each row, and N: (R + 1,)."""
-    return torch.searchsorted(row.contiguous(), torch.arange(rows + 1, dtype=row.dtype, device=row.device))
+    return torch.searchsorted(row.long().contiguous(), torch.arange(rows + 1, device=row.device))
 
 
 def weighted_softmax(logits: Tensor, weights: Tensor) -> Tensor:
