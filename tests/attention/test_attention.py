@@ -303,6 +303,29 @@ def test_second_derivatives(backend):
         sum(slope.square().sum() for slope in slopes).backward()
 
 
+def test_a_second_derivative_of_fused_attention_is_never_zero_in_silence(backend):
+    """Also by ``autograd.grad``, as Hessians take it, which leaves out nodes without a path to the inputs."""
+    if backend == "dense":
+        pytest.skip("it has second derivatives")
+    given = inputs(4, 4, batch=1, heads=3, dim=2)
+    strided = [each.transpose(2, 3).contiguous().transpose(2, 3) for each in given]
+    for tensors in (given, strided):
+        leaves = [*(each.detach().requires_grad_() for each in tensors), ALPHAS.clone().requires_grad_()]
+        value = attention(*leaves, backend="fused")[0].sin().sum()
+        slopes = torch.autograd.grad(value, leaves, create_graph=True)
+        for slope in slopes:
+            for leaf in leaves:
+                with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+                    torch.autograd.grad(slope.sum(), leaf, retain_graph=True, allow_unused=True)
+        with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+            slopes[0].sum().backward(inputs=[leaves[0]])
+    q, k, v = given
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.functional.hessian(
+            lambda q: attention(q, k, v, 1.5, backend="fused")[0].sin().sum(), q
+        )
+
+
 def test_forward_mode_is_refused():
     q, k, v = inputs(4, 4)
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="jvp"):

@@ -172,3 +172,13 @@ def test_rows_out_of_order_or_range(row):
 def test_without_pairs():
     found = log_mixture(torch.zeros(0, 3), torch.ones(0), torch.zeros(0, dtype=torch.long), 2)
     assert found.shape == (2, 3) and found.isfinite().all()
+
+
+def test_a_second_derivative_is_never_zero_in_silence():
+    logits, weights, row, rows = problem(6, 5, 3)
+    leaves = (logits, weights)
+    slopes = torch.autograd.grad(log_mixture(*leaves, row, rows).sin().sum(), leaves, create_graph=True)
+    for slope in slopes:
+        for leaf in leaves:
+            with pytest.raises(RuntimeError, match="log_mixture cannot be differentiated twice"):
+                torch.autograd.grad(slope.square().sum(), leaf, retain_graph=True, allow_unused=True)

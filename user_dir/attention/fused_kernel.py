@@ -117,7 +117,7 @@ class FusedKernel:
             output, weights, _ = self._operator(*inputs, need_weights, learning)
             return output, weights if need_weights else None
         if learning:
-            output, weights = _Attention.apply(self, *inputs, need_weights)
+            output, weights = _Attention.apply(self, *_with_dense_rows(inputs), need_weights)
         else:
             output, weights, _ = self.forward(_with_dense_rows(inputs), need_weights, False)
         return in_heads(output), weights
@@ -174,7 +174,7 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, kernel: FusedKernel, *given: Any) -> tuple[Tensor, Optional[Tensor]]:
         """Output (T, B, H, D), since a view that is returned cannot be modified in place; and weights."""
         *arguments, need_weights = given
-        inputs = _with_dense_rows(arguments)
+        inputs = KernelInputs(*arguments)
         output, weights, saved = kernel.forward(inputs, need_weights, True)
         ctx.save_for_backward(*inputs[:_TENSORS], *saved)
         ctx.kernel, ctx.settings = kernel, inputs[_TENSORS:]
@@ -183,9 +183,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable(ONCE)
-    def backward(ctx: Any, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
+    def backward(ctx: Any, kept: tuple, grad: Optional[Tensor], grad_weights: Optional[Tensor]) -> tuple:
         """Gradients of queries, keys, values and α."""
-        kept = ctx.saved_tensors
         inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
         grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
         *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, ctx.needs_input_grad[4])

@@ -46,24 +46,25 @@ def _log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Ten
         return mixture_operator.log_mixture(logits, weights, row, rows)[0]
     if mixture_cpu.suits(logits):
         return _NativeLogMixture.apply(logits, weights, row, rows)
-    return _LogMixture.apply(logits, weights, row, rows)
+    return _LogMixture.apply(logits, weights, row, rows, logits[:0].clone())
 
 
 class _LogMixture(torch.autograd.Function):
     """In plain torch, with the backward of :func:`.mixture_pairs.gradients_of_pairs`."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, weights: Tensor, row: Tensor, rows: int, nothing: Tensor) -> Tensor:
         weighted = weighted_softmax(logits, weights)
         total = sum_of_pairs(weighted, row, rows)
-        ctx.save_for_backward(weighted, total, weights, row)
+        # ``nothing`` is made of the logits, and leads to them without keeping their memory
+        ctx.save_for_backward(weighted, total, weights, row, nothing)
         return total.log()
 
     @staticmethod
     @once_differentiable(ONCE)
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        weighted, total, weights, row = ctx.saved_tensors
-        return *gradients_of_pairs(weighted, total, weights, row, grad), None, None
+    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        weighted, total, weights, row, _ = saved
+        return *gradients_of_pairs(weighted, total, weights, row, grad), None, None, None
 
 
 class _NativeLogMixture(torch.autograd.Function):
@@ -77,6 +78,6 @@ class _NativeLogMixture(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable(ONCE)
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        given = (*ctx.saved_tensors, grad)
+    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        given = (*saved, grad)
         return *mixture_cpu.gradients(*given), None, None
