@@ -107,6 +107,23 @@ def test_gradients_of_the_weights_of_a_decomposition(budget):
     assert torch.autograd.gradcheck(lambda x: sparsemap_bits(x, budget).entropy(), scores)
 
 
+@pytest.mark.parametrize("budget", (0, 1))
+def test_a_mean_that_a_budget_holds_at_its_bounds_has_no_gradient(budget):
+    """λ is then exactly a score; the mean does not change near these scores."""
+    scores = (4 * torch.randn(20, 5, dtype=torch.float64)).requires_grad_()
+    function = torch.randn(20, 5, dtype=torch.float64)
+    (found,) = torch.autograd.grad((expected_bits(scores, budget) * function).sum(), scores)
+    steps = 1e-5 * torch.eye(5, dtype=torch.float64)
+    with torch.no_grad():
+        values = [
+            [(expected_bits(scores + sign * step, budget) * function).sum(1) for sign in (1, -1)]
+            for step in steps
+        ]
+    expected = torch.stack([(up - down) / 2e-5 for up, down in values], dim=1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert (found == 0).all(1).any()
+
+
 @pytest.mark.parametrize("size", (1, 4, 9))
 @pytest.mark.parametrize("k", (1, 2, 5, 16, 1000))
 def test_top_k_finds_the_best_vectors(size, k):

@@ -107,7 +107,9 @@ def expected_bits(scores: Tensor, budget: int | None = None) -> Tensor:
     # λ/2 solves Σ_inside (free − λ/2) + ones = budget; as a function of the scores it has their gradient.
     shift = (torch.where(inside, free, 0.0).sum(1, keepdim=True) - (budget - ones)) / number.clamp_min(1)
     shift = torch.where(number > 0, shift, torch.where(bound, high, 0.0))
-    return (free - shift).clamp(0, 1).to(scores.dtype)
+    mean = (free - shift).clamp(0, 1)
+    # exactly at a bound, the gradient of clamp is 1, but the budget keeps such a bit where it is
+    return torch.where(bound & ~inside, mean.detach(), mean).to(scores.dtype)
 
 
 def sparsemap_bits(scores: Tensor, budget: int | None = None, solver: str = "decomposition") -> Support:
