@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import MODEL_TOLERANCE, covering, entmax_oracle
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from user_dir.attention import AlphaConfig, EntmaxAttention
 
@@ -184,6 +185,24 @@ def test_state_is_that_of_pytorch_and_parameters_are_taken_over():
     assert torch.equal(fixed.in_proj_weight, stock.in_proj_weight)
     with pytest.raises(RuntimeError, match=r"alpha\.a"):  # a learned α is not left at random in silence
         EntmaxAttention(CHANNELS, HEADS).load_state_dict(stock.state_dict())
+
+
+@pytest.mark.parametrize("how", ("pruned", "weight-normed"))
+def test_computed_parameters_are_refused(how):
+    """The layer made of them had random projections."""
+    stock = nn.MultiheadAttention(CHANNELS, HEADS)
+    if how == "pruned":
+        prune.l1_unstructured(stock, "in_proj_weight", 0.5)
+    else:
+        parametrizations.weight_norm(stock, "in_proj_weight")
+    with pytest.raises(ValueError, match=r"in_proj_weight .*prune\.remove or .*remove_parametrizations"):
+        EntmaxAttention.from_multihead_attention(stock, alpha=1.0)
+    if how == "pruned":
+        prune.remove(stock, "in_proj_weight")
+    else:
+        parametrize.remove_parametrizations(stock, "in_proj_weight")
+    layer, x = EntmaxAttention.from_multihead_attention(stock, alpha=1.0), torch.randn(5, 2, CHANNELS)
+    close(layer(x, x, x)[0], stock(x, x, x)[0])
 
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16, torch.float64))

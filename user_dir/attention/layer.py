@@ -57,7 +57,12 @@ class EntmaxAttention(nn.MultiheadAttention):
     def from_multihead_attention(
         cls, layer: nn.MultiheadAttention, alpha: Union[float, AlphaConfig, None] = None
     ) -> EntmaxAttention:
-        """A layer with the very parameters of another, which optimizers may already have, and with an α."""
+        """A layer with the very parameters of another, which optimizers may already have, and with an α.
+
+        Raises:
+            ValueError: a parameter is computed from others, by pruning or a parametrization.
+        """
+        _check_plain(layer)
         made = cls(
             layer.embed_dim,
             layer.num_heads,
@@ -217,3 +222,14 @@ class EntmaxAttention(nn.MultiheadAttention):
         output, _ = self(x, x, x, padding, need_weights=False, is_causal=is_causal)
         rows = [row[:length] for row, length in zip(output, lengths)]
         return torch.nested.as_nested_tensor(rows), None
+
+
+def _check_plain(layer: nn.MultiheadAttention) -> None:
+    """Raise ValueError if a projection is computed from other parameters, which would be left behind."""
+    projections = [f"{kind}_weight" for kind in ("in_proj", "q_proj", "k_proj", "v_proj")]
+    for name in (*projections, "in_proj_bias", "bias_k", "bias_v"):
+        if getattr(layer, name, None) is not None and name not in layer._parameters:
+            raise ValueError(
+                f"{name} of the layer is computed from other parameters; end that first, with "
+                "torch.nn.utils.prune.remove or torch.nn.utils.parametrize.remove_parametrizations"
+            )
