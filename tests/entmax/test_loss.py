@@ -168,6 +168,7 @@ def test_no_rows(shape):
         ({"alpha": 0.9}, "alpha of the entmax loss must be from 1 to 2, not 0.9"),
         ({"alpha": 2.1}, "2.1"),
         ({"alpha": NAN}, "nan"),
+        ({"alpha": torch.tensor(1.5, requires_grad=True)}, r"no gradient of alpha; pass alpha\.item\(\)"),
         ({"label_smoothing": -0.1}, "label_smoothing must be from 0 to 1, not -0.1"),
         ({"target": torch.tensor([0, 9])}, "from 0 to 8 or -100, not 9"),
         ({"target": torch.tensor([0, -1])}, "not -1"),

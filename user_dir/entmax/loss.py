@@ -77,6 +77,8 @@ def entmax_loss_and_support(
 
 
 def _check(scores: Tensor, target: Tensor, alpha: float, label_smoothing: float) -> None:
+    if isinstance(alpha, Tensor) and alpha.requires_grad:
+        raise ValueError("the entmax loss has no gradient of alpha; pass alpha.item() instead of the tensor")
     if not 1 <= alpha <= 2:
         raise ValueError(f"alpha of the entmax loss must be from 1 to 2, not {alpha}")
     if not 0 <= label_smoothing <= 1:
