@@ -277,3 +277,11 @@ def test_marginalise_names_what_does_not_fit():
         marginalise(lambda z, a, b: z, support, torch.zeros(2), torch.zeros(3, 1))
     with pytest.raises(ValueError, match=r"one loss for each of the 6 pairs, not shape \(6, 2\)"):
         marginalise(lambda z: torch.zeros(6, 2), support)
+
+
+def test_rare_bits_are_drawn_in_half_precision():
+    """In bfloat16, a probability of 0.9991 is 1."""
+    scores = torch.full((1, 100_000), 7.0, dtype=torch.bfloat16)
+    drawn = Bits(scores).sample()
+    assert drawn.dtype == torch.bfloat16
+    assert 50 <= int((drawn == 0).sum()) <= 140  # 91 expected, with a deviation of 9.5

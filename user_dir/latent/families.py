@@ -60,7 +60,7 @@ class Bits:
 
     def sample(self) -> Tensor:
         """(B, D) of 0 and 1."""
-        return torch.bernoulli(self.scores.detach().sigmoid())
+        return torch.bernoulli(_working(self.scores.detach()).sigmoid()).to(self.scores.dtype)
 
     def log_prob(self, choices: Tensor) -> Tensor:
         """(B,), the log-probability of one vector (B, D) per example."""
