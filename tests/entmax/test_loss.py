@@ -154,6 +154,16 @@ def test_masked_infinite_and_nan_rows(alpha):
     assert found[0].any() and found[4].isfinite().all()
 
 
+@pytest.mark.parametrize("alpha", (1.2, 1.5, 2.0))
+def test_a_row_without_scores_has_no_gradient_with_create_graph_either(alpha):
+    scores = torch.randn(2, 3, dtype=torch.float64)
+    scores[0] = -INF
+    scores.requires_grad_()
+    losses, target = entmax_loss(scores, torch.tensor([0, 1]), alpha), torch.tensor([[0.0] * 3, [0, 1, 0]])
+    (found,) = torch.autograd.grad(losses, scores, torch.ones_like(losses), create_graph=True)
+    torch.testing.assert_close(found, entmax(scores, alpha) - target, rtol=0, atol=1e-12, check_dtype=False)
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0, 7)])
 def test_no_rows(shape):
     scores = torch.zeros(shape, requires_grad=True)

@@ -85,7 +85,8 @@ def _differentiable_gradient(
     correct = target[:, None].masked_fill(ignored, 0)
     wanted = torch.full_like(rows, label_smoothing / rows.size(1))
     wanted = wanted.scatter_add(1, correct, torch.full_like(rows, 1 - label_smoothing))
-    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(ignored, 0.0).to(scores.dtype)
+    without = ignored | (rows == float("-inf")).all(-1, keepdim=True)
+    return ((entmax(rows, alpha) - wanted) * grad[:, None]).masked_fill(without, 0.0).to(scores.dtype)
 
 
 def _working(scores: Tensor) -> Tensor:
