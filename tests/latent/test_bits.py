@@ -169,6 +169,12 @@ def test_a_budget_out_of_range_is_named(budget, solver):
         sparsemap_bits(torch.zeros(1, 3), budget, solver)
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_budget_of_part_of_a_bit_is_named(solver):
+    with pytest.raises(ValueError, match=r"an integer number of bits, not 1\.5"):
+        sparsemap_bits(torch.zeros(1, 3), 1.5, solver)
+
+
 def test_other_bad_arguments_are_named():
     scores = torch.zeros(1, 3)
     with pytest.raises(ValueError, match="k must be at least 1, not -2"):

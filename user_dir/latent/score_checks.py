@@ -33,7 +33,9 @@ def check_k(k: int) -> None:
 
 
 def check_budget(budget: int, size: int) -> None:
-    """Raise ValueError unless a budget of bits is in 0 … D."""
+    """Raise ValueError unless a budget of bits is an integer in 0 … D."""
+    if not isinstance(budget, int):
+        raise ValueError(f"the budget must be an integer number of bits, not {budget!r}")
     if not 0 <= budget <= size:
         raise ValueError(f"the budget must be between 0 and the {size} bits, not {budget}")
 
