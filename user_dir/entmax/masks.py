@@ -21,6 +21,39 @@ def check_mask(attn_mask: Tensor) -> None:
         )
 
 
+def check_masks(
+    key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], shape: tuple[int, ...]
+) -> None:
+    """Raise ValueError unless masks are of a type that has a meaning, and broadcast to scores (B, H, T, S).
+
+    A floating padding mask is meant to be added to the scores, but would hide every key that is not 0.
+    """
+    batch, _, queries, keys = shape
+    padding = key_padding_mask
+    if padding is not None:
+        if padding.is_floating_point():
+            raise ValueError(
+                f"the key_padding_mask must be boolean, true where a key is padding, not {padding.dtype}; "
+                "convert it with .bool(), or give what is to be added to the scores as attn_mask"
+            )
+        if not _broadcasts(padding, (batch, keys), least=2):
+            raise ValueError(
+                f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(padding.shape)}"
+            )
+    if attn_mask is not None:
+        check_mask(attn_mask)
+        if not _broadcasts(attn_mask, shape):
+            raise ValueError(
+                f"the attn_mask must have the shape {(queries, keys)}, not {tuple(attn_mask.shape)}"
+            )
+
+
+def _broadcasts(mask: Tensor, shape: tuple[int, ...], least: int = 0) -> bool:
+    """Whether a mask broadcasts to a shape."""
+    fits = all(size in (1, wanted) for size, wanted in zip(reversed(mask.shape), reversed(shape)))
+    return fits and least <= mask.dim() <= len(shape)
+
+
 def as_numbers(attn_mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert a mask to a contiguous additive mask, with −inf where a boolean mask is true.
 

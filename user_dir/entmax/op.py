@@ -10,7 +10,7 @@ from torch import Tensor
 from . import cpu, reference
 from .alpha_checks import check_dim, check_number, check_range, check_shape
 from .differentiable import Entmax, entmax_operator
-from .masks import check_causal, hide
+from .masks import check_causal, check_masks, hide
 from .operators import is_eager, number_beside
 from .reference import working_dtype
 from .selection import implementation_for
@@ -24,7 +24,8 @@ def entmax(scores: Tensor, alpha: Union[float, Tensor], dim: int = -1) -> Tensor
             a weight of exactly 0.
         alpha: a number, or a tensor that broadcasts against ``scores`` with size 1 at ``dim``; for one α
             per head and scores (B, H, T, S), a tensor (H, 1, 1). At least 1. Above 2 the solver is slower,
-            and in float32 less exact between scores that are nearly equal (1e-3 at α = 4 to 10).
+            and a weight near 0 depends on the last digits of its score: for scores of N(0, 1), weights are
+            off by up to 2e-4 at α = 3, 4e-3 at 4 and .1 at 10; in float64, by 2e-13, 4e-9 and .02.
         dim: the dimension along which the weights sum to 1.
 
     Returns:
@@ -70,12 +71,14 @@ def attention_weights(
         Weights (B, H, T, S) of the dtype of ``scores``; zeros for a query whose keys are all masked.
 
     Raises:
-        ValueError: as for :func:`entmax`; the scores do not have four dimensions; the attn_mask is neither
-            boolean nor floating; or ``causal`` although T ≠ S.
+        ValueError: as for :func:`entmax`; the scores do not have four dimensions; a mask does not broadcast
+            to them; the attn_mask is neither boolean nor floating, or the key_padding_mask is floating; or
+            ``causal`` although T ≠ S.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
     check_causal(causal, scores.size(2), scores.size(3))
+    check_masks(key_padding_mask, attn_mask, tuple(scores.shape))
     return _entmax(scores, alpha, -1, (key_padding_mask, attn_mask, causal))
 
 
