@@ -12,6 +12,7 @@ from user_dir.translation.text import detokenizer, join_bytes, join_pieces
         ("<0xE2><0x98><0x83> melts", "☃ melts"),
         ("a<0xE4><0xBA><0xAC>b<0xC3><0xA9>", "a京bé"),
         ("torn <0xE2><0x98>", "torn \ufffd"),
+        ("one<0x0A><0x0D>line<0x09>", "one  line "),
         ("<0xZZ> <tag>", "<0xZZ> <tag>"),
     ],
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ..corpora.description import Description
-from ..corpora.spacing import SPACE_MARK
+from ..corpora.spacing import SPACE_MARK, spaced
 from ..languages import language as language_of
 
 
@@ -16,10 +16,13 @@ def join_pieces(pieces: str) -> str:
 
 
 def join_bytes(line: str) -> str:
-    """Replace runs of sentencepiece's byte pieces by characters; invalid UTF-8 becomes U+FFFD."""
+    """Replace runs of sentencepiece's byte pieces by characters; invalid UTF-8 becomes U+FFFD.
+
+    White space of other kinds becomes a space, as in corpora: a model may write the byte of a line break.
+    """
 
     def decode(found: re.Match) -> str:
-        return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", errors="replace")
+        return spaced(bytes.fromhex(re.sub("<0x|>", "", found[0])).decode("utf-8", errors="replace"))
 
     return re.sub(r"(?:<0x[0-9A-F]{2}>)+", decode, line)
 
