@@ -153,7 +153,7 @@ def test_the_card_of_a_stock_transformer_trained_by_several_processes(corpus, tm
 
 def test_the_example_of_the_card_runs(corpus, checkpoint, tmp_path, monkeypatch, capsys):
     write_release(checkpoint, corpus, tmp_path / "none", tmp_path / "ARCHIVE.tar")
-    (tmp_path / "source.txt").write_text("Der Hund schläft.\n\nWo ist das Haus?\n", encoding="utf-8")
+    (tmp_path / "source.txt").write_text("Der Hund\u2028schläft.\n\nWo ist das Haus?\n", encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", card_of(tmp_path / "ARCHIVE.tar"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(code.replace("adaptively_sparse.", "user_dir."), {})

@@ -47,13 +47,13 @@ from {package}.releases.opened import opened
 from {package}.translation.translator import open_translator
 with opened([Path({archive!r})]) as (checkpoints, corpus):
     translator = open_translator(checkpoints, corpus, cpu=True, by_fairseq=True, max_len_b={length})
-translator(Path({text!r}).read_text(encoding="utf-8").splitlines())
+translator(Path({text!r}).read_text(encoding="utf-8").rstrip("\\n").split("\\n"))
 """
 CTRANSLATE2 = """
 import ctranslate2, sentencepiece
 pieces = sentencepiece.SentencePieceProcessor(model_file={pieces!r})
 translator = ctranslate2.Translator({peer!r}, compute_type={kind!r}, intra_threads={threads})
-given = [pieces.encode(line, out_type=str) for line in open({text!r}, encoding="utf-8").read().splitlines()]
+given = [pieces.encode(line.rstrip("\\n"), out_type=str) for line in open({text!r}, encoding="utf-8")]
 results = translator.translate_batch(given, beam_size=5, max_decoding_length={length} + 1, max_batch_size=0)
 print(*[pieces.decode(each.hypotheses[0]) for each in results], sep="\\n")
 """
