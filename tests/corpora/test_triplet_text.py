@@ -43,8 +43,8 @@ def test_a_line_without_text_on_either_side_is_blank(text):
     [
         ("a", "has 0 tabs; write the source sentence, a tab, and its translation"),
         ("a\tb\tc", "has 2 tabs"),
-        ("a\t ", "is empty"),
-        ("\tb", "is empty"),
+        ("a\t ", "has no translation"),
+        ("\tb", "has no source sentence"),
         ("a [SEP]\tb", r"contains \[SEP\]"),
     ],
 )

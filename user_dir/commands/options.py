@@ -92,7 +92,12 @@ def add_search_options(parser, chooses: bool = False) -> None:
 
 
 def _penalty(text: str) -> float | str:
-    return text if text == "valid" else real(0, 1000)(text)
+    if text == "valid":
+        return text
+    try:
+        return real(0, 1000)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor valid") from None
 
 
 def add_length_penalty(parser, what: str) -> None:

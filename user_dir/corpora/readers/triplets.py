@@ -62,6 +62,8 @@ def source_line(text: str, number: int, name: str) -> str:
         raise UserError(
             f"{where} has {len(sides) - 1} tabs; write the source sentence, a tab, and its translation"
         )
-    for side in sides:
+    for side, what in zip(sides, ("source sentence", "translation")):
+        if not side.strip():
+            raise UserError(f"{where} has no {what}; write the source sentence, a tab, and its translation")
         require_plain(side, where)
     return joined(*sides)
