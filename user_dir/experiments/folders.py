@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import structs
 
 from ..corpora import Corpus, load_corpus, stamps
 from ..errors import UserError, printable
 from ..io import Busy, locked, parse_json, read_text, within, write_json
 from ..packed_folders import there
 from .plan import Run
+from .result_tables import read_result
 from .settings import plain_settings, surely_equal
 
 SETTINGS, RESULT = "settings.json", "result.json"
@@ -74,7 +78,7 @@ def _recorded(run: Run, overrides: tuple[str, ...], root: Path, record: Path) ->
     if not there(record / RESULT):
         return None
     try:
-        config, before = plain_settings(run.config.resolve(), overrides), read_json(settings_file(record))
+        config, before = plain_settings(run.config.resolve(), overrides), _settings_of(record, run)
         if config is None:
             return None
         settings = {"config": config, "data": before.get("data"), **_of_plan(run)}
@@ -110,9 +114,13 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
 
 
 def _of_plan(run: Run) -> dict:
-    """What the plan decides about averaging and translating; without the defaults, as in older records."""
+    """What the plan decides about all after training; beam and penalty only if not the default, as in older
+    records, which lack importance and search: see :func:`_settings_of`.
+    """
     penalty = {} if run.new_piece_penalty is None else {"new_piece_penalty": run.new_piece_penalty}
-    return {"average": run.average, **({} if run.beam == 5 else {"beam": run.beam}), **penalty}
+    beam = {} if run.beam == 5 else {"beam": run.beam}
+    search = run.search and structs.asdict(run.search)
+    return {"average": run.average, **beam, **penalty, "importance": run.importance, "search": search}
 
 
 def _corpus(run: Run, config: dict, root: Path) -> Corpus:
@@ -155,10 +163,9 @@ def claim(job: Job) -> None:
 
 def differences(job: Job, folder: Path) -> str:
     """Describe how the settings of a folder differ from those of the job; empty if they are equal."""
-    path = settings_file(folder)
-    if not there(path):
+    if not there(settings_file(folder)):
         return f"it has checkpoints, but no {SETTINGS}" if any(folder.glob("*.pt")) else ""
-    settings = read_json(path)
+    settings = _settings_of(folder, job.run)
     if surely_equal(settings, job.settings):
         return ""
     before, now = (_flat(_significant(each)) for each in (settings, job.settings))
@@ -172,6 +179,37 @@ def settings_file(folder: Path) -> Path:
     """The file of a run's settings in its folder, or in that of its record."""
     old = folder / OLD_SETTINGS
     return old if there(old) else folder / SETTINGS
+
+
+def _settings_of(folder: Path, run: Run) -> dict:
+    """The settings in a folder, but importance and search as the run has them, unless it asks for others.
+
+    A folder may have what the run does not ask for. Older settings lack both; results tell of the search.
+    """
+    settings, now = read_json(settings_file(folder)), stamps.as_json(_of_plan(run))
+    if "search" not in settings:
+        settings["search"] = _searched(folder, now["search"]) if now["search"] else None
+    kept = {key: now[key] for key in ("importance", "search") if not now[key] or key not in settings}
+    return {**settings, **kept}
+
+
+def _searched(folder: Path, asked: dict) -> dict | None:
+    """What a folder was searched with: ``asked``, unless the result has other beams or sentences, or none."""
+    if not there(folder / RESULT):
+        return asked
+    result = read_result(folder / RESULT)
+    for test, scores in result["evaluation"].items():
+        found = result.get("search", {}).get(test)
+        if test == "valid":
+            continue
+        if found is None:
+            return None
+        beams, sentences = [each["beam"] for each in found["beams"]], found.get("sentences")
+        most = min(asked["sentences"] or math.inf, scores.get("sentences") or math.inf)
+        as_many = sentences in (None, most) or (asked["min_words"] > 1 and sentences < most)
+        if beams != asked["beams"] or not as_many:
+            return {**asked, "beams": beams, "sentences": sentences}
+    return asked
 
 
 def _significant(settings: dict) -> dict:

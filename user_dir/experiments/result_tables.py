@@ -31,6 +31,7 @@ class _Scores(Struct, kw_only=True):
     chrf: _Share
     bleu_signature: str
     chrf_signature: str
+    sentences: whole(1) | UnsetType = UNSET
     ter: _Edits | UnsetType = UNSET
     ter_signature: str | UnsetType = UNSET
     uncorrected: _Metrics | UnsetType = UNSET  # post-editing
@@ -80,6 +81,7 @@ class _Exact(Struct):
 class _Search(Struct):
     beams: Annotated[list[_Beam], Meta(min_length=1)]
     calibration: _Calibration
+    sentences: whole(1) | UnsetType = UNSET
     exact: _Exact | UnsetType = UNSET
 
 
