@@ -138,6 +138,10 @@ runs:
         ),
         (RUN + "  - {name: a, config: c.yaml}", "line 3: a-seed1 occurs twice"),
         (RUN + "  - {name: a, config: d.yaml, seeds: [2]}", "line 3: a occurs twice with different"),
+        (
+            RUN + "  - {name: a, config: d.yaml, seeds: [2], of: other}",
+            "line 3: a occurs twice with different",
+        ),
         ("before: 3\n" + RUN, "line 1: before is 3, but must be a list"),
         (
             "before: [{run: x}]\n" + RUN,

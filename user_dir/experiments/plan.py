@@ -143,7 +143,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     A run ``of`` another experiment is searched as that one says, if its file is beside this one.
 
     A name may be repeated with other seeds, so that the first seed of every run can precede the second seed
-    of any; its config and overrides must then be the same.
+    of any; its config and overrides must then be the same, also if one of them is ``of`` another experiment.
 
     Args:
         path: the YAML file; the experiment has its name without the suffix.
@@ -159,7 +159,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
     searches = {path.stem: plan.search}
     shared = (*(() if plan.stop_early else NEVER_EARLY), *plan.overrides)
     runs: dict[str, Run] = {}
-    first: dict[tuple[str, str], Run] = {}
+    first: dict[str, Run] = {}  # tables have a row for each name
     for index, entry in enumerate(plan.runs):
         where, experiment = line_of(path, node, ("runs", index)), entry.of or path.stem
         if experiment not in searches:
@@ -171,7 +171,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
             run = Run(experiment, entry.name, seed, config, overrides, *chosen)
             if run.label in runs:
                 raise UserError(f"{where}: {run.label} occurs twice")
-            like = first.setdefault((experiment, run.name), run)
+            like = first.setdefault(run.name, run)
             if (run.config, run.overrides) != (like.config, like.overrides):
                 raise UserError(f"{where}: {run.name} occurs twice with different configs or overrides")
             runs[run.label] = run
