@@ -30,7 +30,9 @@ def remedy(corpus: Corpus) -> str:
     """How to have fewer unknown pieces."""
     wordpiece = corpus.description.wordpiece
     if wordpiece is None:
-        return "character_coverage: 1.0 or byte_fallback: true gives every character a piece"
+        covered = corpus.description.character_coverage == 1
+        text = "" if covered else "; character_coverage: 1.0, every character of the training text"
+        return f"byte_fallback: true gives every character pieces{text}"
     if corpus.pieces.suffix == ".txt":
         place = wordpiece[: wordpiece.rfind("/") + 1] + CONFIG
         return f"put {place} beside {wordpiece}: it says whether the BERT lower-cases and strips accents"
