@@ -24,22 +24,15 @@ def check_mask(attn_mask: Tensor) -> None:
 def check_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], shape: tuple[int, ...]
 ) -> None:
-    """Raise ValueError unless masks are of a type that has a meaning, and broadcast to scores (B, H, T, S).
+    """Raise ValueError unless masks broadcast to scores (B, H, T, S), and the attn_mask has a meaning.
 
-    A floating padding mask is meant to be added to the scores, but would hide every key that is not 0.
+    Any padding mask is taken for a boolean one: fairseq's own are floating in incremental decoding.
     """
     batch, _, queries, keys = shape
-    padding = key_padding_mask
-    if padding is not None:
-        if padding.is_floating_point():
-            raise ValueError(
-                f"the key_padding_mask must be boolean, true where a key is padding, not {padding.dtype}; "
-                "convert it with .bool(), or give what is to be added to the scores as attn_mask"
-            )
-        if not _broadcasts(padding, (batch, keys), least=2):
-            raise ValueError(
-                f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(padding.shape)}"
-            )
+    if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):
+        raise ValueError(
+            f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"
+        )
     if attn_mask is not None:
         check_mask(attn_mask)
         if not _broadcasts(attn_mask, shape):

@@ -72,8 +72,7 @@ def attention_weights(
 
     Raises:
         ValueError: as for :func:`entmax`; the scores do not have four dimensions; a mask does not broadcast
-            to them; the attn_mask is neither boolean nor floating, or the key_padding_mask is floating; or
-            ``causal`` although T ≠ S.
+            to them; the attn_mask is neither boolean nor floating; or ``causal`` although T ≠ S.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")
