@@ -65,27 +65,26 @@ def _vocabulary_mixture(
     if not in_blocks:
         return log_mixture(linear(features, vocabulary, None), weights, row, rows)
     check_pairs(features, weights, row, rows)
-    return _Blockwise.apply(features, vocabulary, weights, first_pairs(row, rows))
+    return _Blockwise.apply(features, vocabulary, weights.contiguous(), first_pairs(row, rows))
 
 
 class _Blockwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, vocabulary: Tensor, weights: Tensor, first: Tensor) -> Tensor:
         log_p, mixture, pairs = mixture_cpu.new_results(features, len(first) - 1, len(vocabulary))
-        given, weights, kept = weights, weights.contiguous(), []
+        kept = []
         for rows, some, offsets in _blocks(first, len(vocabulary)):
             logits = _product(features[some], vocabulary)
             mixture_cpu.forward(logits, weights[some], offsets, log_p[rows], mixture[rows], pairs[some])
             if any(ctx.needs_input_grad):
                 kept.append(logits)
-        ctx.save_for_backward(features, vocabulary, given, first, mixture, pairs, *kept)
+        ctx.save_for_backward(features, vocabulary, weights, first, mixture, pairs, *kept)
         return log_p
 
     @staticmethod
     @once_differentiable("vocabulary_mixture cannot be differentiated twice")
     def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         features, vocabulary, weights, first, mixture, pairs, *kept = saved
-        weights = weights.contiguous()
         grad_features, grad_weights = torch.empty_like(features), torch.empty_like(weights)
         grad_vocabulary = torch.zeros_like(vocabulary)
         grad = grad.contiguous()

@@ -57,13 +57,11 @@ def source_line(text: str, number: int, name: str) -> str:
     if not text.strip():
         return ""
     where = f"{name}, line {number}" if name else f"line {number}"
-    sides = text.split("\t")
+    sides, remedy = text.split("\t"), "write the source sentence, a tab, and its translation"
     if len(sides) != 2:
-        raise UserError(
-            f"{where} has {len(sides) - 1} tabs; write the source sentence, a tab, and its translation"
-        )
+        raise UserError(f"{where} has {len(sides) - 1} tabs; {remedy}")
     for side, what in zip(sides, ("source sentence", "translation")):
         if not side.strip():
-            raise UserError(f"{where} has no {what}; write the source sentence, a tab, and its translation")
+            raise UserError(f"{where} has no {what}; {remedy}")
         require_plain(side, where)
     return joined(*sides)
