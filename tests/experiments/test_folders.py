@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from user_dir.errors import UserError
-from user_dir.experiments.folders import Job, _of_plan, claim, is_recorded, state
+from user_dir.experiments.folders import Job, _check_average, _of_plan, claim, is_recorded, state
 from user_dir.experiments.plan import Run, Search
 from user_dir.experiments.running import run_all
 
@@ -108,3 +108,40 @@ def test_older_records_tell_by_their_results_how_they_were_searched(job, search,
     record(job().record, older, search)
     assert (state(job(search=asked)) == "done") == same
     assert same or state(job(search=asked)).startswith("changed: search")
+
+
+def test_the_average_may_change_until_it_is_made(job):
+    first, other = job(), job(average=2)
+    first.folder.mkdir()
+    claim(first)
+    claim(other)
+    assert json.loads((other.folder / "settings.json").read_text())["average"] == 2
+    other.average.touch()
+    with pytest.raises(UserError, match="average was 2 and is 5"):
+        claim(first)
+
+
+@pytest.mark.parametrize(
+    ("average", "config", "said"),
+    [
+        ("ema", {}, "ema.store_ema"),
+        (3, {"checkpoint": {"no_epoch_checkpoints": True}}, "no_epoch_checkpoints"),
+        (3, {"checkpoint": {"keep_last_epochs": 2}}, "keep_last_epochs is 2"),
+        (3, {"optimization": {"max_epoch": 5}, "checkpoint": {"save_interval": 2}}, "max_epoch allows 2"),
+    ],
+)
+def test_an_average_that_training_cannot_leave_is_refused_before_it(average, config, said):
+    with pytest.raises(UserError, match=said):
+        _check_average(replace(RUN, average=average), config)
+
+
+@pytest.mark.parametrize(
+    ("average", "config"),
+    [
+        ("ema", {"ema": {"store_ema": True}, "checkpoint": {"no_epoch_checkpoints": True}}),
+        (3, {}),
+        (3, {"checkpoint": {"keep_last_epochs": 3, "save_interval": 2}, "optimization": {"max_epoch": 6}}),
+    ],
+)
+def test_an_average_that_training_leaves_is_accepted(average, config):
+    _check_average(replace(RUN, average=average), config)

@@ -169,3 +169,11 @@ def test_an_interruption_ends_every_process(tmp_path, monkeypatch, program, seco
     while runs(int(file.read_text())):
         assert time.monotonic() < deadline, "a process is left"
         time.sleep(0.02)
+
+
+def test_too_few_epochs_for_the_average_keep_their_checkpoints(tmp_path):
+    (tmp_path / "checkpoint1.pt").touch()
+    run = SimpleNamespace(average=2)
+    with pytest.raises(UserError, match="set average to 1"):
+        training_stages.average(SimpleNamespace(folder=tmp_path, run=run, average=tmp_path / "average.pt"))
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint1.pt"]

@@ -16,7 +16,7 @@ from .plan import Run
 from .result_tables import read_result
 from .settings import plain_settings, surely_equal
 
-SETTINGS, RESULT = "settings.json", "result.json"
+SETTINGS, AVERAGE, RESULT = "settings.json", "average.pt", "result.json"
 OLD_SETTINGS = "asked.json"
 """What earlier versions called ``settings.json``, also in records."""
 
@@ -34,7 +34,7 @@ class Job:
     @property
     def average(self) -> Path:
         """The averaged checkpoint."""
-        return self.folder / "average.pt"
+        return self.folder / AVERAGE
 
     @property
     def result(self) -> Path:
@@ -110,7 +110,27 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
         config = check_settings(file, words)  # a record can be read without the data
         corpus = _corpus(run, config, root)
         data = read_json(settings_file(record)).get("data")
+    _check_average(run, config)
     return corpus, {"config": config, "data": data, **_of_plan(run)}
+
+
+def _check_average(run: Run, config: dict) -> None:
+    """Raises UserError, before training, if it would not leave the checkpoints that the plan averages."""
+    checkpoint, wanted = config.get("checkpoint", {}), run.average
+    kept = checkpoint.get("keep_last_epochs", -1)
+    epochs = config.get("optimization", {}).get("max_epoch", 0) // checkpoint.get("save_interval", 1)
+    fault = ""
+    if wanted == "ema":
+        if not config.get("ema", {}).get("store_ema"):
+            fault = "ema.store_ema is not true; set it"
+    elif checkpoint.get("no_epoch_checkpoints") or checkpoint.get("no_save"):
+        fault = "no checkpoints of epochs are saved; remove checkpoint.no_epoch_checkpoints and no_save"
+    elif 0 < kept < wanted:
+        fault = f"checkpoint.keep_last_epochs is {kept}; set it to {wanted}, or average to {kept}"
+    elif 0 < epochs < wanted:
+        fault = f"optimization.max_epoch allows {epochs}; raise it, or set average to {epochs}"
+    if fault:
+        raise UserError(f"{run.config}: {run.label} has average {wanted}, but {fault}")
 
 
 def _of_plan(run: Run) -> dict:
@@ -157,7 +177,7 @@ def claim(job: Job) -> None:
         raise UserError(
             f"{job.folder} has different settings: {different}; rename or remove the folder to train again"
         )
-    if not settings_file(job.folder).is_file():
+    if not settings_file(job.folder).is_file() or not there(job.average):
         write_json(job.folder / SETTINGS, job.settings)
 
 
@@ -185,11 +205,14 @@ def _settings_of(folder: Path, run: Run) -> dict:
     """The settings in a folder, but importance and search as the run has them, unless it asks for others.
 
     A folder may have what the run does not ask for. Older settings lack both; results tell of the search.
+    Until a folder has an average, any may be asked for.
     """
     settings, now = read_json(settings_file(folder)), stamps.as_json(_of_plan(run))
     if "search" not in settings:
         settings["search"] = _searched(folder, now["search"]) if now["search"] else None
     kept = {key: now[key] for key in ("importance", "search") if not now[key] or key not in settings}
+    if not any(there(folder / name) for name in (AVERAGE, RESULT)):
+        kept["average"] = now["average"]
     return {**settings, **kept}
 
 

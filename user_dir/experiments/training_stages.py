@@ -120,9 +120,18 @@ def mend_last_checkpoint(folder: Path) -> int:
 
 
 def average(job: Job) -> None:
-    """Average the checkpoints of the last epochs, or take the moving average; then remove all others."""
+    """Average the checkpoints of the last epochs, or take the moving average; then remove all others.
+
+    Raises:
+        UserError: training ended before as many epochs.
+    """
     if not job.average.is_file():
-        ema = job.run.average == "ema"
+        ema, epochs = job.run.average == "ema", epoch_checkpoints(job.folder)
+        if not ema and len(epochs) < job.run.average:
+            less = f"set average to {len(epochs)} and run again, or " if epochs else ""
+            raise UserError(
+                f"average is {job.run.average}, but {len(epochs)} epochs were trained; {less}train longer"
+            )
         last = [job.folder / "checkpoint_last.pt"]
         paths = last if ema else last_epoch_checkpoints(job.folder, job.run.average)
         save_checkpoint(average_checkpoints(paths, ema), job.average)
