@@ -217,12 +217,16 @@ def test_scores_are_scaled_before_the_mask():
     )
 
 
-def test_padding_may_be_an_integer_or_float_mask():
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32])
+@pytest.mark.parametrize("alpha", [1.0, 1.5])
+def test_padding_masks_of_numbers_are_refused(alpha, dtype):
+    """1 may be padding or, as in Hugging Face's models, a token; and numbers may be added to the scores."""
     q, k, v = inputs(2, 3)
-    padding = torch.tensor([[0, 0, 1], [1, 0, 0]])
-    expected, _ = attention(q, k, v, 1.5, key_padding_mask=padding.bool())
-    for dtype in (torch.uint8, torch.int64, torch.float32):
-        assert torch.equal(attention(q, k, v, 1.5, key_padding_mask=padding.to(dtype))[0], expected)
+    padding = torch.tensor([[0, 0, 1], [1, 0, 0]], dtype=dtype)
+    with pytest.raises(ValueError, match=str(dtype)):
+        attention(q, k, v, alpha, key_padding_mask=padding)
+    with pytest.raises(ValueError, match=str(dtype)):
+        attention_weights(attention_scores(q, k), alpha, key_padding_mask=padding)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def attention(
         key: (B, H, S, D).
         value: (B, H, S, D); dense attention also accepts a different last dimension.
         alpha: a number, or a tensor (H, 1, 1), one α per head, or (1, 1, 1). At least 1.
-        key_padding_mask: (B, S), true where a key is padding, on either side.
+        key_padding_mask: boolean (B, S), true where a key is padding, on either side.
         attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
         causal: query t attends to keys 0 … t only (T = S).
         dropout: probability of dropping a weight, after the normalizer.
@@ -63,10 +63,11 @@ def attention(
         second derivative of the fused kernels is an error. A query whose keys are all masked gets zeros.
 
     Raises:
-        ValueError: shapes do not match (the message names them), also if ``causal`` although T ≠ S; α is
-            below 1, infinite or NaN, except that on a GPU an invalid α tensor gives NaN instead; ``dropout``
-            is not from 0 to 1; the backend is unknown; or a requested backend does not support the arguments
-            (the message says why).
+        ValueError: shapes do not match (the message names them), also if ``causal`` although T ≠ S; the
+            key_padding_mask is not boolean, or the attn_mask neither boolean nor floating; α is below 1,
+            infinite or NaN, except that on a GPU an invalid α tensor gives NaN instead; ``dropout`` is not
+            from 0 to 1; the backend is unknown; or a requested backend does not support the arguments (the
+            message says why).
 
     In torch.compile, torch.export and ``torch.func`` the same kernels run, as operators of ``torch.library``;
     forward-mode differentiation is an error.

@@ -106,8 +106,6 @@ class FusedKernel:
             alpha = _constant(alpha, query.device) if eager else number_beside(alpha, query)
         if attn_mask is not None:
             attn_mask = as_numbers(attn_mask, working_dtype(query.dtype))
-        if key_padding_mask is not None:
-            key_padding_mask = key_padding_mask.to(torch.bool)
         # Kernels have generators of their own, so that the backward can draw the same numbers again. The seed
         # is drawn on the device: no synchronisation, and each replay of a CUDA graph draws another.
         seed = torch.randint(self.seeds, (), device=query.device) if dropout > 0.0 else None

@@ -64,7 +64,7 @@ def visible_keys(
     if key_padding_mask is None:
         real = torch.ones([1, key.size(2)], device=key.device)
     else:
-        real = (~key_padding_mask.to(torch.bool)).float()
+        real = (~key_padding_mask).float()
     if attn_mask is None:
         return real.cumsum(1) if causal else real.sum(1, keepdim=True)
     hidden = attn_mask if attn_mask.dtype == torch.bool else attn_mask == -float("inf")

@@ -53,7 +53,7 @@ def entmax_forward(
     padding, added, heads, queries = None, None, 1, 1
     if key_padding_mask is not None or attn_mask is not None or causal:
         heads, queries = scores.shape[1:3]
-        padding = None if key_padding_mask is None else key_padding_mask.to(torch.bool).contiguous()
+        padding = None if key_padding_mask is None else key_padding_mask.contiguous()
         added = None if attn_mask is None else as_numbers(attn_mask, dtype)
     found = kernels["forward", dtype](
         rows.data_ptr(),

@@ -24,11 +24,16 @@ def check_mask(attn_mask: Tensor) -> None:
 def check_masks(
     key_padding_mask: Optional[Tensor], attn_mask: Optional[Tensor], shape: tuple[int, ...]
 ) -> None:
-    """Raise ValueError unless masks broadcast to scores (B, H, T, S), and the attn_mask has a meaning.
+    """Raise ValueError unless masks broadcast to scores (B, H, T, S), and their dtypes have a meaning.
 
-    Any padding mask is taken for a boolean one: fairseq's own are floating in incremental decoding.
+    Numbers in a padding mask may be added to the scores, or be 1 for a token as in Hugging Face's models.
     """
     batch, _, queries, keys = shape
+    if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
+        raise ValueError(
+            f"the key_padding_mask is {key_padding_mask.dtype}, but must be boolean, true where a key is "
+            "padding; numbers that are added to scores are an attn_mask"
+        )
     if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):
         raise ValueError(
             f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"
@@ -99,5 +104,5 @@ def hide(
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
     if key_padding_mask is not None:
-        scores = scores.masked_fill(key_padding_mask[:, None, None, :].to(torch.bool), float("-inf"))
+        scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
     return scores

@@ -63,7 +63,7 @@ def attention_weights(
     Args:
         scores: (B, H, T, S), of any floating dtype.
         alpha: as for :func:`entmax`.
-        key_padding_mask: (B, S), true where a key is padding.
+        key_padding_mask: boolean (B, S), true where a key is padding.
         attn_mask: (T, S), added to the scores; or boolean, true where a query must not attend to a key.
         causal: query t attends to keys 0 … t only (T = S).
 
@@ -72,7 +72,8 @@ def attention_weights(
 
     Raises:
         ValueError: as for :func:`entmax`; the scores do not have four dimensions; a mask does not broadcast
-            to them; the attn_mask is neither boolean nor floating; or ``causal`` although T ≠ S.
+            to them; the key_padding_mask is not boolean, or the attn_mask neither boolean nor floating; or
+            ``causal`` although T ≠ S.
     """
     if scores.dim() != 4:
         raise ValueError(f"attention scores must be (B, H, T, S), not of shape {tuple(scores.shape)}")

@@ -254,6 +254,8 @@ class EntmaxMultiheadAttention(MultiheadAttention):
                 src_len=k.size(2),
                 static_kv=static_kv,
             )
+            if key_padding_mask is not None:  # fairseq appends to masks in float32
+                key_padding_mask = key_padding_mask.to(torch.bool)
             saved["prev_key"] = k
             saved["prev_value"] = v
             saved["prev_key_padding_mask"] = key_padding_mask

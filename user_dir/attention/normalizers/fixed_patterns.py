@@ -38,7 +38,7 @@ def fixed_patterns(key_padding_mask: Optional[Tensor], length: int, heads: int, 
     if key_padding_mask is None:
         real = torch.ones([1, length], dtype=torch.bool, device=like.device)
     else:
-        real = ~key_padding_mask.to(torch.bool)
+        real = ~key_padding_mask
     place = real.cumsum(1) - 1
     n = real.sum(1)[:, None, None]
     i, j = place[:, :, None], place[:, None, :]
