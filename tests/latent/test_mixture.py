@@ -169,6 +169,13 @@ def test_rows_out_of_order_or_range(row):
         log_mixture(torch.zeros(2, 3), torch.ones(2), torch.tensor(row), 2)
 
 
+@pytest.mark.parametrize("weight", (0.0, -0.5))
+def test_weights_must_be_positive(weight):
+    """The gradient of a weight 0 would be NaN."""
+    with pytest.raises(ValueError, match=str(weight)):
+        log_mixture(torch.zeros(2, 3), torch.tensor([1.0, weight]), torch.tensor([0, 0]), 1)
+
+
 def test_without_pairs():
     found = log_mixture(torch.zeros(0, 3), torch.ones(0), torch.zeros(0, dtype=torch.long), 2)
     assert found.shape == (2, 3) and found.isfinite().all()

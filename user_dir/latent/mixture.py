@@ -29,7 +29,8 @@ def log_mixture(logits: Tensor, weights: Tensor, row: Tensor, rows: int) -> Tens
 
     Raises:
         ValueError: the logits are not (N, V), there is not one weight and one row for each of the N pairs, or
-            they are on another device; on a CPU also if ``row`` does not ascend or leaves its range.
+            they are on another device; on a CPU also if ``row`` does not ascend or leaves its range, or a
+            weight is not positive.
     """
     check_pairs(logits, weights, row, rows)
     if logits.dtype != torch.float64:

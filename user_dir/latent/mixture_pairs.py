@@ -13,7 +13,8 @@ ONCE = "log_mixture cannot be differentiated twice"
 def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None:
     """Raise ValueError unless a weight and a row belong to each of N vectors; TorchScript can compile it.
 
-    The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors.
+    The kernel trusts these sizes: it would read and write beyond the ends of shorter tensors. The gradient of
+    a weight that is 0 would be 0 / 0.
 
     Args:
         values: (N, …), logits or the features they are made of.
@@ -40,6 +41,8 @@ def check_pairs(values: Tensor, weights: Tensor, row: Tensor, rows: int) -> None
     wrong = (row < 0) | (row >= rows)
     if bool(wrong.any()) or bool((row[1:] < row[:-1]).any()):
         raise ValueError(f"row must ascend from 0 to {rows - 1}, so that the pairs of a row are together")
+    if bool((weights <= 0).any()):
+        raise ValueError(f"weights must be positive, not {weights.min()}; leave out pairs of weight 0")
 
 
 def first_pairs(row: Tensor, rows: int) -> Tensor:
