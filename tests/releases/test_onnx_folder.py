@@ -1,6 +1,7 @@
 """Steps of a model in ONNX: the model's own numbers for all sizes and masks; what is refused and noticed."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, build, parse, translation_task
 from tiny_release import check_noticed
 
-from user_dir.releases import onnx_folder
+from user_dir.releases import onnx_folder, onnx_translate
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -71,3 +72,12 @@ def test_models_that_are_refused():
     model = build()
     model.decoder.layers[0].encoder_attn.num_heads = 1
     assert "fewer heads" in onnx_folder.unsupported_model(model)
+
+
+def test_a_translation_is_one_line():
+    """Whatever bytes the model writes."""
+    translator = object.__new__(onnx_translate.Translator)
+    translator.pieces = SimpleNamespace(encode=lambda *_, **__: ["a"], decode="".join)
+    translator.numbers, translator.symbols = {}, ["a", "\n", "b"]
+    translator.search = lambda *_: [0, 1, 2]
+    assert translator("a", 1) == "a b"

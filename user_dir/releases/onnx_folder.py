@@ -96,6 +96,7 @@ def export(module: nn.Module, given: dict, shapes: dict, outputs: list[str], pat
             custom_translation_table=onnx_translations(),
             external_data=parameters > _ONE_FILE,
             dynamo=True,
+            optimize=False,  # it takes the 1e-8 of an RMS norm for 0; onnxruntime optimises when it loads
             verbose=False,
         )
 

@@ -6,6 +6,7 @@ python onnx_translate.py "A sentence." "Another one."    # beam search with 5 hy
 import argparse
 import json
 import os
+import re
 from pathlib import Path
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # otherwise onnxruntime tells Microsoft of its use
@@ -36,7 +37,8 @@ class Translator:
         if not pieces:
             return ""
         tokens = self.search([*(self.numbers.get(piece, UNKNOWN) for piece in pieces), END], beam)
-        return self.pieces.decode([self.symbols[token] for token in tokens])
+        text = self.pieces.decode([self.symbols[token] for token in tokens])
+        return re.sub(r"\s", " ", text)  # byte pieces may be a line break
 
     def search(self, source, beam):
         """The tokens of the best translation of the tokens ``source``."""
