@@ -48,6 +48,12 @@ def test_workers_share_the_batches_of_an_update(tmp_path, started):
     assert record["done"] and [session["workers"] for session in record["sessions"]] == [2]
 
 
+@pytest.mark.parametrize("limit", [0, None])
+def test_a_training_may_be_limited_by_epochs_alone(tmp_path, started, limit):
+    training_stages.train(job(tmp_path, max_update=limit), ())
+    assert started == [["alone"]]
+
+
 def test_one_worker_needs_no_torchrun(tmp_path, started):
     training_stages.train(job(tmp_path), ())
     assert started == [["alone"]]

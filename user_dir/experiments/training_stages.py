@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import signal
@@ -46,7 +47,8 @@ def train(job: Job, descriptors: tuple[int, ...], workers: int = 1) -> None:
     if record["done"]:
         return
     updates = mend_last_checkpoint(job.folder)
-    if updates < job.settings["config"].get("optimization", {}).get("max_update", updates + 1):
+    limit = job.settings["config"].get("optimization", {}).get("max_update")
+    if updates < (limit or math.inf):  # fairseq, too, takes 0 and null for no limit
         folder, run = str(job.folder).replace("'", r"\'"), job.run
         overrides = [*run.overrides, f"common.seed={run.seed}"]
         overrides += [f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
