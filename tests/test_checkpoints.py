@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import math
 import os
 
 import numpy as np
@@ -124,6 +125,23 @@ def test_moving_averages_are_used_on_request(tmp_path):
     save(state(), tmp_path / "plain.pt")
     with pytest.raises(UserError, match=r"plain\.pt .*--store-ema"):
         average_checkpoints([paths[0], tmp_path / "plain.pt"], ema=True)
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        {"w": torch.tensor([math.nan, 1.0]), "n": torch.tensor(4)},
+        {"w": torch.ones(2)},
+        {"w": torch.ones(3), "n": torch.tensor(4)},
+        {"w": torch.tensor([1, 2]), "n": torch.tensor(4)},
+        {"w": [1.0, 2.0], "n": 4},
+        [1.0],
+    ],
+)
+def test_moving_averages_that_are_not_of_the_parameters_are_refused(tmp_path, moving):
+    save(state(extra_state={"ema": moving}), tmp_path / "one.pt")
+    with pytest.raises(UserError, match=r"moving average in .*one\.pt"):
+        average_checkpoints([tmp_path / "one.pt"], ema=True)
 
 
 def test_last_epochs_are_by_number_not_by_name(tmp_path):

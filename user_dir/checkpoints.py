@@ -160,7 +160,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
 
     Raises:
-        UserError: a checkpoint has no moving average, or they are of different models or vocabularies.
+        UserError: a checkpoint has no moving average, or one that diverged, or they are of different models
+            or vocabularies.
     """
     from tqdm import tqdm
 
@@ -177,6 +178,7 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
         if ema:
             if moving is None:
                 raise UserError(f"{path} has no moving average of its parameters; train with --store-ema")
+            _require_average(moving, state["model"], path)
             state["model"] = moving
         model = state["model"]
         if total and {name: value.shape for name, value in total.items()} != {
@@ -189,3 +191,14 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     for name, value in total.items():
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
     return {**state, AVERAGED: updates} if len(paths) > 1 else state
+
+
+def _require_average(moving, parameters: dict[str, Tensor], path: Path) -> None:
+    """Raise UserError unless the moving average in a checkpoint is of its parameters, and finite."""
+    what = f"the moving average in {path}"
+    if not isinstance(moving, dict) or moving.keys() != parameters.keys():
+        raise UserError(f"{what} is unusable: it is not of the checkpoint's parameters; leave out --ema")
+    require_finite(moving, what)
+    for name, value in moving.items():
+        if value.shape != parameters[name].shape:
+            raise UserError(f"{what} is unusable: its {name} has another shape than the checkpoint's")
