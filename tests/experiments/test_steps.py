@@ -34,7 +34,7 @@ def test_the_steps_of_the_repository_name_what_exists():
 
 
 def test_a_training_is_made_once(tmp_path, monkeypatch):
-    config = {"checkpoint": {"save_dir": "run"}, "optimization": {"max_update": 3}}
+    config = {"checkpoint": {"save_dir": "run"}, "task": {"data": "a"}, "optimization": {"max_update": 3}}
     made = []
     monkeypatch.setattr("user_dir.config.check_config", lambda path, overrides, root: config)
     monkeypatch.setattr("user_dir.config.training_command", lambda path, overrides, root: (["train"], {}))
@@ -45,20 +45,60 @@ def test_a_training_is_made_once(tmp_path, monkeypatch):
     assert made == [["train"]] and said == ["before the runs: train c.yaml"] * 2
     assert json.loads((tmp_path / "run" / steps.DONE).read_text()) == config
     config["optimization"]["max_update"] = 4
-    with pytest.raises(UserError, match="run was trained with other settings; remove it to train again"):
+    refused = pytest.raises(UserError, match=r"run was trained with other .*; remove it to train again")
+    with refused:
+        make_steps(given, tmp_path, tmp_path / "before", said.append)
+    config["optimization"]["max_update"] = 3
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "stamp.json").write_text(json.dumps({"inputs": {}, "outputs": {}, "report": {}}))
+    with refused:  # the data were prepared since
         make_steps(given, tmp_path, tmp_path / "before", said.append)
 
 
-def test_a_failed_training_is_not_done(tmp_path, monkeypatch):
-    def fail(*_):
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A training that ends with an error whenever it is begun, once it has been let write a checkpoint."""
+    config = {"checkpoint": {"save_dir": "run"}, "task": {"data": "a/bin"}, "optimization": {"lr": [0.1]}}
+    given, begun = read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), []
+
+    def stop(*_):
+        begun.append(config["optimization"]["lr"])
         raise UserError("training ended with status 1")
 
-    monkeypatch.setattr("user_dir.config.check_config", lambda *_: {"checkpoint": {"save_dir": "run"}})
+    monkeypatch.setattr("user_dir.config.check_config", lambda *_: config)
     monkeypatch.setattr("user_dir.config.training_command", lambda *_: (["train"], {}))
-    monkeypatch.setattr(training_stages, "run_child", fail)
-    with pytest.raises(UserError, match="status 1"):
-        make_steps(read_steps(plan(tmp_path, "before: [{train: c.yaml}]")), tmp_path, tmp_path / "b", print)
-    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(training_stages, "run_child", stop)
+
+    def attempt(message: str = "status 1") -> list:
+        with pytest.raises(UserError, match=message):
+            make_steps(given, tmp_path, tmp_path / "b", print)
+        return begun
+
+    return config, attempt
+
+
+def test_a_failed_training_is_not_done(tmp_path, interrupted):
+    config, attempt = interrupted
+    attempt()
+    assert not (tmp_path / "run" / steps.DONE).exists()
+    config["optimization"]["lr"] = [0.2]  # without a checkpoint, nothing is resumed
+    assert attempt() == [[0.1], [0.2]]
+
+
+@pytest.mark.parametrize("changed", ["settings", "data"])
+def test_an_interrupted_training_goes_on_with_its_settings_and_data_alone(tmp_path, interrupted, changed):
+    config, attempt = interrupted
+    stamp = tmp_path / "a" / "bin" / "stamp.json"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text(json.dumps({"inputs": {"text": 1}, "outputs": {}, "report": {}}))
+    attempt()
+    (tmp_path / "run" / "checkpoint_last.pt").touch()
+    assert len(attempt()) == 2
+    if changed == "data":
+        stamp.write_text(json.dumps({"inputs": {"text": 2}, "outputs": {}, "report": {}}))
+    else:
+        config["optimization"]["lr"] = [0.2]
+    assert len(attempt(r"run was trained with other .*; remove it")) == 2
 
 
 def test_nothing_is_made_before_runs_that_are_all_recorded(tmp_path, monkeypatch, capsys):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..corpora import load_corpus
+from ..corpora import load_corpus, stamps
 from ..errors import UserError
 from ..io import locked, parse_json, read_text, write_json
 from .plan import Step
 
 DONE = "done.json"
+BEGUN = "begun.json"
+"""With which settings and data a training began, which may since have been interrupted."""
 
 
 def make_steps(steps: list[Step], root: Path, folder: Path, say: Callable[[str], None]) -> None:
@@ -46,13 +48,19 @@ def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -
 
     config = check_config(root / step.object, [], root)
     target = root / config["checkpoint"]["save_dir"]
-    done = target / DONE
+    done, begun = target / DONE, target / BEGUN
+    stamp = root / config["task"]["data"] / "stamp.json"
+    data = stamps.fingerprint(stamp) if stamps.read_stamp(stamp) else None
+    now = stamps.as_json({"config": config, "data": data})
+    checked = {done: now["config"], begun: now} if done.is_file() or any(target.glob("*.pt")) else {}
+    for file, settings in checked.items():
+        if file.is_file() and parse_json(read_text(file, "the settings")) != settings:
+            raise UserError(f"{target} was trained with other settings or data; remove it to train again")
     if done.is_file():
-        if parse_json(read_text(done, "the settings")) != config:
-            raise UserError(f"{target} was trained with other settings; remove it to train again")
         return
     command, environment = training_command(root / step.object, [], root)
     log = folder / f"{step.object.replace('/', '-')}.log"
+    write_json(begun, now)
     run_child(f"training {step.object}", command, log, descriptors, environment)
     write_json(done, config)
 
