@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ..checkpoint_settings import num_updates
 from ..checkpoints import average_checkpoints, load_checkpoint
 from ..corpora import Corpus
 from .capture import negative_log_likelihood
@@ -50,6 +51,7 @@ def greedy_average(
 def _perplexity(split: Split, state: dict) -> float:
     """Of the parameters of a checkpoint, per piece of the target."""
     split.model.load_state_dict(state["model"])
+    split.model.set_num_updates(num_updates(state))  # for the schedule of α, which is no parameter
     total, pieces = 0.0, 0
     for sample in split.samples():
         loss, count = negative_log_likelihood(split.model, sample, split.padding)
