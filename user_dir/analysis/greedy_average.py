@@ -6,7 +6,6 @@ validation set as what is to be low.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,29 +30,29 @@ def greedy_average(
 
     Returns:
         The checkpoint of the mean, as of :func:`~user_dir.checkpoints.average_checkpoints`; and the paths
-        that are in it, each with the perplexity (per piece, on the validation set) of the mean up to it.
+        that are in it, each with the loss (per piece, on the validation set) of the mean up to it.
 
     Raises:
         UserError: a checkpoint cannot be read, or they are of different models or another corpus.
     """
     split = open_split(paths[0], corpus, cpu=cpu)
-    alone = {path: _perplexity(split, load_checkpoint(path)) for path in paths}
+    alone = {path: _loss(split, load_checkpoint(path)) for path in paths}
     first, *others = sorted(paths, key=alone.__getitem__)
     chosen, mean = {first: alone[first]}, average_checkpoints([first])
     for path in others:
         tried = average_checkpoints(sorted([*chosen, path], key=paths.index))
-        if (found := _perplexity(split, tried)) < min(chosen.values()):
+        if (found := _loss(split, tried)) < min(chosen.values()):
             chosen[path], mean = found, tried
     return mean, chosen
 
 
 @torch.no_grad()
-def _perplexity(split: Split, state: dict) -> float:
-    """Of the parameters of a checkpoint, per piece of the target."""
+def _loss(split: Split, state: dict) -> float:
+    """Of the parameters of a checkpoint, in nats per piece of the target: see negative_log_likelihood."""
     split.model.load_state_dict(state["model"])
     split.model.set_num_updates(num_updates(state))  # for the schedule of α, which is no parameter
     total, pieces = 0.0, 0
     for sample in split.samples():
         loss, count = negative_log_likelihood(split.model, sample, split.padding)
         total, pieces = total + loss, pieces + count
-    return math.exp(total / pieces)
+    return total / pieces

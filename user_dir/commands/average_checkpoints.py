@@ -3,13 +3,15 @@
     python scripts/average_checkpoints.py --path checkpoints/toy/alpha_entmax --last-epochs 5 --greedy
 
 writes checkpoints/toy/alpha_entmax/average.pt. With --greedy, the mean begins with the checkpoint of the
-lowest perplexity on the validation set, and takes of the others, best first, those that lower its own.
+lowest perplexity on the validation set, and takes of the others, best first, those that lower its own. With
+sparse outputs it is the loss instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 from pathlib import Path
 
 from ..command_line import file_path, option_adder, path_of, plain_name, positive
@@ -68,6 +70,7 @@ def main(argv=None) -> None:
 def greedy(paths: list[Path], args: argparse.Namespace) -> dict:
     """The mean of those checkpoints that validation wants; prints which, and what came of it."""
     from ..analysis.greedy_average import greedy_average
+    from ..checkpoint_settings import model_settings
     from ..checkpoints import load_checkpoint
     from ..translation.direction import corpus_of
 
@@ -75,8 +78,10 @@ def greedy(paths: list[Path], args: argparse.Namespace) -> dict:
     corpus = corpus_of(load_checkpoint(paths[0]), paths[0], args.corpus, args.data)
     mean, chosen = greedy_average(paths, corpus, cpu=args.cpu)
     print(f"{args.output}: the mean of {', '.join(map(str, chosen))}")
-    perplexities = [*chosen.values()]
-    print(
-        f"perplexity on the validation set: {perplexities[-1]:.3f}, of the best alone {perplexities[0]:.3f}"
-    )
+    losses, settings, what = [*chosen.values()], model_settings(mean), "perplexity"
+    if all((settings.get(name) or 1) == 1 for name in ("output_alpha", "output_alpha_start")):
+        losses = [*map(math.exp, losses)]
+    else:  # a word of the reference may have the probability 0
+        what = "loss"
+    print(f"{what} on the validation set: {losses[-1]:.3f}, of the best alone {losses[0]:.3f}")
     return mean
