@@ -120,6 +120,14 @@ def test_references_of_sacrebleu(evaluation, tmp_path, monkeypatch):
     assert read_systems([("a", files[:1]), ("b", files[1:])], None)[1].references == [["r", "s"]]
 
 
+def test_missing_references_are_replaced_by_others(evaluation, tmp_path):
+    gone = tmp_path / "gone" / "ref.en"
+    files, given = [evaluation(name, references=gone) for name in "ab"], write(tmp_path / "own.en", "x", "y")
+    refused(str(gone), "--ref", named=[("a", files[:1]), ("b", files[1:])])
+    _, test_set = read_systems([("a", files[:1]), ("b", files[1:])], [given])
+    assert (test_set.references, test_set.tokenize, test_set.language) == ([["x", "y"]], "13a", "en")
+
+
 def test_incomparable_systems_are_refused(evaluation, tmp_path):
     a, b = evaluation("a"), evaluation("b")
     short = write(tmp_path / "short.en", "x")

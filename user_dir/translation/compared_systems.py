@@ -67,7 +67,7 @@ def read_systems(
                 f"{name} has {_counted(files, 'file')} and {baseline} {_counted(first, 'file')}; pass the "
                 "same number of files for each, in the order of the seeds"
             )
-    read = {file: _read(file) for _, files in named for file in files}
+    read = {file: _read(file, needs_references=not references) for _, files in named for file in files}
     evaluations = {file: evaluation for file, (_, evaluation) in read.items() if evaluation is not None}
     test_set = _test_set(evaluations, references)
     for file, (translations, _) in read.items():
@@ -144,8 +144,10 @@ def _test_set(evaluations: dict[Path, TestSet], references: list[Path] | None) -
     return replace(first, references=texts if references else first.references, files=files)
 
 
-def _read(file: Path) -> tuple[list[str], TestSet | None]:
-    """The translations of a file and, if it is an evaluation, its test set."""
+def _read(file: Path, needs_references: bool) -> tuple[list[str], TestSet | None]:
+    """The translations of a file and, if it is an evaluation, its test set, without references if others are
+    given, since they may be missing then.
+    """
     if file.suffix != ".json":
         return _text(file), None
     evaluation = _evaluation(file)
@@ -156,7 +158,8 @@ def _read(file: Path) -> tuple[list[str], TestSet | None]:
     if fault is not None:
         raise UserError(f"{file} is not an evaluation: the name of its translations, {shown(beside)} {fault}")
     translated = packed_or_plain(file.parent / beside)
-    translations, paths = _text(translated), _references(file, evaluation["references"], direction)
+    translations = _text(translated)
+    paths = _references(file, evaluation["references"], direction) if needs_references else []
     settings = bleu_settings(evaluation["bleu_signature"])
     references = [_text(path) for path in paths]
     return translations, TestSet(references, *settings, language, (translated, *paths))
