@@ -193,3 +193,5 @@ def test_comparison_of_long_sentences(tmp_path, capsys, monkeypatch):
         with pytest.raises(SystemExit):
             main([*command, *more])
         assert said in capsys.readouterr().err
+    with pytest.raises(UserError, match="3 words or more"):  # a single sentence, of which no resample differs
+        main([*command, "--min-words", "3", "--source", str(source)])

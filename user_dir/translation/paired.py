@@ -25,6 +25,7 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
+from ..errors import UserError
 from ..tables import Column, plus_minus, significance, table
 from .compared_systems import System
 from .significance import LEVEL, difference, holm, resampled_scores
@@ -65,7 +66,14 @@ def compare(
 
         P-values that are adjusted end in ``_holm``. With sacrebleu's bootstrap every system has ``ci``, half
         the width of the interval that holds 95 % of the resampled scores.
+
+    Raises:
+        UserError: there is a single sentence, all of whose resamples are alike: every difference would look
+            certain.
     """
+    if len(references[0]) < 2:
+        which = f", whose source has {source_words}" if source_words else ""
+        raise UserError(f"there is 1 sentence{which}, which says nothing about others; compare on more")
     report = {
         "test": TESTS[test],
         "samples": samples,
