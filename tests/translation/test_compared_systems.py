@@ -189,6 +189,7 @@ def test_comparison_of_long_sentences(tmp_path, capsys, monkeypatch):
         (["--min-words", "2"], "need --source FILE"),
         (["--source", str(source)], "has no use without"),
         (["--min-words", "3", "--max-words", "2", "--source", str(source)], "--min-words 3 is more than"),
+        (["--samples", str(10**18)], "1,000,000"),
     ):
         with pytest.raises(SystemExit):
             main([*command, *more])

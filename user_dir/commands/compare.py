@@ -18,10 +18,11 @@ import argparse
 import logging
 import math
 
-from ..command_line import file_path, option_adder, positive
+from ..command_line import at_most, file_path, option_adder, positive
 from .options import add_output_option, add_system_argument, new_parser
 
 SAMPLES = {"bs": 1000, "ar": 10000}
+MAX_SAMPLES = 1_000_000  # each has a number for each sentence
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -36,7 +37,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--metrics", str, what, nargs="+", choices=known, default=["BLEU", "chrF"], metavar="NAME")
     what = "bootstrap or approximate randomisation (default: bs)"
     add("--test", str, what, choices=tuple(SAMPLES), default="bs", metavar=None)
-    add("--samples", positive, "resamples or trials (default: 1000 for bs, 10000 for ar)")
+    add("--samples", at_most(MAX_SAMPLES), "resamples or trials (default: 1000 for bs, 10000 for ar)")
     parser.add_argument("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
     what = "sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)"
     add("--tokenize", str, what, metavar="NAME")
