@@ -150,9 +150,10 @@ def test_the_moving_average_is_a_model(trained, tmp_path):
     assert torch.equal(average["encoder.embed_tokens.weight"], average["decoder.output_projection.weight"])
 
 
-def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path):
+@pytest.mark.parametrize("flags", ([], ["--int8"]))
+def test_evaluate_scores_the_system_and_the_uncorrected_translations(triplets, editor, tmp_path, flags):
     where = [*of(editor, triplets), "--output", tmp_path]
-    said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2").stdout
+    said = script("evaluate", *where, "--beam", "3", "--new-piece-penalty", "2", *flags).stdout
     result = evaluated_as_by_fairseq(tmp_path, "exam")
     found, ter = lines(tmp_path / "exam.de"), sacrebleu.metrics.TER(case_sensitive=True)
     assert result["ter"] == round(ter.corpus_score(found, [PE]).score, 2)

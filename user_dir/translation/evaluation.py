@@ -241,10 +241,12 @@ class _Evaluator:
         words += ["--lenpen", str(options.length_penalty), "--max-tokens", str(options.max_tokens)]
         words += ["--max-len-a", str(self.limit.a)] if self.limit.a else []
         words += ["--max-len-b", str(self.limit.b)] if self.limit.b != MIN_DEFAULT else []
-        if self.penalty is not None:
-            words += ["--model-overrides", f"{{'new_piece_penalty': {self.penalty}}}"]
+        # In one flag: of several, fairseq takes the last.
+        overrides = {} if self.penalty is None else {"new_piece_penalty": self.penalty}
+        overrides |= {"int8": True} if options.int8 else {}
+        words += ["--model-overrides", str(overrides)] if overrides else []
         words += _length_flags(self.model, left_out, truncated)
-        words += ["--cpu", "--model-overrides", "{'int8': True}"] if options.int8 else []
+        words += ["--cpu"] if options.int8 else []
         return shlex.join(words)
 
 
