@@ -26,6 +26,8 @@ from commands import (
 from forks import ROOT, environment
 
 from user_dir.corpora import load_corpus
+from user_dir.translation.comet import Comet
+from user_dir.translation.evaluation import Options, evaluate
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +94,21 @@ def test_blank_and_long_lines_as_evaluate_and_generate_treat_them(model, small, 
     done = script("translate", *flags, "--input", mine / "text" / "test.de")
     assert done.stdout.split("\n")[:-1] == evaluated
     assert f"warning: {len(cut)} translations" in done.stderr
+
+
+def test_scores_are_never_beside_other_translations(model, small, tmp_path, monkeypatch):
+    """Not where scoring with COMET fails after a translation with another beam, either."""
+    corpus, output, comet = load_corpus("mine", small.parent), tmp_path / "out", tmp_path / "comet"
+    (comet / "checkpoints").mkdir(parents=True)
+    for name in ("hparams.yaml", "checkpoints/model.ckpt"):
+        (comet / name).touch()
+    monkeypatch.setattr(Comet, "score", lambda *_: 1 / 0)
+    monkeypatch.setattr("shutil.which", str)
+    list(evaluate(model, corpus, ["exam"], output, Options(beam=1)))
+    before = lines(output / "exam.en")
+    with pytest.raises(ZeroDivisionError):
+        list(evaluate(model, corpus, ["exam"], output, Options(beam=3, comet=comet)))
+    assert lines(output / "exam.en") != before and not (output / "exam.json").exists()
 
 
 def test_evaluate_repeats_a_ceiling_below_99(model, small, tmp_path):

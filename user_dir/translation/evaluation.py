@@ -200,6 +200,8 @@ class _Evaluator:
         lines = split.lines(found.texts, left_out)
         scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
         files = {kind: within(self.output, path) for kind, path in self._files(split).items()}
+        # Whatever ends the process before the scores are written, those of other translations do not stay.
+        files["scores"].unlink(missing_ok=True)
         write_text(files["search"], found.as_fairseq_writes_it())
         if split.tokenised:
             write_text(files["tokens"], _joined(lines, left_out))
