@@ -70,6 +70,22 @@ def test_bleu_of_the_first_sentences_equals_sacrebleu(tmp_path):
     assert scored(tmp_path).bleu_of(hypotheses) == expected
 
 
+@pytest.mark.parametrize(
+    ("language", "setting", "lines", "size"),
+    [
+        ("en", "", NATURAL, 16),
+        ("ja", "", ["これは ペンです。", "そう"], 10),
+        ("ja", TOKENISED, ["これ は ペン です 。", "そう"], 6),
+    ],
+)
+def test_sizes_are_of_words_or_of_characters(tmp_path, language, setting, lines, size):
+    corpus = described(tmp_path, setting, languages=f"de, {language}")
+    path = corpus.reference("test", language)
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    assert ScoredSplit(corpus, "test", ("de", language)).size(lines) == size
+
+
 def test_every_sentence_must_be_translated(tmp_path):
     with pytest.raises(UserError, match="2 translations for the 3 sentences of test"):
         scored(tmp_path).scores(NATURAL[:2])

@@ -91,6 +91,12 @@ class ScoredSplit:
     def _to_natural(self) -> Callable[[str], str]:
         return text.natural_text(self._corpus.description, self.target)
 
+    def size(self, lines: list[str]) -> int:
+        """The number of words of lines of the corpus, or of characters where no spaces part words."""
+        words = [word for line in lines for word in line.split()]
+        parted = self.tokenised or written(self.target, self._own).spaced
+        return len(words) if parted else sum(map(len, words))
+
     def bleu_of(self, hypotheses: list[str]) -> float:
         """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""
         references = [each[: len(hypotheses)] for each in self.references]

@@ -131,22 +131,22 @@ class SearchStudy:
         return report
 
     def _beam(self, beam: int) -> dict:
-        """Scores of one beam size; ``length_ratio`` is that of words to those of the references."""
+        """Scores of one beam size; ``length_ratio`` is that of words to those of the references, or of
+        characters where no spaces part words.
+        """
         most = max(self._longest, self._max_tokens * _KNOWN_BEAM // max(beam, _KNOWN_BEAM))
         search = Search(beam, self.facts["length_penalty"], self._limit, most)
         what = {"left_out": self._left_out, "description": f"beam {beam}"}
         found = translate_split(self._model, self._task, self._subset, search, **what)
         count = len(found.translations)
-        words, expected = (
-            sum(len(line.split()) for line in lines)
-            for lines in (found.texts, [each.reference for each in found.translations])
+        lines, references = (
+            self._scored.lines(texts, self._left_out)
+            for texts in (found.texts, [each.reference for each in found.translations])
         )
         return {
             "beam": beam,
-            "bleu": self._scored.scores(self._scored.lines(found.texts, self._left_out), self._left_out)[
-                "bleu"
-            ],
-            "length_ratio": words / max(1, expected),
+            "bleu": self._scored.scores(lines, self._left_out)["bleu"],
+            "length_ratio": self._scored.size(lines) / max(1, self._scored.size(references)),
             "empty": sum(not text.strip() for text in found.texts) / count,
             "unfinished": len(found.unfinished) / count,
             "seconds": found.seconds,
