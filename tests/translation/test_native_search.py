@@ -144,6 +144,22 @@ def test_parameters_that_are_not_finite_are_refused(corpus, tmp_path):
         open_translator([tiny_checkpoint(tmp_path / "a.pt", state)], corpus, cpu=True)
 
 
+@pytest.mark.parametrize("rows", (-3, 5))
+def test_another_target_vocabulary_is_refused(corpus, tmp_path, rows):
+    """By both ways, of a checkpoint without fingerprints, whose sides have embeddings of their own."""
+    state = varied_state("")
+    embeddings = state["model"]["decoder.embed_tokens.weight"]
+    embeddings = torch.cat([embeddings, embeddings[:rows]]) if rows > 0 else embeddings[:rows].clone()
+    for name in ("embed_tokens", "output_projection"):
+        state["model"][f"decoder.{name}.weight"] = embeddings
+    settings = state["cfg"]["model"]
+    settings.share_all_embeddings, settings.share_decoder_input_output_embed = False, True
+    path = tiny_checkpoint(tmp_path / "a.pt", state)
+    for by_fairseq in (False, True):
+        with pytest.raises(UserError, match=f"with {len(embeddings)} symbols.* with {NUM_WORDS + 4} "):
+            open_translator([path], corpus, cpu=True, by_fairseq=by_fairseq)
+
+
 OTHERS = ("--latent-alignment --latent-alignment-alpha 1.6", "--encoder-self-attention-normalizer fixed")
 
 

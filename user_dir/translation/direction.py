@@ -23,20 +23,25 @@ def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tupl
             f"{checkpoint} translates {direction[0]}-{direction[1]}, "
             f"but the languages of {corpus.name} are {' and '.join(corpus.languages)}"
         )
-    embeddings = state["model"].get("encoder.embed_tokens.weight")
-    if embeddings is None:
+    embeddings = {
+        side: state["model"].get(f"{part}.embed_tokens.weight")
+        for side, part in (("source", "encoder"), ("target", "decoder"))
+    }
+    if embeddings["source"] is None:
         raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
     sides = dict(zip(("source", "target"), direction))
     files = {side: corpus.bin / f"dict.{language}.txt" for side, language in sides.items()}
     dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
     pieces = corpus.pieces if corpus.pieces.is_file() else None
     require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
-    symbols = len(dictionaries["source"])
-    if embeddings.ndim != 2 or len(embeddings) != symbols:
-        raise UserError(
-            f"{checkpoint} was trained with {len(embeddings)} symbols, but {corpus.name} is prepared with "
-            f"{symbols}; prepare it with the --vocab-size used in training"
-        )
+    for side, found in embeddings.items():
+        symbols = len(dictionaries[side])
+        if found is not None and (found.ndim != 2 or len(found) != symbols):
+            trained = found.shape[0] if found.ndim else 0
+            raise UserError(
+                f"{checkpoint} was trained with {trained} symbols, but {corpus.name} is prepared with "
+                f"{symbols} on the {side} side; prepare it with the --vocab-size used in training"
+            )
     return direction
 
 
