@@ -197,6 +197,21 @@ def test_same_hypotheses_with_a_penalty_on_new_pieces():
     assert [tokens(each) for each in ours] != [tokens(each) for each in without]
 
 
+@pytest.mark.parametrize("kind", (FastGenerator, AsOnGpu))
+def test_another_penalty_is_noticed(kind):
+    built, words = post_editing.build().eval(), post_editing.dictionary()
+    built.decoder.output_projection.bias.data.normal_(std=2)
+    built._is_generation_fast = True
+    search = kind([built], words, beam_size=3, max_len_b=6)
+    found = []
+    for penalty in (0.0, 4.0, 0.0):
+        built.decoder.new_piece_penalty = penalty
+        found.append(search.generate([built], post_edited()))
+        expected = SequenceGenerator([built], words, beam_size=3, max_len_b=6)
+        assert_same(found[-1], expected.generate([built], post_edited()))
+    assert [tokens(each) for each in found[0]] != [tokens(each) for each in found[1]]
+
+
 @pytest.mark.parametrize(
     "options",
     (

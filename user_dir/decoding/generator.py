@@ -103,8 +103,8 @@ class FastGenerator(SequenceGenerator):
     def _device_search(self) -> DeviceSearch:
         """The search on a GPU, kept while these options are the same and parameters are where they were."""
         tensors = itertools.chain(self.model.parameters(), self.model.buffers())
-        outputs = [model.decoder.output_normalizer.alpha() for model in self.model.models]
-        state = [each.data_ptr() for each in tensors], outputs, self.beam_size, self.temperature, self.eos
+        constants = list(map(_constants, self.model.models))
+        state = [each.data_ptr() for each in tensors], constants, self.beam_size, self.temperature, self.eos
         kept = getattr(self, "_kept_search", None)
         if kept is None or kept[0] != state:
             self._kept_search = kept = state, DeviceSearch(self)
@@ -114,12 +114,7 @@ class FastGenerator(SequenceGenerator):
         """The models, prepared once if they are no longer trained; in C++ if it knows all of them."""
         models = list(self.model.models)
         state = [
-            (
-                m.int8,
-                m.decoder.output_normalizer.alpha(),
-                [(p.data_ptr(), p._version) for p in m.parameters()],
-            )
-            for m in models
+            (m.int8, _constants(m), [(p.data_ptr(), p._version) for p in m.parameters()]) for m in models
         ]
         kept = getattr(self, "_prepared", None)
         if kept is not None and kept[0] == state:
@@ -198,6 +193,11 @@ def _unsupported_models(generator: SequenceGenerator, on_device: bool) -> str | 
     if _are_fixed(models):
         generator._looked_at = state, reason
     return reason
+
+
+def _constants(model: nn.Module) -> tuple[float, float]:
+    """What a model computes with beside its parameters, which may be changed between batches."""
+    return model.decoder.output_normalizer.alpha(), getattr(model.decoder, "new_piece_penalty", 0.0)
 
 
 def _are_fixed(models: list[nn.Module]) -> bool:
