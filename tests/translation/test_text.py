@@ -53,6 +53,8 @@ def test_byte_pieces_of_a_real_model(tmp_path):
         ("zh_TW", "我 喜歡 GPU 。", "我喜歡GPU。"),
         ("tha_Thai", "ฉัน รัก แมว", "ฉันรักแมว"),
         ("ja", "京都 の 寺 は 1001 年 に Kyoto Station で 。", "京都の寺は1001年にKyoto Stationで。"),
+        ("ja", "Jose\u0301 Mourinho 監督", "Jose\u0301 Mourinho監督"),
+        ("ja", "José Mourinho と Điện Biên Phủ と 5 × 6", "José MourinhoとĐiện Biên Phủと5×6"),
     ],
 )
 def test_detokenised(language, tokens, text):

@@ -9,6 +9,8 @@ from ..corpora.description import Description
 from ..corpora.spacing import SPACE_MARK, spaced
 from ..languages import language as language_of
 
+_LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
+
 
 def join_pieces(pieces: str) -> str:
     """Join sentencepiece pieces separated by spaces, as fairseq does; byte pieces are kept."""
@@ -44,8 +46,8 @@ def natural_text(description: Description, language: str) -> Callable[[str], str
 def detokenizer(language: str) -> Callable[[str], str]:
     """A function that detokenises tokens separated by spaces."""
     if not language_of(language).spaced:  # not supported by Moses
-        # Keep only spaces between Latin letters or digits.
-        return lambda line: re.sub(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])", "", line)
+        # Keep only spaces between Latin letters, also with accents, or digits.
+        return lambda line: re.sub(rf"(?<![{_LATIN}0-9]) | (?![{_LATIN}0-9])", "", line)
     from sacremoses import MosesDetokenizer
 
     detokenize = MosesDetokenizer(language_of(language).moses).detokenize
