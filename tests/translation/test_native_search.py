@@ -126,6 +126,21 @@ def test_wrong_options_are_refused(archives, options):
         open_translator(checkpoints, corpus, cpu=True, **options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"length_penalty": each} for each in (500.0, -500.0, float("nan"), "1")]
+    + [{"max_len_a": float("inf")}, {"beam": 2.5}, {"beam": "5"}],
+    ids=str,
+)
+def test_numbers_are_refused_as_by_fairseq(corpus, tmp_path, options):
+    path, messages = tiny_checkpoint(tmp_path / "a.pt", varied_state("")), []
+    for by_fairseq in (False, True):
+        with pytest.raises(UserError) as raised:
+            open_translator([path], corpus, cpu=True, by_fairseq=by_fairseq, **options)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
 def test_a_sentence_longer_than_the_model_allows_is_refused(corpus, tmp_path):
     state = varied_state("--max-source-positions 9")
     messages = []

@@ -7,18 +7,15 @@ all, so that a misspelled name has no effect. Unnecessary once fairseq checks th
 
 import inspect
 import json
-import math
 
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationTask
 
 from ..errors import UserError, exit_on_user_error
 from ..io import shown
+from ..search_numbers import check_length_penalty, check_numbers
 from ..setting_types import setting_types
 from .installing import around
-
-MAX_POWER = 1e32  # of a length: a score of -1e6, multiplied by it, is still a number of float32
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3  # logits, divided by the first, fit float16
 
 
 @around(SequenceGenerator, "__init__")
@@ -26,9 +23,9 @@ def check_search(begin, self, *args, **kwargs):
     """Check the settings of every generator that is built."""
     given = inspect.signature(begin).bind(self, *args, **kwargs)
     given.apply_defaults()
-    _check_numbers(given.arguments)
+    check_numbers(given.arguments)
     begin(self, *args, **kwargs)
-    _check_length_penalty(self.len_penalty, self.max_len)
+    check_length_penalty(self.len_penalty, self.max_len)
 
 
 @around(TranslationTask, "build_model")
@@ -66,39 +63,3 @@ def check_bleu_args(text: str | None) -> None:
                     raise ValueError(f"must be {types[name].words} without quotes, not {shown(value)}")
             except ValueError as error:
                 raise ValueError(f"is wrong: {name} {error}") from None
-
-
-# The names that the user gives, by fairseq's names of the arguments, with what they may be.
-_RULES = {
-    "beam_size": ("beam", "a whole number from 1", lambda value: value >= 1 and value == int(value)),
-    "max_len_a": ("max_len_a", "a finite number", math.isfinite),
-    "max_len_b": ("max_len_b", "a finite number", math.isfinite),
-    "len_penalty": ("lenpen", "a finite number", math.isfinite),
-    "unk_penalty": ("unkpen", "a number above minus infinity", lambda value: value > -math.inf),
-    "temperature": (
-        "temperature",
-        f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}",
-        lambda value: MIN_TEMPERATURE <= value <= MAX_TEMPERATURE,
-    ),
-    "lm_weight": ("lm_weight", "a finite number", math.isfinite),
-}
-
-
-def _check_numbers(arguments: dict) -> None:
-    for argument, (name, words, fits) in _RULES.items():
-        value = arguments[argument]
-        try:
-            good = not isinstance(value, (str, bool)) and fits(value)
-        except (TypeError, ValueError, OverflowError):
-            good = False
-        if not good:
-            raise UserError(f"{name} of the search must be {words}, not {shown(value)}")
-
-
-def _check_length_penalty(penalty: float, longest: int) -> None:
-    limit = math.log(MAX_POWER) / math.log(max(longest, 2))
-    if abs(penalty) > limit:
-        raise UserError(
-            f"lenpen of the search is {shown(penalty)}: the power of a length overflows; with translations "
-            f"of up to {longest:,} pieces it may be from -{limit:.3g} to {limit:.3g} (1 is none)"
-        )

@@ -21,6 +21,7 @@ from ..decoding.native import Engine
 from ..decoding.settings import Settings
 from ..decoding.weights import Weights
 from ..guards.released_files import ALPHAS
+from ..search_numbers import check_length_penalty, check_numbers
 from .search import Search
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,12 @@ def native_search(state: dict, search: Search, *, cpu: bool, int8: bool) -> Nati
         search: how to search.
         cpu: use the CPU even if there is a GPU.
         int8: compute linear layers with 8-bit integers.
+
+    Raises:
+        UserError: over numbers that no search computes with, as the guard ``search-settings`` of fairseq's.
     """
+    numbers = {"beam_size": search.beam, "len_penalty": search.length_penalty}
+    check_numbers({**numbers, "max_len_a": search.limit.a, "max_len_b": search.limit.b})
     try:
         reason = _unsupported(search, cpu or int8)
         if reason is not None:
@@ -87,6 +93,7 @@ def native_search(state: dict, search: Search, *, cpu: bool, int8: bool) -> Nati
         if 2 * search.beam >= symbols:
             raise Unknown("the beam is as large as the vocabulary")
         positions = max_positions(settings)
+        check_length_penalty(search.length_penalty, positions[1])
         if min(search.limit.b, positions[1] - 1) < 1:
             raise Unknown("translations may have no piece")
     except Unknown as unknown:
