@@ -38,3 +38,10 @@ def test_the_limit_of_a_release_or_of_short_sentences(tmp_path):
     assert translation_limit({"extra_state": None}, corpus) == Limit(0, 200)
     assert translation_limit({"extra_state": {RELEASED: 500}}, corpus) == Limit(0, 500)
     assert translation_limit({"extra_state": {RELEASED: "500"}}, corpus) == Limit(0, 200)
+
+
+def test_a_model_with_fewer_positions_has_a_limit_of_its_own():
+    """A translation has at most one piece less than positions, whatever is added to that."""
+    for limit in (Limit(0, 200), Limit(1.5, 20), Limit(0, 19)):
+        assert limit.within(20) == Limit(0, 19) and limit.within(1024) == limit
+    assert Limit(1.5, 18).within(20) == Limit(1.5, 18)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from itertools import chain
 
 import pytest
@@ -12,6 +13,7 @@ from helpers import NUM_WORDS
 from tiny_release import SENTENCES, contents, tiny_checkpoint, tiny_corpus, tiny_state
 
 from user_dir.checkpoints import load_checkpoint
+from user_dir.commands import translate
 from user_dir.corpora.segment import vocabulary
 from user_dir.eight_bits import packed, rounded
 from user_dir.errors import UserError
@@ -150,6 +152,18 @@ def test_a_sentence_longer_than_the_model_allows_is_refused(corpus, tmp_path):
             translator(["Wo?", "Der Hund schläft. " * 9], 5, "talk.de")
         messages.append(str(raised.value))
     assert messages[0] == messages[1] and "talk.de, line 6" in messages[0]
+
+
+def test_the_limit_that_is_told_is_that_of_the_model(corpus, tmp_path, capsys):
+    path = tiny_checkpoint(tmp_path / "a.pt", varied_state("--max-target-positions 5"))
+    for options, told, remedy in (({}, 4, "the model"), ({"max_len_b": 3}, 3, "--max-len-b")):
+        for translator in both([path], corpus, **options):
+            assert all(len(best.tokens) == told + 1 for (best,) in translator(SENTENCES[:2]))
+            translate.translate(
+                translate.parse_args(["--path", str(path), *SENTENCES[:2]]), translator, sys.stdout
+            )
+            said = capsys.readouterr().err
+            assert f" {told} pieces" in said and remedy in said
 
 
 def test_parameters_that_are_not_finite_are_refused(corpus, tmp_path):

@@ -264,9 +264,10 @@ def translate(args: argparse.Namespace, translator, output, align=None) -> list[
                 pairs.append((sentence, hypotheses[0]))
         output.flush()
     if unfinished:
+        is_model_s = translator.limit.b == translator.search.max_positions[1] - 1
         print(
             f"warning: {len(unfinished)} translations reached {translator.limit}, and may lack their end "
-            f"({first_few(unfinished)}); see --max-len-b",
+            f"({first_few(unfinished)}); {'the model allows no more' if is_model_s else 'see --max-len-b'}",
             file=sys.stderr,
         )
     return pairs

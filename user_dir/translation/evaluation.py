@@ -133,6 +133,7 @@ class _Evaluator:
             self.model, self.task = load_model(
                 checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
             )
+        self.limit = self.limit.within(self.model.max_positions()[1])
         self.penalty, self.penalties, self._on_valid = options.new_piece_penalty, None, None
         if self.penalty == "valid":
             self.penalties = self._penalties()

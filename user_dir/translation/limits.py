@@ -21,6 +21,10 @@ class Limit:
     a: float = 0.0
     b: int = MIN_DEFAULT
 
+    def within(self, positions: int) -> Limit:
+        """The same for a model with so many positions, the last of which is for the end."""
+        return self if self.b < positions - 1 else Limit(0.0, positions - 1)
+
     def __str__(self) -> str:
         times = f"{self.a:g} × source + " if self.a else ""
         return f"the limit of {times}{self.b} pieces"

@@ -73,6 +73,7 @@ class SearchStudy:
         self._scored = ScoredSplit(corpus, subset, direction)
         self._subset, self._max_tokens = self._scored.subset, max_tokens
         self._model, self._task = load_model(checkpoint, corpus, direction, cpu=cpu)
+        self._limit = self._limit.within(self._model.max_positions()[1])
         self._dataset = load_split(self._task, self._subset)
         words = [len(line.split()) for line in read_made_lines(corpus.text(self._subset, direction[0]))]
         blank = self._dataset.src_sizes == 1  # their empty translation is not the search's

@@ -71,7 +71,8 @@ class Translator:
         check_beam(options.beam, len(self.dictionaries[1]))
         if not 1 <= nbest <= options.beam:
             raise UserError(f"--nbest {nbest}: give 1 to {options.beam}, the --beam")
-        self.search, self.corpus, self.direction, self.limit = search, corpus, direction, options.limit
+        self.search, self.corpus, self.direction = search, corpus, direction
+        self.limit = options.limit.within(search.max_positions[1])
         self._nbest, self._max_tokens = nbest, options.max_tokens
         self._new_text, self._new_target = (NewText(corpus, language) for language in direction)
         self._natural = natural_text(corpus.description, direction[1])
