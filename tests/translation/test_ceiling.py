@@ -74,6 +74,14 @@ def test_a_split_is_scored_as_its_evaluation(tmp_path):
     assert ceiling_of(corpus, ScoredSplit(corpus, "valid", ("de", "en"))).split == "valid"
 
 
+def test_sentences_left_out_do_not_count(tmp_path):
+    corpus = prepared(tmp_path, change=lambda line: line.upper() if line.endswith("?") else line)
+    split = ScoredSplit(corpus, "test", ("de", "en"))
+    assert ceiling_of(corpus, split).bleu < 80 and ceiling_of(corpus, split, [1]).bleu == pytest.approx(100)
+    assert ceiling_of(corpus, split, [0]).bleu < 20
+    assert TEXT["en"][1] in ceiling_of(corpus, split, [0]).example
+
+
 def test_without_test_sets_it_is_that_of_valid(tmp_path, monkeypatch):
     monkeypatch.setattr("tiny_splits.SPLITS", "splits: {train: 'a.{language}', valid: 'b.{language}'}\n")
     assert {each.split for each in corpus_ceilings(prepared(tmp_path, splits=("valid",)))} == {"valid"}

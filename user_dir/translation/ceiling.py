@@ -6,6 +6,7 @@ perfect translation scores 100, and two corpora cannot be compared by their scor
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
 from ..corpora import Corpus
@@ -53,13 +54,13 @@ def corpus_ceilings(corpus: Corpus) -> list[Ceiling]:
     return found
 
 
-def ceiling_of(corpus: Corpus, split: ScoredSplit) -> Ceiling:
-    """The ceiling of a split of a prepared corpus as an evaluation scores it."""
+def ceiling_of(corpus: Corpus, split: ScoredSplit, left_out: Collection[int] = ()) -> Ceiling:
+    """The ceiling of a split of a prepared corpus as an evaluation scores it, but sentences ``left_out``."""
     pieces = binarised_lines(corpus.bin, split.subset, corpus.languages, split.target)
-    through = list(map(join_pieces, pieces))
-    bleu, example = split.bleu_of(through), ""
+    through = split.kept(list(map(join_pieces, pieces)), left_out)
+    bleu, example = split.bleu_of(through, left_out), ""
     if bleu < LOW:
-        pairs = zip(split.references[0], split.natural(split.lines(through)))
+        pairs = zip(split.kept(split.references[0], left_out), split.natural(split.lines(through, left_out)))
         example = next((f"{shown(a)} becomes {shown(b)}" for a, b in pairs if a.split() != b.split()), "")
         if not corpus.description.wordpiece and corpus.description.normalization != "identity":
             example += f" (normalization: {corpus.description.normalization}; identity changes no character)"

@@ -199,7 +199,7 @@ class _Evaluator:
         if found is None:
             found = translate_split(self.model, self.task, split.subset, self._search, left_out=left_out)
         lines = split.lines(found.texts, left_out)
-        scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split).bleu
+        scores, ceiling = split.scores(lines, left_out), ceiling_of(self.corpus, split, left_out).bleu
         files = {kind: within(self.output, path) for kind, path in self._files(split).items()}
         # Whatever ends the process before the scores are written, those of other translations do not stay.
         files["scores"].unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from importlib.metadata import version
 
@@ -66,9 +66,9 @@ class ScoredSplit:
         if self.case != FROM_TRANSLATION:
             return lines
         given = read_made_lines(self._corpus.uncorrected(self.subset))
-        kept = (line for number, line in enumerate(given) if number not in left_out)
         fold = folding(self._corpus, self.target, self.name)
-        return [with_case_of(line, translation, fold) for line, translation in zip(lines, kept)]
+        pairs = zip(lines, self.kept(given, left_out))
+        return [with_case_of(line, translation, fold) for line, translation in pairs]
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
@@ -79,11 +79,9 @@ class ScoredSplit:
         description = self._corpus.description
         natural = text.natural_text(description, self._source)
         source = read_made_lines(self._corpus.text(self.subset, self._source))
-        sides = (
-            [line for number, line in enumerate(side) if number not in left_out]
-            for side in (map(natural, source), self.references[0])
+        sources, references = (
+            self.kept(side, left_out) for side in (map(natural, source), self.references[0])
         )
-        sources, references = sides
         found = comet.score(sources, self.natural(lines), references)
         return {"comet": round(found, 4), "comet_signature": comet.signature}
 
@@ -97,10 +95,15 @@ class ScoredSplit:
         parted = self.tokenised or written(self.target, self._own).spaced
         return len(words) if parted else sum(map(len, words))
 
-    def bleu_of(self, hypotheses: list[str]) -> float:
-        """BLEU of hypotheses with joined pieces for the first ``len(hypotheses)`` sentences."""
-        references = [each[: len(hypotheses)] for each in self.references]
-        return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
+    def bleu_of(self, hypotheses: list[str], left_out: Collection[int] = ()) -> float:
+        """BLEU of hypotheses with joined pieces for the first sentences, without those ``left_out``."""
+        references = [self.kept(each, left_out)[: len(hypotheses)] for each in self.references]
+        return self.bleu.corpus_score(self.natural(self.lines(hypotheses, left_out)), references).score
+
+    @staticmethod
+    def kept(lines: Iterable[str], left_out: Collection[int]) -> list[str]:
+        """The lines whose numbers, from 0, are not ``left_out``."""
+        return [line for number, line in enumerate(lines) if number not in left_out]
 
     def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
         """BLEU, chrF, TER and tokenised BLEU, with signatures.
@@ -121,20 +124,20 @@ class ScoredSplit:
                 f"was {self._corpus.name} prepared again in the meantime?"
             )
 
-        def kept(all_lines: list[str]) -> list[str]:
-            return [line for number, line in enumerate(all_lines) if number not in left_out]
+        def kept(all_lines: Iterable[str]) -> list[str]:
+            return self.kept(all_lines, left_out)
 
         references = list(map(kept, self.references))
         hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
         found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
         if self._corpus.description.triplets:
-            given = self.natural(kept(list(read_made_lines(self._corpus.uncorrected(self.subset)))))
+            given = self.natural(kept(read_made_lines(self._corpus.uncorrected(self.subset))))
             before = scoring.scores(given, references, self.bleu, self._lower_case, ter)
             found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
             found["changes"] = scoring.changes(hypotheses, given, references, ter)
             found["gain"] = scoring.gain(hypotheses, given, references, ter)
         if self.tokenised:
-            release = kept(list(read_made_lines(self._corpus.text(self.subset, self.target))))
+            release = kept(read_made_lines(self._corpus.text(self.subset, self.target)))
             found |= scoring.tokenized_bleu(lines, release, self._lower_case, "the release")
         elif written(self.target, self._own).spaced:  # others are not supported by Moses
             both = (text.moses_tokens(each, self.target) for each in (lines, kept(self._own)))
