@@ -21,9 +21,12 @@ def test_one_warning(searched, kind, caplog):
     assert len(caplog.records) == 1 and "limit of 2 pieces" in caplog.text
     generator.generate(list(generator.model.models), sample)
     assert len(caplog.records) == 1
+    assert "--max-len-b" in caplog.text
     caplog.clear()
     searched(kind, max_len_b=2)
     assert not caplog.records
+    generator, _, _ = searched(kind, True, max_len_b=500, min_len=49)  # of a model with 50 positions
+    assert f"limit of {generator.max_len - 1} pieces" in caplog.text and "--max-len-b" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", KINDS)

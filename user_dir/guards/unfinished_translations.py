@@ -25,10 +25,13 @@ def generate(search, self, models, sample, **kwargs):
     found = search(self, models, sample, **kwargs)
     if _tells(self) and any(unfinished(self, sample, found)):
         self.tells_unfinished = False
+        limit = longest(self, sample["net_input"]["src_tokens"])
+        is_model_s = limit == self.max_len - 1
         logger.warning(
-            "warning: a translation reached the limit of %d pieces, and may lack its end; --max-len-a "
-            "and --max-len-b raise it (this is said once)",
-            longest(self, sample["net_input"]["src_tokens"]),
+            "warning: a translation reached the limit of %d pieces, and may lack its end; %s (this is said "
+            "once)",
+            limit,
+            "the model allows no more" if is_model_s else "--max-len-a and --max-len-b raise it",
         )
     return found
 
