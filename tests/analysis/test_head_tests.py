@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from scipy.signal import argrelmax
-from scipy.stats import gaussian_kde
+from scipy.stats import gaussian_kde, permutation_test, spearmanr
 
-from user_dir.analysis.head_tests import critical_bandwidth, modes_test
+from user_dir.analysis.head_tests import critical_bandwidth, modes_test, rank_correlation
 
 
 def normal(mean: float, deviation: float, count: int, seed: int = 1) -> np.ndarray:
@@ -47,3 +47,23 @@ def test_one_mode_is_rarely_rejected():
 def test_too_few_or_equal_values_are_not_tested():
     assert modes_test([1.2, 1.3]) is modes_test([1.5] * 16) is None
     assert modes_test([1.5] * 15 + [1.9]) < 0.2
+
+
+@pytest.mark.parametrize("heads", (3, 4, 5))
+def test_the_p_value_of_few_heads_is_exact(heads):
+    """As of scipy's test over all permutations; by the approximation for many, three heads would suffice."""
+    random = np.random.default_rng(heads)
+    first = np.arange(heads)
+    for second in (random.random(heads), random.integers(0, 3, heads), first, -first):
+        exact = permutation_test(
+            (second,), lambda each: spearmanr(first, each)[0], permutation_type="pairings", n_resamples=np.inf
+        )
+        rho, p = rank_correlation(first, second)
+        assert rho == pytest.approx(exact.statistic)
+        assert p == pytest.approx(exact.pvalue)
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx((1, 1 / 3))
+
+
+def test_the_p_value_of_many_heads_is_that_of_scipy():
+    first, second = np.random.default_rng(1).random((2, 48))
+    assert rank_correlation(first, second) == pytest.approx(tuple(spearmanr(first, second)))
