@@ -7,6 +7,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..corpora import Corpus
+from ..corpora.readers.lines import count_lines
 from ..errors import UserError
 from ..io import write_json, write_text
 from ..tables import csv_text
@@ -94,19 +96,26 @@ def heads_as_csv(heads: list[dict]) -> str:
 
 
 def statistics_are_current(
-    statistics: Path, maps: Path | None, checkpoint: Path, corpus: str, subset: str
+    statistics: Path, maps: Path | None, checkpoint: Path, corpus: Corpus, subset: str, shown: int
 ) -> bool:
-    """Whether statistics (and ``maps``) exist, are no older than the checkpoint, and are of this split."""
+    """Whether files are what a report needs that shows ``shown`` sentences, and no older than the checkpoint.
+
+    It needs statistics of the whole split, and ``maps``, if any, of the first ``shown`` of its sentences.
+    """
     files = [statistics] if maps is None else [statistics, maps]
     if not all(file.is_file() for file in files):
         return False
     if min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False
     try:
-        found = [read_statistics(statistics), *(vars(Maps(file)) for file in files[1:])]
+        found, kept = read_statistics(statistics), maps and Maps(maps)
     except UserError:  # by an earlier version
         return False
-    return all((each.get("corpus"), each.get("subset")) == (corpus, subset) for each in found)
+    of = [found, *([vars(kept)] if kept else [])]
+    if any((each.get("corpus"), each.get("subset")) != (corpus.name, subset) for each in of):
+        return False
+    whole = count_lines(corpus.text(subset, corpus.languages[0]))
+    return found.get("sentences") == whole and (kept is None or len(kept) >= min(shown, whole))
 
 
 def write_importance(

@@ -6,7 +6,8 @@ density and diversity by layer, the roles of heads, and the attention of every h
 Each --path (or --statistics) starts a model; the options after it, up to the next, belong to that model.
 For a checkpoint DIR/NAME.pt the page uses DIR/NAME.SUBSET.heads.json and DIR/NAME.SUBSET.attention.npz,
 which head_stats.py writes, and DIR/alpha.jsonl, which --alpha-log writes, where they exist. With --corpus,
-the first two are computed for every checkpoint for which they are missing or older than it. For instance:
+the first two are computed for every checkpoint for which they are missing, older than it, or of fewer
+sentences than the page needs. For instance:
 
   report.py --path softmax/average.pt --name softmax --path entmax/average.pt --name α-entmax \\
             --corpus multi30k --output report.html
@@ -121,15 +122,17 @@ def compute(model: argparse.Namespace, args: argparse.Namespace) -> None:
     from ..analysis.results import statistics_are_current, write_statistics
     from ..analysis.split import open_split
     from ..analysis.summaries import statistics_summary
+    from ..corpora import load_corpus
     from ..io import check_outputs
 
     maps = None if model.maps_given else model.maps
     written = [model.statistics, model.statistics.with_suffix(".csv"), *([maps] if maps else [])]
     given = (model.path, model.alpha_log, model.maps if model.maps_given else None)
     check_outputs(written, filter(None, given), "--path")
-    if statistics_are_current(model.statistics, maps, model.path, args.corpus, args.subset):
+    corpus = load_corpus(args.corpus, args.data).require_prepared()
+    if statistics_are_current(model.statistics, maps, model.path, corpus, args.subset, args.sentences):
         return
-    split = open_split(model.path, args.corpus, args.subset, data=args.data, cpu=args.cpu)
+    split = open_split(model.path, corpus, args.subset, cpu=args.cpu)
     report = write_statistics(split, model.statistics, maps=maps, map_sentences=args.sentences)
     print(statistics_summary(report, model.statistics, maps, args.sentences))
 
