@@ -99,6 +99,8 @@ def importance(layers=2, heads=3, seed=0, name="model.pt") -> dict:
         ("encoder_self", "alpha", 6, 0.5, 0.3),
         ("encoder_self", "entropy", 6, 0.1, 0.7),
     ]
+    for kind in ("decoder_self", "decoder_context"):
+        correlations += [(kind, measure, 6, 0.0, 1.0) for measure in ("density", "alpha")]
     about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
     return {
         **about,

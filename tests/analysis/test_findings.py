@@ -138,5 +138,10 @@ def test_loss_added_by_pruning_a_share_of_the_heads():
 
 def test_importance_is_correlated_within_each_attention_type():
     found = importance(ModelAnalysis("a", {}, importance=measured()))
-    assert found == {"encoder_self": {"density": (None, None), "alpha": (0.5, 0.3)}}
+    none = {"density": (0.0, 1.0), "alpha": (0.0, 1.0)}
+    assert found == {
+        "encoder_self": {"density": (None, None), "alpha": (0.5, 0.3)},
+        "decoder_self": none,
+        "decoder_context": none,
+    }
     assert importance(ModelAnalysis("a", {})) is None

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from examples import lightness, panels, statistics, write_alpha_log
 
-from user_dir.analysis import plots
+from user_dir.analysis import figures, head_map, plots
+from user_dir.analysis.result_files import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
 from user_dir.attention_types import ATTENTION_TYPES, TITLES
 from user_dir.errors import UserError
@@ -96,6 +97,13 @@ def test_diversity_of_each_model():
     assert panels(figure)[0].get_ylabel() == "Jensen–Shannon\ndivergence, share\nof its maximum"
 
 
+@pytest.mark.parametrize("name", ("_runs/average", r"a$\foo", "$5 and $6"))
+def test_names_of_models_are_text(tmp_path, name):
+    """matplotlib leaves labels that begin with _ out of legends, and takes what is in $…$ for mathematics."""
+    plots.save(plots.diversity({name: MODELS["dense"], "other": MODELS["dense"]}), tmp_path / "figure.svg")
+    assert name in (tmp_path / "figure.svg").read_text()
+
+
 def test_models_differ_without_colour():
     lines = panels(plots.diversity({str(i): statistics(seed=i) for i in range(6)}))[0].lines
     assert len({line.get_marker() for line in lines}) == 6
@@ -139,3 +147,11 @@ def test_figures_are_saved_completely_and_reproducibly(tmp_path):
     assert re.search(r"<text[^>]*>layer</text>", (tmp_path / "one.svg").read_text()), "text became paths"
     with pytest.raises(UserError, match=r"figure.jpg must end in \.svg, \.pdf, \.png"):
         plots.save(plots.diversity(MODELS), tmp_path / "figure.jpg")
+
+
+def test_figures_and_maps_that_would_lack_a_model():
+    one = ModelAnalysis("seed1/average", statistics())
+    with pytest.raises(UserError, match="seed1/average"):
+        figures([one, ModelAnalysis("seed1/average", statistics(seed=1))])
+    with pytest.raises(UserError, match="without attention maps"):
+        head_map(one, ("encoder_self", 0, 0))

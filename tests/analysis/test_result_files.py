@@ -161,6 +161,17 @@ def test_errors_in_statistics_are_named(tmp_path, change, word):
     assert word in str(caught.value) and len(str(caught.value)) < 500 + len(str(path))
 
 
+def test_the_order_of_rows_is_of_no_importance(tmp_path):
+    """α logs and figures go by place."""
+    path = write_statistics(tmp_path / "a.heads.json")
+    expected = read_statistics(path)
+    found = json.loads(path.read_text())
+    for rows in (found["heads"], found["layers"]):
+        rows.reverse()
+    path.write_text(json.dumps(found))
+    assert read_statistics(path) == expected
+
+
 def test_a_key_that_occurs_twice_is_named(tmp_path):
     path = write_statistics(tmp_path / "a.heads.json")
     path.write_text(path.read_text().replace('"density":', '"density": 0.5, "density":', 1))
@@ -317,6 +328,8 @@ IMPORTANCE_FAULTS = [
     (lambda found: found["correlations"][0].pop("p_value"), "p_value"),
     (lambda found: found["correlations"][0].update(measure=1), "measure is 1"),
     (lambda found: found["correlations"][0].update(attention="self"), "'self'"),
+    (lambda found: found["correlations"].pop(), "decoder_context"),
+    (lambda found: found["correlations"].append(found["correlations"][0]), "2 of density, all"),
 ]
 
 

@@ -54,7 +54,7 @@ def _settings() -> dict:
     there = set(font_manager.get_font_names())
     fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in there)]
     text = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 8, "font.family": fonts}
-    return {**text, "svg.hashsalt": "heads"}
+    return {**text, "text.parse_math": False, "svg.hashsalt": "heads"}
 
 
 def styled(draw):
@@ -253,6 +253,7 @@ def _each(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterat
     """Panel, attention type, model's name, its data and style; a single row of panels is of all models."""
     of_models = np.broadcast_to(rows, (len(models), len(types)))
     for row, (name, model), style in zip(of_models, models.items(), cycle(STYLES)):
+        name = f" {name}" if name.startswith("_") else name  # matplotlib omits such labels from legends
         for axes, kind in zip(row, types):
             yield axes, kind, name, model, style
 

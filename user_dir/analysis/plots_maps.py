@@ -154,10 +154,10 @@ def spoken(tokens: Sequence[str]) -> list[str]:
 
 
 def _printable(token: str) -> str:
-    """Escape $, and replace a lone ▁, which few fonts have."""
-    return token.replace("▁", "␣").replace("$", r"\$")
+    """Replace a lone ▁, which few fonts have."""
+    return token.replace("▁", "␣")
 
 
 def _across(token: str) -> str:
     """A token as a column label: Chinese, Japanese and Korean characters upright, one below the other."""
-    return "\n".join(token.replace("$", "＄")) if is_wide(token) else _printable(token)
+    return "\n".join(token) if is_wide(token) else _printable(token)

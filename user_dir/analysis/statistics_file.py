@@ -59,6 +59,8 @@ def read_statistics(path: str | Path) -> dict:
     # In this order: later checks rely on what earlier ones have found to be so.
     for check in (_measures, _completeness, _layers, _roles):
         require(path, _WHAT, check(statistics), _REMEDY)
+    for rows in (statistics["heads"], statistics["layers"]):  # α logs, and figures, go by the order
+        rows.sort(key=lambda row: (ATTENTION_TYPES.index(row["attention"]), row["layer"], row.get("head", 0)))
     return statistics
 
 

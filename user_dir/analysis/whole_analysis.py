@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from .result_files import ModelAnalysis, check_same_split, log_beside, read_results, result_file
 
 if TYPE_CHECKING:
@@ -82,11 +83,14 @@ def figures(models: Iterable[ModelAnalysis], width: float | None = None) -> dict
         with an α log, ``alpha_trajectories``, with the model's index if there are several.
 
     Raises:
-        UserError: the models are of different splits.
+        UserError: the models are of different splits, or two have the same name.
     """
     from . import plots
 
     models = list(models)
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise UserError(f"of the models {', '.join(names)}, two have one name; give analyse another")
     check_same_split([replace(model, maps=None) for model in models])
     statistics = {model.name: model.statistics for model in models}
     alphas = {name: plots.alphas_of_heads(each) for name, each in statistics.items()}
@@ -109,8 +113,10 @@ def head_map(model: ModelAnalysis, head: tuple[str, int, int], sentence: int = 0
         sentence: its index in the split, from 0.
 
     Raises:
-        UserError: the head or the sentence does not exist.
+        UserError: the model has no maps, or the head or the sentence does not exist.
     """
     from .plots_maps import head_maps, panel
 
+    if model.maps is None:
+        raise UserError(f"{model.name} was read without attention maps; draw what analyse returns")
     return head_maps([panel(model.maps[sentence], model.maps.alphas, head)])
