@@ -508,7 +508,7 @@ def without_model(monkeypatch):
         "model_name": "model",
         "translation_direction": ("de", "en"),
         "read_dictionary": range(64),
-        "load_model": (None, task),
+        "load_model": (SimpleNamespace(max_positions=lambda: (1024, 1024)), task),
         "_length_flags": [],
         "translate_split": translated,
         "ceiling_of": SimpleNamespace(bleu=100.0),
