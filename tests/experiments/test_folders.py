@@ -140,6 +140,7 @@ def test_an_average_that_training_cannot_leave_is_refused_before_it(average, con
     [
         ("ema", {"ema": {"store_ema": True}, "checkpoint": {"no_epoch_checkpoints": True}}),
         (3, {}),
+        (3, {"checkpoint": {"keep_last_epochs": None}, "optimization": {"max_epoch": None}}),
         (3, {"checkpoint": {"keep_last_epochs": 3, "save_interval": 2}, "optimization": {"max_epoch": 6}}),
     ],
 )

@@ -117,8 +117,8 @@ def _checked(run: Run, overrides: tuple[str, ...], root: Path, record: Path) -> 
 def _check_average(run: Run, config: dict) -> None:
     """Raises UserError, before training, if it would not leave the checkpoints that the plan averages."""
     checkpoint, wanted = config.get("checkpoint", {}), run.average
-    kept = checkpoint.get("keep_last_epochs", -1)
-    epochs = config.get("optimization", {}).get("max_epoch", 0) // checkpoint.get("save_interval", 1)
+    kept, every = (checkpoint.get(name) or 0 for name in ("keep_last_epochs", "save_interval"))
+    epochs = (config.get("optimization", {}).get("max_epoch") or 0) // (every or 1)  # 0: no limit
     fault = ""
     if wanted == "ema":
         if not config.get("ema", {}).get("store_ema"):
