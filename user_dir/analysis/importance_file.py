@@ -96,8 +96,8 @@ def _correlations(found: dict) -> Iterator[str]:
     places = [(row["attention"], row["measure"]) for row in found["correlations"]]
     for kind in ("all", *sorted({row["attention"] for row in found["heads"]})):
         for measure in ("density", "alpha"):
-            if places.count((kind, measure)) != 1:
-                yield f"correlations has {places.count((kind, measure))} of {measure}, {kind}, instead of one"
+            if (count := places.count((kind, measure))) != 1:
+                yield f"correlations has {count} of {measure}, {kind}, instead of one"
     for index, row in enumerate(found["correlations"]):
         if (row["spearman"] is None) != (row["p_value"] is None):
             yield (

@@ -108,14 +108,14 @@ def statistics_are_current(
     if min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
         return False
     try:
-        found, kept = read_statistics(statistics), maps and Maps(maps)
+        found, kept = read_statistics(statistics), [Maps(file) for file in files[1:]]
     except UserError:  # by an earlier version
         return False
-    of = [found, *([vars(kept)] if kept else [])]
+    of = [found, *map(vars, kept)]
     if any((each.get("corpus"), each.get("subset")) != (corpus.name, subset) for each in of):
         return False
     whole = count_lines(corpus.text(subset, corpus.languages[0]))
-    return found.get("sentences") == whole and (kept is None or len(kept) >= min(shown, whole))
+    return found.get("sentences") == whole and all(len(each) >= min(shown, whole) for each in kept)
 
 
 def write_importance(

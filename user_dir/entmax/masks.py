@@ -29,15 +29,17 @@ def check_masks(
     Numbers in a padding mask may be added to the scores, or be 1 for a token as in Hugging Face's models.
     """
     batch, _, queries, keys = shape
-    if key_padding_mask is not None and key_padding_mask.dtype != torch.bool:
-        raise ValueError(
-            f"the key_padding_mask is {key_padding_mask.dtype}, but must be boolean, true where a key is "
-            "padding; numbers that are added to scores are an attn_mask"
-        )
-    if key_padding_mask is not None and not _broadcasts(key_padding_mask, (batch, keys), least=2):
-        raise ValueError(
-            f"the key_padding_mask must have the shape {(batch, keys)}, not {tuple(key_padding_mask.shape)}"
-        )
+    if key_padding_mask is not None:
+        if key_padding_mask.dtype != torch.bool:
+            raise ValueError(
+                f"the key_padding_mask is {key_padding_mask.dtype}, but must be boolean, true where a key is "
+                "padding; numbers that are added to scores are an attn_mask"
+            )
+        if not _broadcasts(key_padding_mask, (batch, keys), least=2):
+            raise ValueError(
+                f"the key_padding_mask must have the shape {(batch, keys)}, not "
+                f"{tuple(key_padding_mask.shape)}"
+            )
     if attn_mask is not None:
         check_mask(attn_mask)
         if not _broadcasts(attn_mask, shape):

@@ -127,8 +127,9 @@ def average(job: Job) -> None:
     Raises:
         UserError: training ended before as many epochs.
     """
+    epochs = epoch_checkpoints(job.folder)
     if not job.average.is_file():
-        ema, epochs = job.run.average == "ema", epoch_checkpoints(job.folder)
+        ema = job.run.average == "ema"
         if not ema and len(epochs) < job.run.average:
             less = f"set average to {len(epochs)} and run again, or " if epochs else ""
             raise UserError(
@@ -137,7 +138,7 @@ def average(job: Job) -> None:
         last = [job.folder / "checkpoint_last.pt"]
         paths = last if ema else last_epoch_checkpoints(job.folder, job.run.average)
         save_checkpoint(average_checkpoints(paths, ema), job.average)
-    for path in [*epoch_checkpoints(job.folder).values(), *job.folder.glob("checkpoint_*.pt")]:
+    for path in [*epochs.values(), *job.folder.glob("checkpoint_*.pt")]:
         path.unlink()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 
 from ..corpora import Corpus
@@ -124,9 +124,7 @@ class ScoredSplit:
                 f"was {self._corpus.name} prepared again in the meantime?"
             )
 
-        def kept(all_lines: Iterable[str]) -> list[str]:
-            return self.kept(all_lines, left_out)
-
+        kept = partial(self.kept, left_out=left_out)
         references = list(map(kept, self.references))
         hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
         found = scoring.scores(hypotheses, references, self.bleu, self._lower_case, ter)
