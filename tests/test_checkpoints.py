@@ -94,6 +94,19 @@ def test_an_average_names_its_updates(tmp_path):
         assert averaged_updates(alone) is None
 
 
+def test_an_average_of_models_with_other_settings_says_so(tmp_path, caplog):
+    paths = [tmp_path / f"{i}.pt" for i in range(3)]
+    for path, alpha in zip(paths, (1.5, 1.5, 2.0), strict=True):
+        written = checkpoint_state({"fixed_alpha": alpha, "save_dir": path.stem})
+        written["cfg"]["checkpoint"] = {"save_dir": path.stem}  # no setting of the model
+        save(written, path)
+    average_checkpoints(paths[:2])
+    assert not caplog.records
+    average_checkpoints(paths)
+    (record,) = caplog.records
+    assert all(word in record.getMessage() for word in ("2.pt", "fixed_alpha", "1.5", "2.0"))
+
+
 def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
     def save_at(updates: int, name: str) -> None:
         save(state(optimizer_history=[{"num_updates": updates}]), tmp_path / name)

@@ -19,6 +19,18 @@ def model_settings(state: dict) -> dict:
     return _as_dict(state["cfg"]["model"])
 
 
+def architecture_settings(state: dict) -> dict:
+    """The model settings alone: ``fairseq-train`` stores those of all other sections beside them."""
+    others = [
+        _as_dict(settings) for section, settings in state["cfg"].items() if section != "model" and settings
+    ]
+    return {
+        name: value
+        for name, value in model_settings(state).items()
+        if not any(name in each for each in others)
+    }
+
+
 def task_settings(state: dict) -> dict:
     """The task settings of a checkpoint, including the languages."""
     return _as_dict(state["cfg"]["task"])

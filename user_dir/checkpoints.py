@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,11 +14,13 @@ import torch
 from torch import Tensor
 
 from . import fingerprints
-from .checkpoint_settings import AVERAGED, model_name, num_updates
+from .checkpoint_settings import AVERAGED, architecture_settings, model_name, num_updates
 from .errors import UserError, as_checkpoint_error
 from .guards.checkpoint_files import OPTIMIZER, Unreadable, read_checkpoint, require_finite
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
+
+log = logging.getLogger(__name__)
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
@@ -154,7 +157,7 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
 
     There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
     Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
-    names their updates: see :func:`averaged_updates`.
+    names their updates: see :func:`averaged_updates`. Model settings that differ are logged.
 
     Args:
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
@@ -165,13 +168,18 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
     """
     from tqdm import tqdm
 
-    state, total, previous, updates = None, {}, None, []
+    state, total, previous, updates, settings = None, {}, None, [], {}
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
         state = load_checkpoint(path)
         if previous is not None:
             fingerprints.require_equal(state, path, *previous)
         previous = {fingerprints.KEY: state.get(fingerprints.KEY)}, path
         updates.append(num_updates(state))
+        before, settings = settings, architecture_settings(state)
+        for name in sorted(before.keys() & settings.keys()):
+            if before[name] != settings[name]:
+                values = f"{before[name]!r} and {settings[name]!r}"
+                log.warning("%s: %s differs from the checkpoint before: %s", path, name, values)
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
         extra.pop("ema_fp32_params", None)
