@@ -33,8 +33,9 @@ def test_the_steps_of_the_repository_name_what_exists():
                 assert (ROOT / "data" / name / "corpus.yaml").is_file()
 
 
-def test_a_training_is_made_once(tmp_path, monkeypatch):
-    config = {"checkpoint": {"save_dir": "run"}, "task": {"data": "a"}, "optimization": {"max_update": 3}}
+@pytest.mark.parametrize("checkpoint", [{"checkpoint": {"save_dir": "checkpoints"}}, {}])  # the default
+def test_a_training_is_made_once(tmp_path, monkeypatch, checkpoint):
+    config = {**checkpoint, "task": {"data": "a"}, "optimization": {"max_update": 3}}
     made = []
     monkeypatch.setattr("user_dir.config.check_config", lambda path, overrides, root: config)
     monkeypatch.setattr("user_dir.config.training_command", lambda path, overrides, root: (["train"], {}))
@@ -43,9 +44,9 @@ def test_a_training_is_made_once(tmp_path, monkeypatch):
     for _ in range(2):
         make_steps(given, tmp_path, tmp_path / "before", said.append)
     assert made == [["train"]] and said == ["before the runs: train c.yaml"] * 2
-    assert json.loads((tmp_path / "run" / steps.DONE).read_text()) == config
+    assert json.loads((tmp_path / "checkpoints" / steps.DONE).read_text()) == config
     config["optimization"]["max_update"] = 4
-    refused = pytest.raises(UserError, match=r"run was trained with other .*; remove it to train again")
+    refused = pytest.raises(UserError, match=r"checkpoints was trained with other .*; remove it")
     with refused:
         make_steps(given, tmp_path, tmp_path / "before", said.append)
     config["optimization"]["max_update"] = 3

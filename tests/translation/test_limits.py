@@ -9,6 +9,7 @@ import pytest
 from tiny_splits import described
 
 from user_dir.corpora.binarised import HEADER, MAGIC
+from user_dir.errors import UserError
 from user_dir.translation.limits import RELEASED, Limit, longest_side, translation_limit
 
 
@@ -30,6 +31,13 @@ def test_the_limit_of_a_corpus_is_its_longest_training_sentence(corpus, tmp_path
     assert translation_limit({}, corpus, 1.5, 20) == Limit(1.5, 20)
     assert translation_limit({}, corpus, 2) == Limit(2, 300)
     assert "20" in str(Limit(1.5, 20)) and "1.5" in str(Limit(1.5, 20))
+
+
+def test_a_limit_has_room_for_a_translation(corpus):
+    assert translation_limit({}, corpus, 1.5, 0) == Limit(1.5, 0)
+    for nothing in (0, -1):
+        with pytest.raises(UserError, match=f"max_len_b.*{nothing}"):
+            translation_limit({}, corpus, max_len_b=nothing)
 
 
 def test_the_limit_of_a_release_or_of_short_sentences(tmp_path):

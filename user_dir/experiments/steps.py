@@ -47,7 +47,7 @@ def _train(step: Step, root: Path, folder: Path, descriptors: tuple[int, ...]) -
     from .training_stages import run_child
 
     config = check_config(root / step.object, [], root)
-    target = root / config["checkpoint"]["save_dir"]
+    target = root / ((config.get("checkpoint") or {}).get("save_dir") or "checkpoints")
     done, begun = target / DONE, target / BEGUN
     stamp = root / config["task"]["data"] / "stamp.json"
     data = stamps.fingerprint(stamp) if stamps.read_stamp(stamp) else None

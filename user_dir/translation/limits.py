@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ..corpora import Corpus
 from ..corpora.binarised import sentence_lengths
+from ..errors import UserError
+from ..io import shown
 
 MIN_DEFAULT = 200  # pieces; fairseq's --max-len-b
 RELEASED = "max_len_b"  # where a release's checkpoint has its corpus's limit, in extra_state
@@ -36,10 +38,15 @@ def translation_limit(
     """The limit that is asked for, or that of the corpus: the longest side of a training pair, at least 200.
 
     ``state`` is the model's checkpoint; that of a release names the limit, since it has no training pairs.
+
+    Raises:
+        UserError: it leaves no room for a translation.
     """
     if max_len_b is None:
         released = (state.get("extra_state") or {}).get(RELEASED)
         max_len_b = max(MIN_DEFAULT, longest_side(corpus), released if isinstance(released, int) else 0)
+    if max_len_b < 1 and not (max_len_a or 0) > 0:
+        raise UserError(f"max_len_b of the search must be at least 1, not {shown(max_len_b)}")
     return Limit(max_len_a or 0.0, max_len_b)
 
 
