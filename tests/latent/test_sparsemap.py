@@ -110,6 +110,14 @@ def test_batches_are_independent():
     assert sparsemap(scores[:0], bits_oracle).weights.numel() == 0
 
 
+def test_the_default_device_does_not_matter():
+    scores = torch.randn(2, 10)
+    expected = sparsemap(scores, bits_oracle)
+    with torch.device("meta"):  # stands for a GPU, which cannot index what is on the CPU either
+        found = sparsemap(scores, bits_oracle)
+    assert torch.equal(found.choices, expected.choices) and torch.equal(found.weights, expected.weights)
+
+
 WRONG = {
     "shape": (lambda x: x[:3], "shape (3,), not (4,)"),
     "half a bit": (lambda x: torch.full_like(x, 0.5), "entry 0 is 0.5, not 0 or 1"),

@@ -153,12 +153,12 @@ class _ActiveSet:
         )
 
     def _drop(self, index: int) -> None:
-        kept = torch.arange(len(self.weights)) != index
+        kept = torch.arange(len(self.weights), device=self.weights.device) != index
         self._hold(self.structures[kept], self.weights[kept])
 
     def _best(self, scores: Tensor) -> Tensor:
         """The oracle's answer; raises ValueError if it is no vector of 0 and 1."""
-        answer = torch.as_tensor(self.oracle(scores))
+        answer = torch.as_tensor(self.oracle(scores), device=scores.device)
         if answer.shape != scores.shape:
             raise ValueError(
                 f"the oracle's answer has shape {tuple(answer.shape)}, not {tuple(scores.shape)}, that of "
