@@ -109,24 +109,14 @@ def test_each_head_has_the_weights_of_its_alpha(batch_first):
 
 def test_gradients_of_all_parameters_and_alpha():
     _, layer = layers(LEARNED, add_bias_kv=True)
-    parameters = {n: p.detach().requires_grad_() for n, p in layer.named_parameters() if n != "alpha.a"}
-    given = inputs()
+    parameters = {name: each.detach().requires_grad_() for name, each in layer.named_parameters()}
 
     def call(*values):
         query, key, value, *others = values
         changed = dict(zip(parameters, others))
         return torch.func.functional_call(layer, changed, (query, key, value))[0]
 
-    assert torch.autograd.gradcheck(call, (*given, *parameters.values()), fast_mode=True)
-
-    def loss(a):
-        return torch.func.functional_call(layer, {"alpha.a": a}, tuple(given))[0].square().sum()
-
-    a, step = layer.alpha.a.detach(), 1e-2  # α itself is in float32
-    for h, one in enumerate(torch.eye(HEADS, dtype=a.dtype) * step):
-        expected = (loss(a + one) - loss(a - one)) / (2 * step)
-        grad = torch.autograd.grad(loss(layer.alpha.a), layer.alpha.a)[0][h]
-        torch.testing.assert_close(grad, expected, rtol=1e-3, atol=1e-4)
+    assert torch.autograd.gradcheck(call, (*inputs(), *parameters.values()), fast_mode=True)
 
 
 @pytest.mark.parametrize("extra", ({}, {"add_zero_attn": True}))

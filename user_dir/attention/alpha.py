@@ -54,14 +54,19 @@ class Alpha(nn.Module):
         return a / self.multiplier
 
     def forward(self) -> Tensor:
-        """α as a tensor that broadcasts over scores (B, H, T, S): (H, 1, 1), or (1, 1, 1) if tied."""
+        """α as a tensor that broadcasts over scores (B, H, T, S): (H, 1, 1), or (1, 1, 1) if tied.
+
+        In float64 for a float64 parameter, else float32.
+        """
         if self.constant is not None:
             return torch.full((1, 1, 1), self.constant, dtype=torch.float32)
         a = self.a
         if a is None:
             return torch.full((1, 1, 1), self.scheduled_alpha(), dtype=torch.float32)
         # On a GPU every operation costs a launch, so those that change nothing are left out.
-        logit = a.float() if self.multiplier == 1.0 else self.multiplier * a.float()
+        logit = a if a.dtype == torch.float64 else a.float()
+        if self.multiplier != 1.0:
+            logit = self.multiplier * logit
         share = torch.sigmoid(logit)
         if self.low == 1.0 and self.high == 2.0:
             alpha = 1.0 + share
