@@ -213,6 +213,18 @@ def test_jacobians():
     close(found, torch.stack(expected))
 
 
+def test_jacobians_of_several_rows_at_once():
+    given = (*(each[:1] for each in tensors(4, 5)), ALPHA)
+
+    def of_all(q, k, v, alpha):
+        torch.manual_seed(1)  # of dropout
+        return attention(q, k, v, alpha, dropout=0.3, need_weights=True, backend="fused")
+
+    found = torch.autograd.functional.jacobian(of_all, given, vectorize=True)
+    for each, row_by_row in zip(found, torch.autograd.functional.jacobian(of_all, given)):
+        close(each, row_by_row)
+
+
 def test_second_derivatives_and_forward_mode_are_errors():
     q = tensors()[0]
 

@@ -185,7 +185,13 @@ class _Attention(torch.autograd.Function):
         """Gradients of queries, keys, values and α."""
         inputs, saved = KernelInputs(*kept[:_TENSORS], *ctx.settings), kept[_TENSORS:]
         grad = torch.zeros_like(inputs.query) if grad is None else dense_rows(in_heads(grad))
-        *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, ctx.needs_input_grad[4])
+        need_alpha = ctx.needs_input_grad[4]
+        if is_eager(grad, grad_weights):
+            *grads, parts = ctx.kernel.backward(inputs, saved, grad, grad_weights, need_alpha)
+        else:  # several gradients at once, as for a vectorised Jacobian
+            saved = ctx.kernel.forward(inputs, False, True, fixed_sizes=True)[2][:1]
+            *grads, parts = ctx.kernel._backward_operator(*inputs, *saved, grad, grad_weights, need_alpha)
+            parts = parts if need_alpha else None
         grad_alpha = None if parts is None else gradient_of_alpha(parts, inputs.alpha)
         return None, *grads, grad_alpha, *[None] * 6
 

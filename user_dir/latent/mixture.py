@@ -81,4 +81,6 @@ class _NativeLogMixture(torch.autograd.Function):
     @once_differentiable(ONCE)
     def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         given = (*saved, grad)
+        if not is_eager(grad):  # several gradients at once, as for a vectorised Jacobian
+            return *mixture_operator.backward_operator(*given), None, None
         return *mixture_cpu.gradients(*given), None, None

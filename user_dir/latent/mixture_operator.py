@@ -32,7 +32,7 @@ def _setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor
 
 
 def _gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple:
-    return *_backward_operator(*ctx.saved_tensors, grad), None, None
+    return *backward_operator(*ctx.saved_tensors, grad), None, None
 
 
 def _backward(
@@ -48,7 +48,7 @@ def _fake_backward(logits: Tensor, weights: Tensor, *_: Tensor) -> tuple[Tensor,
     return logits.new_empty(logits.shape), weights.new_empty(weights.shape)
 
 
-_backward_operator = define_operator(
+backward_operator = define_operator(
     "log_mixture_backward(Tensor logits, Tensor weights, Tensor row, Tensor mixture, Tensor pairs, "
     "Tensor grad) -> (Tensor, Tensor)",
     _backward,
