@@ -1,6 +1,7 @@
 """Attention as operators: torch.compile, torch.export, torch.func, fake tensors and checkpointing."""
 
 import copy
+import io
 
 import pytest
 import torch
@@ -129,6 +130,21 @@ class SelfAttention(torch.nn.Module):
     def forward(self, x, padding):
         parts = self.project(x).view(*x.shape[:2], 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
         return attention(*parts, self.alpha, padding)[0]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_trace_computes_attention():
+    def call(q, k, v):
+        return attention(q, k, v, 1.5, padding())[0]
+
+    given = tensors()
+    traced, file = torch.jit.trace(call, given), io.BytesIO()
+    torch.jit.save(traced, file)
+    file.seek(0)
+    traced = torch.jit.load(file)
+    others = [each.flip(2) for each in given]
+    assert torch.equal(traced(*others), call(*others))
+    close(by_autograd(traced, *others), by_autograd(call, *others))
 
 
 @pytest.mark.parametrize("gradients", (False, True))

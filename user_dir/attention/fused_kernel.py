@@ -197,7 +197,9 @@ class _Attention(torch.autograd.Function):
 
 
 def is_learning(*tensors: Tensor) -> bool:
-    """Whether a gradient may be needed; inside of ``torch.func``, that is not known."""
+    """Whether a gradient may be needed; inside of ``torch.func`` and in a trace, that is not known."""
+    if torch.jit.is_tracing():
+        return True
     return torch.is_grad_enabled() and (transformed() or any(each.requires_grad for each in tensors))
 
 

@@ -21,6 +21,7 @@ _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 _PLAIN = (Tensor, torch.nn.Parameter)
 # Bound here because they are called in each call of a kernel.
 _is_compiling, _has_storage = torch.compiler.is_compiling, torch._C._has_storage
+_is_tracing = torch._C._is_tracing  # by torch.jit.trace, which would not record what a kernel writes
 _transformed, _modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
 
 
@@ -30,7 +31,7 @@ def is_eager(*tensors: Any) -> bool:
     Args:
         tensors: tensors, or None.
     """
-    if _is_compiling() or _transformed() or _modes() or forward_ad._current_level >= 0:
+    if _is_compiling() or _is_tracing() or _transformed() or _modes() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
         if tensor is not None and (type(tensor) not in _PLAIN or tensor.is_meta or not _has_storage(tensor)):
