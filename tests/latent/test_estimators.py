@@ -161,7 +161,7 @@ def test_the_learned_baseline_is_trained():
 def test_the_running_mean_forgets():
     mean = RunningMean(momentum=0.5)
     assert mean() == 0
-    for losses, expected in (((4.0, 8.0), 6.0), ((2.0,), 4.0)):
+    for losses, expected in (((), 0.0), ((4.0, 8.0), 6.0), ((2.0,), 4.0), ((), 4.0)):
         mean.update(torch.tensor(losses))
         assert mean() == expected
 

@@ -42,7 +42,9 @@ class RunningMean(nn.Module):
         return self.mean
 
     def update(self, losses: Tensor) -> None:
-        """Include the losses of a batch."""
+        """Include the losses of a batch; an empty one has no mean, and changes nothing."""
+        if losses.numel() == 0:
+            return
         mean = losses.detach().mean()
         self.mean = torch.where(self.seen, self.momentum * self.mean + (1 - self.momentum) * mean, mean)
         self.seen = torch.ones_like(self.seen)
