@@ -67,12 +67,17 @@ def test_no_module_imports_itself_through_others():
 
 
 def test_no_module_names_the_package_by_its_folder():
+    def names(node: ast.AST) -> list:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0):
+            return [getattr(node, "module", None), *(alias.name for alias in node.names)]
+        is_name = isinstance(node, ast.Constant) and str(node.value).startswith(f"{PACKAGE.name}.")
+        return [node.value] if is_name else []
+
     named = {
         path.relative_to(PACKAGE).as_posix()
         for path in MODULES
         for node in ast.walk(tree(path))
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
-        for name in (getattr(node, "module", None), *(alias.name for alias in node.names))
+        for name in names(node)
         if name is not None and name.split(".")[0] == PACKAGE.name
     }
     assert named == set(), "installed, the package is adaptively_sparse: import relatively"

@@ -16,6 +16,7 @@ from .end_to_end import Runner, training_batches, translation_batches
 from .measure import seconds
 from .peer_systems import ALPHA_ENTMAX, Variant, Workshop
 
+PACKAGE = __name__.partition(".")[0]
 # The phases that fairseq's trainer marks.
 PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
 
@@ -41,7 +42,7 @@ def profile(workshop: Workshop, updates: int, top: int = 15) -> dict:
     phases = {name: whole(name) for name in PHASES}
     for function in torch.autograd.Function.__subclasses__():
         name = function.__name__
-        if function.__module__.startswith("user_dir.") and name in averages:
+        if function.__module__.startswith(f"{PACKAGE}.") and name in averages:
             place = f"{function.__module__}.{name}"
             phases[f"{place}, forward"], phases[f"{place}, backward"] = whole(name), whole(f"{name}Backward")
     operations = _operations(averages, device, updates, top)
