@@ -2,11 +2,13 @@
 
 import inspect
 import itertools
+from collections import OrderedDict
 from unittest import mock
 
 import numpy as np
 import pytest
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.multilingual.sampled_multi_epoch_dataset import SampledMultiEpochDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 from lengths import Lengths
 
@@ -90,3 +92,28 @@ def test_shuffling_begins_after_the_curriculum():
     alone = EpochBatchIterator._get_iterator_for_epoch.__wrapped__
     with mock.patch.object(EpochBatchIterator, "_get_iterator_for_epoch", alone):
         assert orders(1)[3] == through[0], "if this fails, this part of the guard can go"
+
+
+def virtual_epochs(first: int, last: int) -> list[list[tuple]]:
+    """The sentences (data set, number) of the epochs of a process that begins in the first."""
+    dataset = SampledMultiEpochDataset(
+        OrderedDict(a=Lengths([3] * 8), b=Lengths([4] * 5)),
+        sampling_ratios=[0.5, 0.5],
+        epoch=first,
+        virtual_size=13,
+        virtual_epoch_size=5,
+        shared_collater=True,
+    )
+    found = []
+    for epoch in range(first, last + 1):
+        dataset.set_epoch(epoch)
+        found.append([dataset._get_dataset_and_index(i) for i in range(len(dataset))])
+    return found
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 4, 5])
+def test_a_resumed_training_has_the_sentences_of_its_virtual_epoch(epoch):
+    through = virtual_epochs(1, 6)
+    assert [len(each) for each in through] == [5, 5, 3] * 2
+    assert through[:3] != through[3:], "the order is drawn anew"
+    assert virtual_epochs(epoch, 6) == through[epoch - 1 :]

@@ -7,12 +7,14 @@ making new batches in each epoch, which also changes a training that is never st
 fairseq seeds kept batches by ``--seed`` alone.
 
 fairseq also keeps the first epoch's decision whether to shuffle batches (fairseq-fixed 0.12.3.1), so that
-``--curriculum`` lasts until a training is resumed.
+``--curriculum`` lasts until a training is resumed. And it draws the order of several virtual epochs
+(``--virtual-epoch-size``) in the first that the process sees, so that one resumed in the second has another.
 """
 
 import inspect
 
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.multilingual.sampled_multi_epoch_dataset import SampledMultiEpochDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from .announcing import acted
@@ -45,3 +47,13 @@ def get_shuffled_iterator(get, self, epoch, shuffle, *args, **kwargs):
     if sampler is not None:
         sampler.shuffle = shuffle
     return get(self, epoch, shuffle, *args, **kwargs)
+
+
+@around(SampledMultiEpochDataset, "_next_virtual_epoch")
+def begin_virtual_epoch(begin, self, epoch):
+    """Draw the order in the first of the virtual epochs that share it, whichever the process begins in."""
+    before = (epoch - 1) % self.num_virtual_epochs
+    if before and self._random_global_indices is None:
+        acted("resumed-epochs", "draws the order of virtual epochs in the first of them")
+        begin(self, epoch - before)
+    begin(self, epoch)
