@@ -176,6 +176,14 @@ def file_path(text: str) -> Path:
     return path
 
 
+def checkpoint_path(text: str) -> Path:
+    """Type of an argument: the path of a checkpoint to write, as PyTorch does."""
+    path = file_path(text)
+    if path.suffix == ".safetensors":
+        raise argparse.ArgumentTypeError(f"{text!r} would be read as safetensors, which it is not; use .pt")
+    return path
+
+
 def path_of(text: str) -> Path:
     """Type of an argument: the path of a file or a folder."""
     path = Path(text)

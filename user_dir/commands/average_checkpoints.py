@@ -14,7 +14,7 @@ import logging
 import math
 from pathlib import Path
 
-from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from ..command_line import checkpoint_path, option_adder, path_of, plain_name, positive
 from .options import add_cpu_option, add_data_option, new_parser
 
 
@@ -35,7 +35,8 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--corpus", plain_name, "of --greedy (default: the one that the checkpoint names)")
     add_data_option(parser)
     add_cpu_option(parser)
-    add("--output", file_path, "averaged checkpoint (default: average.pt in the folder of the checkpoints)")
+    default = "average.pt in the folder of the checkpoints"
+    add("--output", checkpoint_path, f"averaged checkpoint (default: {default})")
     args = parser.parse_args(argv)
     folder = args.path[0]
     if args.last_epochs is None:

@@ -9,7 +9,7 @@ else changes: what release.py makes of this checkpoint has a quarter of the size
 
 from __future__ import annotations
 
-from ..command_line import file_path, option_adder
+from ..command_line import checkpoint_path, file_path, option_adder
 from .options import new_parser
 
 
@@ -19,7 +19,7 @@ def main(argv=None) -> None:
     add = option_adder(parser)
     add("--path", file_path, "checkpoint to convert", required=True, metavar="CHECKPOINT")
     beside = "CHECKPOINT.entmax.pt, or CHECKPOINT.int8.pt, beside the checkpoint"
-    add("--output", file_path, f"converted checkpoint (default: {beside})")
+    add("--output", checkpoint_path, f"converted checkpoint (default: {beside})")
     way = parser.add_mutually_exclusive_group()
     option_adder(way)("--alpha", float, "α of every head (default: 1, softmax)", default=1.0, metavar="ALPHA")
     way.add_argument("--int8", action="store_true", help="of any model: round its matrices to 8 bits")
