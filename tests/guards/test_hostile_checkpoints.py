@@ -237,3 +237,16 @@ def test_our_model_takes_no_parameters_that_are_not_finite(value):
         model.load_state_dict(parameters)
     with pytest.raises(UserError, match=r"a\.pt is unusable: its encoder\.layers\.1"):
         require_finite(parameters, "a.pt")
+
+
+def test_a_missing_checkpoint_is_named(tmp_path):
+    (tmp_path / "there.pt").touch()
+    loaded = (
+        lambda path: checkpoint_utils.load_model_ensemble_and_task([str(path)]),
+        lambda path: checkpoint_utils.load_pretrained_component_from_model(FairseqEncoder(None), str(path)),
+    )
+    for load in loaded:
+        with pytest.raises(SystemExit, match=r"none\.pt"):
+            load(tmp_path / "none.pt")
+        with pytest.raises(SystemExit, match=r"there\.pt is not a checkpoint"):
+            load(tmp_path / "there.pt")

@@ -53,9 +53,14 @@ def load_checkpoint_to_cpu(load, path, *args, **kwargs):
 @around(checkpoint_utils, "load_model_ensemble_and_task")
 @around(checkpoint_utils, "load_pretrained_component_from_model")
 def load_model(load, *args, **kwargs):
-    """Load a model without the state of the optimizer."""
+    """Load a model without the state of the optimizer; name a file that is not there."""
     token = _left_out.set((OPTIMIZER,))
     try:
         return load(*args, **kwargs)
+    except OSError as error:
+        _, found, name = str(error).partition("Model file not found: ")
+        if not found:
+            raise
+        raise UserError(f"no checkpoint {name}") from None
     finally:
         _left_out.reset(token)
