@@ -242,6 +242,19 @@ def test_hovering_over_a_trajectory_names_its_head(browser, report):
         assert page.locator("input[value=decoder_self]").is_checked()
 
 
+def test_a_layer_of_a_single_head_has_no_diversity_and_all_sections(browser, tmp_path):
+    ours, single = model(tmp_path), model(tmp_path, "single", heads=1)
+    for row in single.statistics["layers"]:
+        row["diversity"] = None
+    ours.statistics["layers"][0]["diversity"] = None
+    write_report([ours, single], tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html") as page:
+        markers = page.locator("#diversity .panel").nth(0).locator(".marker title").all_text_contents()
+        expected = ours.statistics["layers"][1]["diversity"]
+        assert markers == [f"ours, layer 1: {expected:.3f}"]
+        assert page.locator(".explorer-panel .matrix").count() == 2
+
+
 def test_all_sections_exist_and_tables_can_be_sorted(browser, report):
     models, path = report
     with opened(browser, path) as page:

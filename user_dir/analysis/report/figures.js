@@ -251,10 +251,11 @@ function diversity(data) {
         x: layerAxis(layers), y: { low: 0, high, label: "Jensen–Shannon divergence" },
       });
       values.forEach((row, index) => {
-        const points = row.map((value, layer) => [chart.sx(layer), chart.sy(value)]);
+        const known = range(row.length).filter((layer) => row[layer] !== null); // a single head has no diversity
+        const points = known.map((layer) => [chart.sx(layer), chart.sy(row[layer])]);
         chart.plot.append(svg("path", { class: `line model-${index % 6}`, d: path(points) }),
-          ...points.map(([x, y], layer) =>
-            marker(index, x, y, `${data.models[index].name}, layer ${layer}: ${row[layer].toFixed(3)}`)));
+          ...points.map(([x, y], at) =>
+            marker(index, x, y, `${data.models[index].name}, layer ${known[at]}: ${row[known[at]].toFixed(3)}`)));
       });
       return chart.root;
     }),
