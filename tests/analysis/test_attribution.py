@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import contextmanager
 
 import inseq_reference
 import numpy as np
+import post_editing
 import pytest
 import torch
 import torch.nn.functional as F
@@ -145,6 +147,19 @@ def test_value_zeroing_is_the_change_of_a_layer_without_a_value(arch, monkeypatc
             expected = torch.stack(distances, dim=1)
             expected /= expected.sum(1, keepdim=True)
             assert torch.allclose(found[kind][number], expected, rtol=1e-5, atol=1e-8), (kind, number)
+
+
+def test_shared_projections_do_not_share_value_zeroing():
+    """A post-editor whose attentions share projections, beside one with equal projections of its own."""
+    model = post_editing.build("--share-self-attention --tie-context-attention").eval()
+    tokens = {name: value[2:] for name, value in post_editing.batch().items()}
+    inputs = {name: tokens[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}
+    sample = {"net_input": inputs, "target": tokens["target"]}
+    found = value_zeroing(model, sample)
+    for attention in (each for layers in model.attentions().values() for each in layers):
+        attention.v_proj = copy.deepcopy(attention.v_proj)
+    for kind, expected in value_zeroing(model, sample).items():
+        assert torch.allclose(found[kind], expected, rtol=1e-9, atol=1e-12), kind
 
 
 def test_a_token_without_attention_has_a_value_zeroing_of_exactly_0():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+
+import post_editing
 import pytest
 import torch
 from helpers import batch, build, dictionary, loss
@@ -50,6 +53,19 @@ def test_masking_a_head_equals_removing_its_columns_of_the_output_projection(mas
         with torch.no_grad():
             projection.out_proj.weight[:, head * size : (head + 1) * size] = 0
     assert torch.allclose(output(model, sample), without, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", HEADS)
+def test_a_head_is_masked_alone_although_attentions_share_projections(masked):
+    model = post_editing.build("--share-self-attention --tie-context-attention").eval()
+    sample, (kind, layer, head) = post_editing.batch(), masked
+    attention = module(model, kind, layer)
+    with masked_heads(model, [masked]):
+        found = output(model, sample)
+    attention.out_proj = copy.deepcopy(attention.out_proj)
+    dim = attention.head_dim
+    attention.out_proj.weight.data[:, head * dim : (head + 1) * dim] = 0
+    assert torch.allclose(found, output(model, sample), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(

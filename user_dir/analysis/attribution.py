@@ -25,7 +25,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..models.sides import layers_of
 from ..translation.loading import load_split
-from .capture import captured_attention, on_device, run
+from .capture import captured_attention, on_device, run, while_it_runs
 from .maps import SIDES, SentenceMaps
 from .result_files import ModelAnalysis
 from .split import Split
@@ -167,7 +167,7 @@ def _zeroed(model, copies: dict, layers: list, attentions: list, keys: list[int]
 
     with ExitStack() as hooks:
         for layer, attention in zip(layers, attentions):
-            hooks.callback(attention.v_proj.register_forward_hook(without_values).remove)
+            while_it_runs(hooks, attention, lambda each: each.v_proj.register_forward_hook(without_values))
             hooks.callback(layer.register_forward_hook(compare).remove)
         run(model, copies)
     return torch.stack(distances)

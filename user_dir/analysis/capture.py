@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import torch
 from fairseq import utils
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ..attention_types import ATTENTION_TYPES
 from ..checkpoint_settings import model_name
@@ -115,19 +116,36 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
             raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
         masked.setdefault(layers[layer], []).append(head)
 
-    def zero(chosen: list[int], num_heads: int):
-        def hook(module: nn.Module, args):
-            outputs = args[0].unflatten(-1, (num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
-            outputs[..., chosen, :] = 0
-            return (outputs.flatten(-2), *args[1:])
+    def zero(chosen: list[int]):
+        def register(attention: nn.Module) -> RemovableHandle:
+            def hook(module: nn.Module, args):
+                outputs = args[0].unflatten(-1, (attention.num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
+                outputs[..., chosen, :] = 0
+                return (outputs.flatten(-2), *args[1:])
 
-        return hook
+            return attention.out_proj.register_forward_pre_hook(hook)
+
+        return register
 
     with ExitStack() as hooks:
         for attention, chosen in masked.items():
-            hook = zero(chosen, attention.num_heads)
-            hooks.callback(attention.out_proj.register_forward_pre_hook(hook).remove)
+            while_it_runs(hooks, attention, zero(chosen))
         yield
+
+
+def while_it_runs(
+    hooks: ExitStack, module: nn.Module, register: Callable[[nn.Module], RemovableHandle]
+) -> None:
+    """While ``hooks`` is open, ``register(module)`` adds a hook for the time of each of its forward passes.
+
+    For hooks of its projections, which a post-editor may share with other attentions.
+    """
+    added: list[RemovableHandle] = []
+    hooks.callback(lambda: [each.remove() for each in added])  # of a pass that failed
+    begin = module.register_forward_pre_hook(lambda module, args: added.append(register(module)))
+    end = module.register_forward_hook(lambda *_: added.pop().remove())
+    hooks.callback(begin.remove)
+    hooks.callback(end.remove)
 
 
 def all_heads(model) -> list[Head]:
