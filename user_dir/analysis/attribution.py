@@ -104,10 +104,13 @@ def gradient_input(model, sample: dict) -> dict[str, Tensor]:
         with ExitStack() as hooks, torch.enable_grad():
             for embedding in embeddings.values():
                 hooks.callback(embedding.register_forward_hook(leaf).remove)
+            if (adaptive := getattr(model.decoder, "adaptive_softmax", None)) is not None:
+                # fairseq changes the result in place, which it then cannot differentiate.
+                hooks.callback(adaptive.lsm.register_forward_hook(lambda *each: each[-1].clone()).remove)
             copies = _copies(sample, len(rows))
             p = model.get_normalized_probs(run(model, copies), log_probs=False, sample=copies)  # (n, T, V)
-            chosen = p[range(len(rows)), rows, target[rows]]
-            gradients = torch.autograd.grad(chosen.sum(), leaves)
+            chosen = p[range(len(rows)), rows, target[rows]].sum()
+            gradients = torch.autograd.grad(chosen, leaves, materialize_grads=True)  # 0 of a source not read
         for found, each, gradient in zip(products, leaves, gradients):
             found.append((each.detach() * gradient).sum(-1))
     *source, read = (torch.cat(found) for found in products)
@@ -202,12 +205,12 @@ def rollout(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         encoded = np.pad(encoded[:, :source], ((0, 0), (0, read)))
         for layer, attention in enumerate(means["decoder_self"]):
             state = _mixed(attention, state, state)
-            if context is not None:
+            if context is not None and layer < len(context):  # the top layer of a latent alignment has none
                 state = _mixed(context[layer], encoded, state)
             layers.append(state)
         found["decoder_self"] = np.stack(layers)[..., source:]
         if context is not None:
-            found["decoder_context"] = np.stack(layers)[..., :source]
+            found["decoder_context"] = np.stack(layers)[: len(context), :, :source]
     return found
 
 
