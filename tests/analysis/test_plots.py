@@ -55,6 +55,18 @@ def test_alpha_histograms_count_every_head():
     assert panels(figure)[0].patches[-1].get_height() == 2, "the default's maximum"
 
 
+def test_a_model_may_lack_an_attention_type(tmp_path):
+    """A language model beside a translation model: its panels are empty."""
+    kinds = {"heads": "decoder_self", "layers": "decoder_self"}
+    other = statistics(seed=3)
+    other |= {part: [row for row in other[part] if row["attention"] == kind] for part, kind in kinds.items()}
+    drawn = figures([ModelAnalysis("a", MODELS["sparse"]), ModelAnalysis("lm", other)])
+    for name, each in drawn.items():
+        plots.save(each, tmp_path / f"{name}.svg")
+    counts = [len(axes.lines) for axes in panels(drawn["sorted_densities"])]
+    assert counts == [4, 4, 4, 0, 4, 0]
+
+
 def test_density_histograms_are_shares():
     figure = plots.density_histograms(MODELS)
     for axes, name in zip(panels(figure), ATTENTION_TYPES):

@@ -202,7 +202,8 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
             style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
             axes.plot(union, label="union of the heads' supports", **style)
         axes.set_ylim(0, 1.04)
-        _layer_ticks(axes, len(densities))
+        if densities:
+            _layer_ticks(axes, len(densities))
     _label(rows, list(models), types, "layer", "density")
     _legend(figure, rows)
     return figure
