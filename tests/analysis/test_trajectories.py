@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from examples import alpha_lines, write_alpha_log
-from helpers import SMALL, build, parse
+from helpers import SMALL, SMALL_LM, build, build_language_model, parse
 
 from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
 from user_dir.attention_types import ATTENTION_TYPES
@@ -139,6 +139,17 @@ def test_a_checkpoint_has_the_alphas_of_its_model(tmp_path, flags):
     assert list(trajectories.alphas) == list(expected)
     for name, alphas in trajectories.final().items():
         assert np.allclose(alphas, expected[name], rtol=0, atol=1e-6), name
+
+
+def test_a_language_model_has_alphas(tmp_path):
+    arch = "adaptively_sparse_transformer_lm"
+    model, settings = build_language_model(), parse(SMALL_LM, arch)
+    settings._name = arch
+    state = {"model": model.state_dict(), "cfg": {"model": settings, "task": Namespace(data="x")}}
+    save_checkpoint({**state, "optimizer_history": [{"num_updates": 7}]}, tmp_path / "checkpoint.pt")
+    found, expected = read_trajectories(tmp_path / "checkpoint.pt").final(), model.alpha_values()
+    assert list(found) == list(expected) == ["decoder_self"]
+    assert np.allclose(found["decoder_self"], expected["decoder_self"], rtol=0, atol=1e-6)
 
 
 def test_a_folder_is_ordered_by_update(tmp_path):

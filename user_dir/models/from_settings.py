@@ -23,7 +23,8 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
         UserError: the checkpoint is of a model without α.
     """
     name = model_name(state)
-    if ARCH_MODEL_NAME_REGISTRY.get(name) not in (*OURS, "adaptively_sparse_masked_lm"):
+    others = ("adaptively_sparse_masked_lm", "adaptively_sparse_transformer_lm")
+    if ARCH_MODEL_NAME_REGISTRY.get(name) not in (*OURS, *others):
         raise UserError(f"it is of a {name}, whose heads have no α; use convert_checkpoint.py")
     with as_checkpoint_error("it"):
         return _alphas(state, name)
