@@ -18,6 +18,7 @@ from user_dir.analysis.results import write_importance, write_statistics
 from user_dir.analysis.trajectories import read_alpha_log
 from user_dir.analysis.words import Pieces
 from user_dir.attention.normalizers import NORMALIZERS
+from user_dir.errors import UserError
 from user_dir.models.alpha_log import AlphaLog
 
 FLAGS = [
@@ -95,3 +96,10 @@ def test_what_is_written_of_a_model_is_read(make, tmp_path):
             one = (rows - 1).abs() < TOLERANCE / 10  # far from the limit
             assert bool((one | (rows == 0)).all()) == (sums[name] != "any")
             assert bool((rows == 0).any() and one.any()) == (sums[name] == "zero or one")
+
+
+def test_a_language_model_has_no_bleu(tmp_path):
+    split = split_of(build_language_model(), dictionary(), batch(), tmp_path)
+    split.checkpoint = tmp_path / "model.pt"
+    with pytest.raises(UserError, match=r"model\.pt"):
+        write_importance(split, tmp_path / "a.json", points=3, random_orders=1, bleu_beam=1)

@@ -138,11 +138,15 @@ def write_importance(
         bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
 
     Raises:
-        UserError: the name of ``figure`` does not end in a known format.
+        UserError: the name of ``figure`` does not end in a known format, or a language model has no BLEU.
     """
     from . import plots  # matplotlib, which other results do not need
     from .plots_importance import importance_figure
 
+    if bleu_beam is not None and not hasattr(split.model, "encoder"):
+        raise UserError(
+            f"--bleu: {split.checkpoint} is of a language model, which does not translate; omit it"
+        )
     figure = plots.checked_format(figure or output.with_suffix(".svg"))
     statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
     found = head_importance(split, statistics["heads"], points, random_orders)
