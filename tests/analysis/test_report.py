@@ -353,6 +353,18 @@ def test_pieces_read_like_words_and_the_readout_names_the_written_token(browser,
         assert marks == ["none", "none", '"‑"', "none", "none", "none"]
 
 
+def test_tokens_written_from_right_to_left_keep_their_order(browser, tmp_path):
+    words = ["▁הכלב", "▁ישן", "▁בבית", "▁שלו"]
+    ours = sentence(5, 5, words=words, text="הכלב ישן בבית שלו.")
+    write_report([model(tmp_path, sentences=[ours])], tmp_path / "page.html")
+    with opened(browser, tmp_path / "page.html", "#explorer?attention=decoder_context&token=2") as page:
+        written, read = page.locator(".readout strong").all()[:2]
+        assert (written.inner_text(), read.inner_text()) == ("בבית", "ישן")
+        assert written.bounding_box()["x"] < read.bounding_box()["x"]
+        directions = "all => all.map(each => getComputedStyle(each).direction)"
+        assert page.locator("dd.source, dd.reference").evaluate_all(directions) == ["rtl"] * 2
+
+
 def test_linked_heads_are_the_same_heads(browser, tmp_path):
     """The sparsest head of the bigger model, which the smaller does not have, is not shown for both."""
     models = [model(tmp_path, "big", layers=3), model(tmp_path, "small", layers=1)]

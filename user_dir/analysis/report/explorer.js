@@ -286,8 +286,8 @@ function explorer(data) {
   };
   const draw = () => Promise.all(sides.map((side) => side.draw())).then(() => setLinked(state.linked && same()));
   const textOf = (sentence) => sentence.text ?? joined(sentence.source);
-  const source = html("dd", { class: "source" });
-  const reference = html("dd", { class: "reference" });
+  const source = html("dd", { class: "source", dir: "auto" });
+  const reference = html("dd", { class: "reference", dir: "auto" });
 
   // The sentences that the search finds: by a part of either side, or by their number.
   function search() {
