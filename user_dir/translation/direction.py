@@ -16,19 +16,19 @@ from ..io import shown
 
 def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
     """The source and target language of a checkpoint; raises UserError unless it matches the corpus."""
+    embeddings = {
+        side: state["model"].get(f"{part}.embed_tokens.weight")
+        for side, part in (("source", "encoder"), ("target", "decoder"))
+    }
     task = task_settings(state)
     direction = task.get("source_lang"), task.get("target_lang")
+    if embeddings["source"] is None or None in direction:
+        raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
     if sorted(map(str, direction)) != sorted(corpus.languages):
         raise UserError(
             f"{checkpoint} translates {direction[0]}-{direction[1]}, "
             f"but the languages of {corpus.name} are {' and '.join(corpus.languages)}"
         )
-    embeddings = {
-        side: state["model"].get(f"{part}.embed_tokens.weight")
-        for side, part in (("source", "encoder"), ("target", "decoder"))
-    }
-    if embeddings["source"] is None:
-        raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
     sides = dict(zip(("source", "target"), direction))
     files = {side: corpus.bin / f"dict.{language}.txt" for side, language in sides.items()}
     dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
