@@ -105,6 +105,13 @@ def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     assert all(len(head["alpha"]) == 240 for head in data["heads"])
 
 
+def test_a_single_point_is_no_trajectory(tmp_path):
+    """The axis of its updates would have no width."""
+    log = write_alpha_log(tmp_path / "alpha.jsonl", updates=[0])
+    ours = ModelAnalysis("ours", statistics(), read_trajectories(log))
+    assert report_data([ours], 50)["models"][0]["trajectories"] is None
+
+
 # ------------------------------------------------------------------------------------ in the browser
 
 

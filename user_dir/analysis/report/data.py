@@ -58,9 +58,11 @@ def _density_counts(heads: list[dict]) -> list[int]:
     return np.sum([row["density_histogram"] for row in heads], axis=0).tolist() if heads else []
 
 
-def _trajectories(trajectories: Trajectories) -> dict:
-    """At most ``_POINTS`` evenly spaced points, including the first and the last."""
+def _trajectories(trajectories: Trajectories) -> dict | None:
+    """At most ``_POINTS`` evenly spaced points, including the first and the last; a single one is no line."""
     count = len(trajectories.updates)
+    if count == 1:
+        return None
     kept = np.unique(np.linspace(0, count - 1, min(count, _POINTS)).round().astype(int))
     return {
         "updates": [trajectories.updates[index] for index in kept],
