@@ -105,6 +105,21 @@ def test_against_bisection(backend, n, dtype, scales):
     check_against_bisection(backend, n, dtype, scales)
 
 
+@pytest.mark.parametrize("dtype", (F64, F32))
+def test_a_score_at_the_edge_of_the_support_does_not_prevent_convergence(dtype, backend):
+    """For 1.5 < α < 2, p″ is infinite there, so that one row of 10,000 leads a third-order method astray."""
+    if not backend.__name__.endswith("triton"):  # whose interpreter would take minutes for so many
+        scores, alpha = torch.randn(60_000, 20, dtype=dtype), 1.7 + 0.29 * torch.rand(60_000, 1, dtype=dtype)
+        sums = forward(backend, scores / 2, alpha).sum(-1)
+        assert_within(sums, torch.ones_like(sums), 20 * torch.finfo(dtype).eps, "sums")
+    row = [1.3580596149947095, 0.36923995228088685, 0.39984988714536224, -0.055769452322667584]
+    row += [-0.28986724262755453, -0.13934603054989766, 0.09960940871020743, 0.009252204669150332]
+    scores, alpha = torch.tensor([[*row, 0.39396844045697704]], dtype=dtype), 1.7939970540341892
+    expected = entmax_oracle(scores, alpha)
+    found = forward(backend, scores, torch.full((1, 1), alpha, dtype=F64))
+    assert_within(found, expected, weight_tolerance(expected, scores, alpha), "weights")
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("backend", ["triton"], indirect=True)
 def test_tiles_against_bisection(backend, small_tiles):

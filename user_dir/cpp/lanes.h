@@ -411,7 +411,9 @@ class Lanes {
   }
 
   // Newton on ‖u‖ = 1 from the left of λ, as in reference.py, but with Halley's correction for the second derivative.
-  // The last step δ is not taken: finish() corrects for it.
+  // Newton's own steps never lead beyond λ, from either side, so what they have reached bounds λ from below; without that
+  // bound, rows with a score at the very edge of the support would go to and fro for ever. The last step δ is not taken:
+  // finish() corrects for it.
   template <typename Power>
   Solution newton(const Power& power, Vec<T> lambda) {
     const Vec<T> close = close_enough();
@@ -429,8 +431,8 @@ class Lanes {
       // F″ / −F′ of F = ‖u‖ − 1, which is convex: at most twice Newton's step, and that alone where this was too much
       const Vec<T> bend = (1 - eps_) * (sums.bend / sums.slope - sums.slope / sums.mass);
       const Vec<T> divisor = maximum(1 - T(0.5) * taken * bend, T(0.5) + Vec<T>{});
-      const Vec<T> next = sums.mass < T(0.5) ? safe : lambda + taken / divisor;
-      safe = lambda + taken;
+      const Vec<T> next = sums.mass < T(0.5) ? safe : maximum(safe, lambda + taken / divisor);
+      safe = maximum(safe, lambda + taken);
       lambda = stop_ == Stop::alone ? (far ? next : lambda) : next;
     }
   }
