@@ -21,14 +21,13 @@ def model_settings(state: dict) -> dict:
 
 def architecture_settings(state: dict) -> dict:
     """The model settings alone: ``fairseq-train`` stores those of all other sections beside them."""
-    others = [
-        _as_dict(settings) for section, settings in state["cfg"].items() if section != "model" and settings
-    ]
-    return {
-        name: value
-        for name, value in model_settings(state).items()
-        if not any(name in each for each in others)
+    others = {
+        name
+        for section, settings in state["cfg"].items()
+        if section != "model" and isinstance(settings, (dict, argparse.Namespace))
+        for name in _as_dict(settings)
     }
+    return {name: value for name, value in model_settings(state).items() if name not in others}
 
 
 def task_settings(state: dict) -> dict:

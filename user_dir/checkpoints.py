@@ -20,7 +20,7 @@ from .guards.checkpoint_files import OPTIMIZER, Unreadable, read_checkpoint, req
 from .guards.hostile_settings import without_files
 from .io import atomic_write, durable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
@@ -179,7 +179,7 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
         for name in sorted(before.keys() & settings.keys()):
             if before[name] != settings[name]:
                 values = f"{before[name]!r} and {settings[name]!r}"
-                log.warning("%s: %s differs from the checkpoint before: %s", path, name, values)
+                logger.warning("%s: %s differs from the checkpoint before: %s", path, name, values)
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
         extra.pop("ema_fp32_params", None)

@@ -15,8 +15,8 @@ from ..tables import markdown
 from .end_to_end import Runner, training_batches, translation_batches
 from .measure import seconds
 from .peer_systems import ALPHA_ENTMAX, Variant, Workshop
+from .processes import PACKAGE
 
-PACKAGE = __name__.partition(".")[0]
 # The phases that fairseq's trainer marks.
 PHASES = ("forward", "backward", "multiply-grads", "clip-grads", "optimizer")
 
