@@ -1,0 +1,211 @@
+"""Files of the project: where they lie, reading them with one clear error, writing them whole or not at all.
+
+What the project wrote is trusted: a file that does not fit ends in one sentence that names it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import secrets
+import shutil
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # not available on Windows
+    fcntl = None
+
+_ROOT = Path(__file__).resolve().parents[1]
+IN_CHECKOUT = (_ROOT / "pyproject.toml").is_file()
+ROOT = _ROOT if IN_CHECKOUT else Path()
+"""The folder that paths in configs and records are relative to; of an installed package, where it is run."""
+DATA = ROOT / "data"
+"""The folder of the corpora."""
+SHARED = ROOT if IN_CHECKOUT else Path(__file__).parent / "shared"
+"""The folder of what comes with the project: descriptions of corpora and models in data/, and configs/."""
+SHOWN = 80  # characters of a value in an error message
+OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+"""How to open a compressed file, by the extension of its name."""
+
+
+def command_words(name: str, script: str | None = None) -> list[str]:
+    """The words that start a command here: ``name`` of the package, or ``script`` of the checkout."""
+    if not IN_CHECKOUT:
+        return ["adaptively-sparse", name]
+    path, here = ROOT / "scripts" / f"{script or name}.py", Path.cwd()
+    return ["python", str(path.relative_to(here) if here in path.parents else path)]
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: its repr, cut if long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file to read its bytes, decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
+    return OPENERS.get(path.suffix, open)(path, "rb")
+
+
+def read_text(path: str | Path, what: str = "the file") -> str:
+    """Read a whole text file in UTF-8, decompressed by its name; ``what`` describes it in an error.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or is not text.
+    """
+    try:
+        with open_binary(Path(path)) as file:
+            return file.read().decode()
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is damaged or not text"
+        raise UserError(f"cannot read {what} {path}: {reason}") from None
+
+
+def read_json(path: str | Path, what: str = "the file") -> Any:
+    """Read a JSON file; raises UserError if it cannot be read or is not JSON."""
+    try:
+        return json.loads(read_text(path, what))
+    except json.JSONDecodeError as error:
+        raise UserError(f"cannot read {what} {path}: it is not JSON: {error}") from None
+
+
+def read_yaml(path: str | Path, what: str = "the file") -> Any:
+    """Read a YAML file as plain data; raises UserError, with the line, if it is not YAML."""
+    import yaml
+
+    try:
+        return yaml.safe_load(read_text(path, what))
+    except yaml.YAMLError as error:
+        raise UserError(f"cannot read {what} {path}: it is not YAML: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """Yield an empty file to write to, which replaces ``path`` if the body succeeds and is removed otherwise.
+
+    It has a unique name, ``NAME.RANDOM.tmp``, in the folder of ``path``, which is created if need be.
+
+    Raises:
+        UserError: the file system refuses.
+    """
+    path = Path(path)
+    beside = path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.touch(exist_ok=False)  # unlike tempfile, respects the umask
+        try:
+            yield beside
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def durable(file: BinaryIO) -> None:
+    """Flush a file to disk; a full network disk may only fail here."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file in UTF-8, escaping surrogates, which file names may contain."""
+    with atomic_write(path) as beside, beside.open("wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+        durable(file)
+
+
+def write_json(path: str | Path, values: Any) -> None:
+    """Write a JSON file without escaping non-ASCII text."""
+    write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+
+
+def copy_file(source: str | Path, path: str | Path) -> None:
+    """Copy a file to ``path`` atomically."""
+    with atomic_write(path) as beside, open(source, "rb") as whole, beside.open("wb") as file:
+        shutil.copyfileobj(whole, file, 1 << 20)
+        durable(file)
+
+
+def check_output(path: Path, inputs: Iterable[Path] = (), flag: str = "--output") -> None:
+    """Raise UserError unless a file can be written to ``path``; to be called before lengthy work.
+
+    Args:
+        path: the file to write.
+        inputs: files that are read, which must not be overwritten.
+        flag: option that chooses another file.
+    """
+    if path.name in ("", "..") or path.is_dir():
+        raise UserError(f"cannot write {str(path)!r}: it names a folder, not a file")
+    folder = next(each for each in path.absolute().parents if each.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise UserError(f"cannot write {path}: {folder} is no folder to write in")
+    if any(path.resolve() == each.resolve() for each in inputs):
+        raise UserError(f"{path} is also an input; choose another {flag}")
+
+
+class Busy(UserError):
+    """Another process holds the lock of the folder."""
+
+
+@contextmanager
+def locked(folder: Path, doing: str) -> Iterator[tuple[int, ...]]:
+    """Lock a folder, creating it if needed; ``doing`` describes the lock to other processes.
+
+    The lock is released when the process ends for any reason. Yields the file descriptors to pass to a child
+    process (``pass_fds``) that should hold the lock as well.
+
+    Raises:
+        Busy: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield ()
+        return
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another run is {doing} {folder}; wait until it ends") from None
+        yield (lock,)
+    finally:
+        os.close(lock)
+
+
+def markdown(rows: Iterable[Sequence], headers: Sequence[str]) -> str:
+    """A Markdown table of cells that are shown verbatim."""
+    from tabulate import tabulate
+
+    return tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True)
+
+
+def mean_and_deviation(values: Iterable[float | None], form: str) -> str:
+    """``mean ± standard deviation``; the mean alone if values do not differ, nothing if one is missing."""
+    values = list(values)
+    if any(value is None for value in values):
+        return ""
+    deviation = statistics.stdev(values) if len(set(values)) > 1 else None
+    return plus_minus(statistics.fmean(values), deviation, form)
+
+
+def plus_minus(mean: float, deviation: float | None, form: str) -> str:
+    """``mean ± deviation``, or the mean alone if the deviation is None; only the mean is signed."""
+    if deviation is None:
+        return format(mean, form)
+    return f"{format(mean, form)} ± {format(deviation, form.removeprefix('+'))}"
+
+
+def significance(p: float) -> str:
+    """A p-value with three decimals, but never 0."""
+    return "< 0.001" if p < 0.0005 else f"{p:.3f}"
