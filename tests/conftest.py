@@ -39,7 +39,7 @@ def pytest_configure(config):
         os.environ[NIGHTLY] = "1"
     # Tensors are small, so more threads would cost more than they gain.
     torch.set_num_threads(1)
-    importlib.import_module("user_dir.models")
+    importlib.import_module("user_dir.tasks")
     quicken()
 
 

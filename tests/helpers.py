@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import importlib.util
 import itertools
 import random
@@ -15,11 +14,9 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from fairseq import options
+from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.models.transformer_lm import base_lm_architecture
 from omegaconf import OmegaConf
 from torch import Tensor
 
@@ -252,7 +249,7 @@ def build(flags: str = "", arch: str = "adaptively_sparse_transformer", seed: in
     """A small float64 model of an architecture, initialised from the seed."""
     args = parse(f"{SMALL} {flags}", arch)
     torch.manual_seed(seed)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, translation_task()).double()
+    return models.build_model(args, translation_task()).double()
 
 
 def peaked(flags: str = "", seed: int = 1, arch: str = "adaptively_sparse_transformer"):
@@ -275,12 +272,10 @@ SMALL_LM = (
 def build_language_model(flags: str = "", arch: str = "adaptively_sparse_transformer_lm", seed: int = 1):
     """A small float64 language model in evaluation mode, initialised from the seed."""
     args = parse(f"{SMALL_LM} {flags}", arch)
-    if arch == "transformer_lm":  # fairseq fills its dataclass in later
-        base_lm_architecture(args)
     words = dictionary()
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words, args=args)
     torch.manual_seed(seed)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task).double().eval()
+    return models.build_model(args, task).double().eval()
 
 
 def batch(left_pad: bool = True) -> dict[str, Tensor]:
@@ -390,9 +385,3 @@ def whole_config(path: Path) -> dict:
     names = [name for name in parts[0].pop("defaults", []) if name != "_self_"]
     parts += [OmegaConf.load(path.with_name(f"{name}.yaml")) for name in names]
     return OmegaConf.to_container(OmegaConf.merge(*parts))
-
-
-def write_packed(path: Path, text: str) -> None:
-    """Write a text compressed with bzip2, as the files of older records are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bz2.compress(text.encode("utf-8")))

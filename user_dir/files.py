@@ -86,7 +86,9 @@ def read_yaml(path: str | Path, what: str = "the file") -> Any:
     try:
         return yaml.safe_load(read_text(path, what))
     except yaml.YAMLError as error:
-        raise UserError(f"cannot read {what} {path}: it is not YAML: {' '.join(str(error).split())}") from None
+        raise UserError(
+            f"cannot read {what} {path}: it is not YAML: {' '.join(str(error).split())}"
+        ) from None
 
 
 @contextmanager

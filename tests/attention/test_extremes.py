@@ -6,7 +6,7 @@ from helpers import HALF_TYPES, computed
 
 from user_dir.attention import Alpha, AlphaConfig, cpu_attention
 from user_dir.attention.dense import dense_attention
-from user_dir.modules import EntmaxMultiheadAttention
+from user_dir.models import EntmaxMultiheadAttention
 
 # Triton's interpreter computes with numpy, which warns about infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

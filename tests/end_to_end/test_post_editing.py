@@ -30,7 +30,7 @@ from user_dir.checkpoints import load_checkpoint
 from user_dir.corpora import load_corpus, summary
 from user_dir.corpora.starter_configs import write_configs
 from user_dir.errors import UserError
-from user_dir.models.bert_files import read_bert
+from user_dir.post_editing.pretrained import read_bert
 from user_dir.models.from_settings import checkpoint_alphas
 from user_dir.translation import black_box
 

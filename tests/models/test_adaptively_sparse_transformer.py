@@ -6,7 +6,7 @@ from fairseq.logging import metrics
 from helpers import MODEL_TOLERANCE, batch, build, loss
 
 from user_dir.attention import ATTENTION_TYPES
-from user_dir.modules import EntmaxMultiheadAttention
+from user_dir.models import EntmaxMultiheadAttention
 
 # both pre-norm, which is only our default
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"

@@ -8,8 +8,7 @@ import torch
 from helpers import build
 
 from user_dir.errors import UserError
-from user_dir.models import sparse_heads
-from user_dir.models.alpha_log import AlphaLog
+from user_dir.models.heads import AlphaLog
 
 ALPHAS = {
     "encoder_self": [[1.25, 1.5], [1.75, 1.0]],

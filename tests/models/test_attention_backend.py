@@ -7,12 +7,12 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.transformer import TransformerDecoderBase
 from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
+from user_dir.models.flags import attention_backend
 
 from user_dir.attention import cpu_attention, dispatch
 from user_dir.attention.normalizers.alpha_entmax import Entmax
 from user_dir.entmax import selection
 from user_dir.errors import UserError
-from user_dir.models.flags import attention_backend
 
 ARCH = "adaptively_sparse_transformer"
 native = pytest.mark.usefixtures("_native_kernel")

@@ -14,9 +14,9 @@ from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
 from post_editing import batch as triplets
 from post_editing import task as editing_task
 
-from user_dir.criterions import EntmaxLossCriterion
 from user_dir.graphs.replayable import why_never, why_not_now
 from user_dir.graphs.stock import ask_nothing
+from user_dir.tasks.entmax_loss import EntmaxLossCriterion
 
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"

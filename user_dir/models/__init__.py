@@ -1,35 +1,16 @@
-"""The models and architectures; importing this package registers all else, too, and installs the guards.
+"""fairseq's models with α-entmax attention: the Transformer and the language model."""
 
-fairseq imports every module of this folder to find what it registers.
-"""
+from .heads import SparseHeads
+from .language_model import AdaptivelySparseLanguageModel
+from .latent_alignment import LatentAlignment
+from .multihead_attention import EntmaxMultiheadAttention, causal_mask
+from .transformer import AdaptivelySparseTransformerModel
 
-import sys
-
-from fairseq.models import MODEL_REGISTRY
-
-from ..guards import install
-
-if "adaptively_sparse_transformer" in MODEL_REGISTRY:
-    # The package can be loaded under two names, as a folder and as the installed package. Share the modules.
-    _here = __package__.removesuffix(".models")
-    _first = MODEL_REGISTRY["adaptively_sparse_transformer"].__module__.partition(".models.")[0]
-    for _name, _module in list(sys.modules.items()):
-        if _name.startswith(_first + "."):
-            _inner = _name[len(_first) + 1 :]
-            sys.modules[f"{_here}.{_inner}"] = _module
-            if "." not in _inner:
-                setattr(sys.modules[_here], _inner, _module)
-else:
-    install()
-
-    from .. import bpe_dropout, criterions  # noqa: F401  registers the task and the criteria
-    from . import architectures, post_editor_architectures
-    from .adaptively_sparse_transformer import AdaptivelySparseTransformerModel
-    from .language_model import AdaptivelySparseLanguageModel
-
-    __all__ = [
-        "AdaptivelySparseLanguageModel",
-        "AdaptivelySparseTransformerModel",
-        "architectures",
-        "post_editor_architectures",
-    ]
+__all__ = [
+    "AdaptivelySparseLanguageModel",
+    "AdaptivelySparseTransformerModel",
+    "EntmaxMultiheadAttention",
+    "LatentAlignment",
+    "SparseHeads",
+    "causal_mask",
+]

@@ -5,15 +5,22 @@ from __future__ import annotations
 import argparse
 import math
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from ..alpha_settings import alpha_configs
 from ..attention import Alpha
-from ..checkpoint_settings import model_name, model_settings, num_updates
+from ..checkpoints import model_name, model_settings, num_updates
 from ..errors import UserError, as_checkpoint_error
+from .settings import alpha_configs
+from .transformer import NAME
 
-OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
-"""Our translation models, by fairseq's name of the model."""
+
+def filled(name: str, settings: dict) -> argparse.Namespace:
+    """The settings of one of our models, with the defaults of its size where they say nothing."""
+    whole = MODEL_DATACLASS_REGISTRY[name]()
+    for key, value in settings.items():
+        if hasattr(whole, key):
+            setattr(whole, key, value)
+    return argparse.Namespace(**vars(whole))
 
 
 def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
@@ -23,30 +30,28 @@ def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
         UserError: the checkpoint is of a model without α.
     """
     name = model_name(state)
-    others = ("adaptively_sparse_masked_lm", "adaptively_sparse_transformer_lm")
-    if ARCH_MODEL_NAME_REGISTRY.get(name) not in (*OURS, *others):
-        raise UserError(f"it is of a {name}, whose heads have no α; use convert_checkpoint.py")
+    if name not in MODEL_DATACLASS_REGISTRY or not name.startswith("adaptively_sparse"):
+        raise UserError(f"it is of a {name}, whose heads have no α")
     with as_checkpoint_error("it"):
-        return _alphas(state, name)
+        settings = filled(name, model_settings(state))
+        return _alphas(settings, state["model"], num_updates(state))
 
 
-def _alphas(state: dict, name: str) -> dict[str, list[list[float]]]:
-    settings = argparse.Namespace(**model_settings(state))
-    ARCH_CONFIG_REGISTRY[name](settings)
-    parameters, alphas = state["model"], {}
+def _alphas(settings, parameters: dict, updates: int) -> dict[str, list[list[float]]]:
+    alphas = {}
     for attention_type, config in alpha_configs(settings).items():
         side = attention_type.split("_")[0]
         if not hasattr(settings, f"{side}_attention_heads"):  # a language model has no encoder
             continue
         attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
-        shape = Alpha(getattr(settings, f"{side}_attention_heads"), config)
-        shape.set_num_updates(num_updates(state))
+        alpha = Alpha(getattr(settings, f"{side}_attention_heads"), config)
+        alpha.set_num_updates(updates)
         layers = []
         while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in parameters:
-            if shape.a is not None:
+            if alpha.a is not None:
                 learned = parameters[f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
-                shape.load_state_dict({"a": learned})
-            layers.append(shape().detach().flatten().expand(shape.num_heads).tolist())
+                alpha.load_state_dict({"a": learned})
+            layers.append(alpha().detach().flatten().expand(alpha.num_heads).tolist())
         if layers:
             alphas[attention_type] = layers
     return alphas
@@ -60,11 +65,9 @@ def from_stock(state: dict, alpha: float) -> dict:
     if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
         raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
     with as_checkpoint_error("the checkpoint"):
-        settings = argparse.Namespace(**model_settings(state))
-        ARCH_CONFIG_REGISTRY[name](settings)  # make the sizes that its architecture implies explicit
-        ours = "adaptively_sparse_transformer"
-        settings._name = settings.arch = ours
-        settings.attention_normalizer, settings.fixed_alpha = "entmax", alpha
-        ARCH_CONFIG_REGISTRY[ours](settings)
+        stock = argparse.Namespace(**model_settings(state))
+        ARCH_CONFIG_REGISTRY[name](stock)  # make the sizes that its architecture implies explicit
+        settings = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": alpha})
+        settings._name = settings.arch = NAME
     state["cfg"]["model"] = settings
     return state

@@ -1,34 +1,73 @@
-"""The decoder of the Adaptively Sparse Transformer as a language model, and its architectures."""
+"""The decoder of the Adaptively Sparse Transformer as a language model, and its sizes."""
 
 from __future__ import annotations
 
-from fairseq import options
-from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model, register_model_architecture
+from typing import Optional
+
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import (
     DEFAULT_MAX_TARGET_POSITIONS,
     TransformerLanguageModel,
     TransformerLanguageModelConfig,
-    base_lm_architecture,
-    transformer_lm_baevski_wiki103,
 )
 from fairseq.modules import AdaptiveInput
+from fairseq.utils import eval_str_list
 
-from ..alpha_settings import alpha_configs
-from ..errors import UserError
-from ..graphs import add_graph_flag
-from .architectures import default
-from .flags import add_alpha_flags, attention_backend, check_cutoffs, check_sizes
-from .output import add_output_flags, output_normalizer
-from .sides import AdaptivelySparseDecoder
-from .sparse_heads import SparseHeads
+from .heads import SparseHeads
+from .layers import AdaptivelySparseDecoder, output_normalizer
+from .settings import (
+    Configured,
+    alpha_settings,
+    as_namespace,
+    flattened,
+    make_settings,
+    output_settings,
+    register,
+    setting,
+)
 
-MODEL = "adaptively_sparse_transformer_lm"
+LanguageModelSettings = make_settings(
+    "LanguageModelSettings",
+    [
+        *flattened(TransformerLanguageModelConfig),
+        setting("decoder_input_dim", Optional[int], None, "decoder input dimension"),
+        setting("decoder_output_dim", Optional[int], None, "decoder output dimension"),
+        *alpha_settings(),
+        *output_settings(),
+    ],
+)
+SIZES = {
+    # That of fairseq's transformer_lm: 6 layers of 512 channels.
+    "": {},
+    # 4 layers, for small corpora and CPUs.
+    "_tiny": {
+        "decoder_embed_dim": 128,
+        "decoder_ffn_embed_dim": 256,
+        "decoder_layers": 4,
+        "decoder_attention_heads": 4,
+    },
+    # That of fairseq's transformer_lm_wiki103, with adaptive input and softmax (Baevski and Auli 2019).
+    "_wiki103": {
+        "decoder_embed_dim": 1024,
+        "decoder_ffn_embed_dim": 4096,
+        "decoder_layers": 16,
+        "decoder_attention_heads": 8,
+        "dropout": 0.3,
+        "attention_dropout": 0.1,
+        "activation_dropout": 0.1,
+        "adaptive_input": True,
+        "tie_adaptive_weights": True,
+        "adaptive_input_cutoff": "20000,60000",
+        "adaptive_softmax_cutoff": "20000,60000",
+        "adaptive_softmax_dropout": 0.2,
+        "no_decoder_final_norm": True,
+        "tie_adaptive_proj": True,
+    },
+}
 
 
-@register_model(MODEL)
-class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
+@register("adaptively_sparse_transformer_lm", LanguageModelSettings, SIZES)
+class AdaptivelySparseLanguageModel(Configured, SparseHeads, TransformerLanguageModel):
     """fairseq's ``transformer_lm`` with α-entmax attention, for the task ``language_modeling``.
 
     Takes the flags of ``transformer_lm`` except ``--character-embeddings``, those of
@@ -37,20 +76,15 @@ class AdaptivelySparseLanguageModel(SparseHeads, TransformerLanguageModel):
     """
 
     @classmethod
-    def add_args(cls, parser):
-        """Add the flags of fairseq's language model and ours."""
-        gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
-        add_alpha_flags(parser)
-        add_output_flags(parser)
-        add_graph_flag(parser)
-
-    @classmethod
     def build_model(cls, args, task):
-        """Build the model for ``task``; raises UserError for invalid combinations of flags."""
+        """Build the model for ``task``; raises UserError for settings that contradict each other."""
+        args = as_namespace(args)
         output = output_normalizer(args)
-        check_cutoffs(args, len(task.target_dictionary))
-        if getattr(args, "max_target_positions", None) is None:
-            args.max_target_positions = _longest(task)
+        for name in ("decoder_input_dim", "decoder_output_dim"):
+            if getattr(args, name) is None:
+                setattr(args, name, args.decoder_embed_dim)
+        args.decoder_normalize_before = True  # as in fairseq's transformer_lm, whose training needs it
+        args.max_target_positions = _longest(task)
         decoder = AdaptivelySparseDecoder(
             TransformerConfig.from_namespace(args),
             task.target_dictionary,
@@ -75,61 +109,13 @@ def _embedding(cls, args, dictionary):
     """The embedding of the input; adaptive as in Baevski and Auli 2019 (https://arxiv.org/abs/1809.10853)."""
     if not args.adaptive_input:
         return cls.build_embedding(args, dictionary, args.decoder_input_dim)
-    cutoffs = options.eval_str_list(args.adaptive_input_cutoff, type=int)
     return AdaptiveInput(
         len(dictionary),
         dictionary.pad(),
         args.decoder_input_dim,
         args.adaptive_input_factor,
         args.decoder_embed_dim,
-        cutoffs,
+        eval_str_list(args.adaptive_input_cutoff, type=int),
         args.quant_noise_pq,
         args.quant_noise_pq_block_size,
     )
-
-
-def _check(args) -> None:
-    """Validate the flags while the command line is being parsed; raises UserError."""
-    alpha_configs(args)
-    attention_backend(args)
-    output_normalizer(args)
-    check_sizes(args, "decoder")
-    if args.character_embeddings:
-        raise UserError(f"--character-embeddings is not supported by {MODEL}; omit it")
-    if args.adaptive_input and not args.adaptive_input_cutoff:
-        raise UserError("--adaptive-input requires --adaptive-input-cutoff, such as 20000,60000")
-    if args.tie_adaptive_weights:
-        for name in ("cutoff", "factor"):
-            ends = getattr(args, f"adaptive_input_{name}"), getattr(args, f"adaptive_softmax_{name}")
-            if not args.adaptive_input or ends[0] != ends[1]:
-                raise UserError(
-                    "--tie-adaptive-weights requires --adaptive-input and equal --adaptive-input-"
-                    f"{name} and --adaptive-softmax-{name}, not {ends[0]} and {ends[1]}"
-                )
-
-
-@register_model_architecture(MODEL, MODEL)
-def base(args):
-    """The size of fairseq's transformer_lm: 6 layers of 512 channels."""
-    base_lm_architecture(args)
-    _check(args)
-
-
-@register_model_architecture(MODEL, MODEL + "_tiny")
-def tiny(args):
-    """A small model of 4 layers, for small corpora and CPUs."""
-    default(
-        args,
-        decoder_embed_dim=128,
-        decoder_ffn_embed_dim=256,
-        decoder_layers=4,
-        decoder_attention_heads=4,
-    )
-    base(args)
-
-
-@register_model_architecture(MODEL, MODEL + "_wiki103")
-def wiki103(args):
-    """The size of fairseq's transformer_lm_wiki103, with adaptive input and softmax."""
-    transformer_lm_baevski_wiki103(args)
-    _check(args)

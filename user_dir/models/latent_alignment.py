@@ -1,22 +1,323 @@
-"""A decoder whose top context attention is a latent alignment, and its flags."""
+"""Context attention as a latent alignment: a word's probability, summed over source positions."""
 
-from __future__ import annotations
-
-import argparse
 import math
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
+from fairseq.incremental_decoding_utils import with_incremental_state
 from fairseq.models.transformer import TransformerConfig
-from torch import Tensor
+from fairseq.modules import FairseqDropout, LayerNorm
+from torch import Tensor, nn
 
-from ..alpha_settings import alpha_configs
+from ..attention import Alpha, AlphaConfig
+from ..attention.dense import attention_scores
+from ..entmax import attention_weights, has_native
+from ..entmax.once import once_differentiable
+from ..entmax.reference import entmax_forward
 from ..errors import UserError
-from ..modules import LatentAlignment
-from .sides import AdaptivelySparseDecoder
+from ..latent import mixture_cpu
+from ..latent.mixture import log_mixture
+from ..latent.mixture_pairs import check_pairs, first_pairs, normal
+from .layers import AdaptivelySparseDecoder, linear, multiply, suits_onednn, use_onednn
+from .settings import alpha_configs, setting
 
-DEFAULT_TOP_K = 4
+
+@with_incremental_state
+class LatentAlignment(nn.Module):
+    """log p(y_t) = log Σ_a π_t(a) p(y_t | h_t, m_a), where a is the source position of the word.
+
+    π_t is α-entmax of the scores of one attention head, over the ``top_k`` best positions. The sum is exact,
+    and the output layer is computed only for positions of nonzero probability. Where one of the ``top_k`` has
+    probability 0, so would any position left out: π_t is α-entmax over all positions, and *certified*.
+
+    p(y_t | h_t, m_a) is the softmax of the decoder's output projection, applied to
+    LN(h_t + W_o ReLU(W_h h_t + W_m m_a)) for decoder state h_t and encoder output m_a.
+
+    If ``soft``, it is soft attention with the same parameters: the output projection is applied once, to
+    LN(h_t + W_o ReLU(W_h h_t + W_m Σ_a π_t(a) m_a)), where π_t is over all positions.
+
+    Source: Deng et al. 2018 (https://arxiv.org/abs/1807.03756), section 3, summed as in Correia et al. 2020
+    (https://arxiv.org/abs/2007.01919).
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        source_dim: int,
+        hidden_dim: int,
+        top_k: int,
+        dropout: float,
+        soft: bool = False,
+        alpha: Optional[float] = None,
+    ):
+        super().__init__()
+        self.num_heads = 1
+        self.top_k = top_k
+        self.soft = soft
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(source_dim, embed_dim)
+        self.state_proj = nn.Linear(embed_dim, hidden_dim)
+        self.source_proj = nn.Linear(source_dim, hidden_dim, bias=False)
+        self.out_proj = nn.Linear(hidden_dim, embed_dim)
+        for layer in (self.q_proj, self.k_proj, self.state_proj, self.source_proj, self.out_proj):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        use_onednn(self)
+        self.layer_norm = LayerNorm(embed_dim)
+        self.dropout_module = FairseqDropout(dropout, module_name=self.__class__.__name__)
+        self.has_constant_alpha = alpha is not None  # otherwise the model sets it
+        self.alpha = Alpha(1, AlphaConfig(fixed_alpha=1.5 if alpha is None else alpha))
+        self.certified: Optional[Tensor] = None
+        self.support: Optional[Tensor] = None
+
+    def forward(
+        self,
+        state: Tensor,
+        source: Tensor,
+        padding_mask: Optional[Tensor],
+        vocabulary: Tensor,
+        incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]] = None,
+    ) -> Tuple[Tensor, Tensor]:
+        """The log-probabilities of the next words, and the distribution over source positions.
+
+        Args:
+            state: h (B, T, C).
+            source: m (S, B, C), the encoder's output.
+            padding_mask: (B, S), true where a source position is padding.
+            vocabulary: the weight of the output projection, (V, C).
+            incremental_state: keeps what is computed from the source between decoding steps.
+
+        Returns:
+            Log-probabilities (B, T, V), in float32 if the states are in half precision; or logits if
+            ``soft``; and π (B, T, S).
+        """
+        keys, hidden = self._source(source, incremental_state)
+        weights, place = self.distribution(state, keys, padding_mask)
+        prior = torch.zeros_like(weights[:, :, :1]).expand(-1, -1, keys.size(1)).scatter(2, place, weights)
+        if self.soft:
+            mixed = self._combined(self.state_proj(state) + torch.bmm(prior, hidden), state)
+            return _logits(mixed, vocabulary), prior
+        return self.log_probabilities(state, hidden, weights, place, vocabulary), prior
+
+    def log_probabilities(
+        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Tensor:
+        """log Σ_a π(a) p(y | h, m_a) of all words y (B, T, V), given what :meth:`distribution` returns."""
+        from_state = self.state_proj(state)  # (B, T, F)
+        batch, step, candidate = torch.where(weights > 0)
+        chosen = place[batch, step, candidate]
+        row = batch * state.size(1) + step  # (N,), a pair of a word and a position for each
+        pairs = from_state.flatten(0, 1).index_select(0, row) + hidden.flatten(0, 1).index_select(
+            0, batch * hidden.size(1) + chosen
+        )
+        pairs = self._combined(pairs, state.flatten(0, 1).index_select(0, row))
+        chosen_weights = weights[batch, step, candidate]
+        log_p = vocabulary_mixture(pairs, vocabulary, chosen_weights, row, state.size(0) * state.size(1))
+        return log_p.view(state.size(0), state.size(1), -1)
+
+    def log_probabilities_of_all(
+        self, state: Tensor, hidden: Tensor, weights: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Tensor:
+        """The same, on shapes that do not depend on π: positions of probability 0 are computed, too."""
+        total: Optional[Tensor] = None
+        candidates = self._likelihoods(state, hidden, place, vocabulary)
+        for weight, likelihoods in zip(weights.unsqueeze(3).unbind(2), candidates):
+            part = (weight * likelihoods).masked_fill(weight == 0, 0.0)  # 0, whatever padding holds
+            total = part if total is None else total + part
+        assert total is not None
+        return normal(total).log()
+
+    def _likelihoods(
+        self, state: Tensor, hidden: Tensor, place: Tensor, vocabulary: Tensor
+    ) -> Iterator[Tensor]:
+        """p(y | h, m_a) of all words y (B, T, V), for each candidate of ``place`` (B, T, K)."""
+        from_state = self.state_proj(state)
+        for candidate in place.unbind(2):
+            chosen = hidden.gather(1, candidate.unsqueeze(2).expand(-1, -1, hidden.size(2)))
+            logits = _logits(self._combined(from_state + chosen, state), vocabulary)
+            yield (logits if logits.dtype == torch.float64 else logits.float()).softmax(2)
+
+    def distribution(
+        self, state: Tensor, keys: Tensor, padding_mask: Optional[Tensor]
+    ) -> Tuple[Tensor, Tensor]:
+        """π over the candidate positions (B, T, K), and which positions they are (B, T, K)."""
+        scores = attention_scores(self.q_proj(state).unsqueeze(1), keys.unsqueeze(1), padding_mask)
+        limit = scores.size(-1) if self.soft else min(self.top_k, scores.size(-1))
+        best, place = scores.topk(limit, dim=-1)  # (B, 1, T, K)
+        if torch.jit.is_scripting():
+            weights = entmax_forward(best, self.alpha().to(best.device))
+        else:
+            weights = attention_weights(best, self.alpha.value())
+            if self.training:
+                self._record(weights.detach(), limit == scores.size(-1))
+        return weights.squeeze(1), place.squeeze(1)
+
+    def _combined(self, hidden: Tensor, state: Tensor) -> Tensor:
+        """Features (…, C) from the sum of both sides (…, F) and the state (…, C)."""
+        return self.layer_norm(state + self.dropout_module(self.out_proj(torch.relu(hidden))))
+
+    def _source(
+        self, source: Tensor, incremental_state: Optional[Dict[str, Dict[str, Optional[Tensor]]]]
+    ) -> Tuple[Tensor, Tensor]:
+        """Keys (B, S, C) and hidden values (B, S, F) of the source, computed once per sentence."""
+        if incremental_state is not None:
+            saved = self.get_incremental_state(incremental_state, "source")
+            if saved is not None:
+                keys, hidden = saved["keys"], saved["hidden"]
+                assert keys is not None and hidden is not None
+                return keys, hidden
+        keys = self.k_proj(source).transpose(0, 1)
+        hidden = self.source_proj(source).transpose(0, 1).contiguous()
+        if incremental_state is not None:
+            cached: Dict[str, Optional[Tensor]] = {"keys": keys, "hidden": hidden}
+            self.set_incremental_state(incremental_state, "source", cached)
+        return keys, hidden
+
+    def reorder_incremental_state(
+        self, incremental_state: Dict[str, Dict[str, Optional[Tensor]]], new_order: Tensor
+    ) -> Dict[str, Dict[str, Optional[Tensor]]]:
+        """Keep the sentences of the hypotheses that beam search keeps."""
+        saved = self.get_incremental_state(incremental_state, "source")
+        if saved is not None:
+            for name in ("keys", "hidden"):
+                value = saved[name]
+                assert value is not None
+                saved[name] = value.index_select(0, new_order)
+            self.set_incremental_state(incremental_state, "source", saved)
+        return incremental_state
+
+    def posterior(
+        self,
+        state: Tensor,
+        source: Tensor,
+        padding_mask: Optional[Tensor],
+        vocabulary: Tensor,
+        target: Tensor,
+    ) -> Tensor:
+        """The alignment given the words: p(a | y_t) ∝ π_t(a) p(y_t | h_t, m_a) for target (B, T); (B, T, S).
+
+        The other arguments are those of :meth:`forward`. If ``soft``, which has no such posterior, it is π.
+        """
+        keys, hidden = self._source(source, None)
+        weights, place = self.distribution(state, keys, padding_mask)
+        if not self.soft:
+            candidates = self._likelihoods(state, hidden, place, vocabulary)
+            weights = weights * torch.cat([p.gather(2, target.unsqueeze(2)) for p in candidates], dim=2)
+            weights = weights / weights.sum(2, keepdim=True).clamp_min(1e-30)
+        return weights.new_zeros(*weights.shape[:2], keys.size(1)).scatter(2, place, weights)
+
+    @torch.jit.unused
+    def _record(self, weights: Tensor, complete: bool) -> None:
+        """Keep what the log line reports: the share of certified words, and positions per word."""
+        positive = weights > 0
+        self.support = positive.sum(-1).float().mean()
+        self.certified = torch.ones_like(self.support) if complete else (~positive[..., -1]).float().mean()
+
+
+def _logits(features: Tensor, vocabulary: Tensor) -> Tensor:
+    """Features (…, C) times the weight of the output projection (V, C)."""
+    if torch.jit.is_scripting():
+        return nn.functional.linear(features, vocabulary)
+    return linear(features, vocabulary, None)  # by oneDNN where it is faster
+
+
+BLOCK = 2**22  # logits in one tensor
+
+
+def vocabulary_mixture(
+    features: Tensor, vocabulary: Tensor, weights: Tensor, row: Tensor, rows: int
+) -> Tensor:
+    """log Σ_n π_n softmax(W f_n) over the pairs n of each row: ``log_mixture(linear(f, W), …)``.
+
+    On a CPU, the logits (N, V) are kept in blocks, and their gradient exists one block at a time: half the
+    memory, in tensors of nearly equal size. Large tensors of ever different sizes would leave gaps in memory
+    that is kept between updates, as ``scripts/train.py`` asks for.
+
+    Args:
+        features: f (N, C).
+        vocabulary: W (V, C).
+        weights, row, rows: see :func:`user_dir.latent.log_mixture`.
+
+    Returns:
+        (R, V); see there.
+
+    Raises:
+        ValueError: f is not (N, C), W is not (V, C), or what is said there.
+    """
+    if features.dim() != 2 or vocabulary.dim() != 2 or features.size(1) != vocabulary.size(1):
+        raise ValueError(
+            "features and vocabulary must be (N, C) and (V, C), not "
+            f"{list(features.shape)} and {list(vocabulary.shape)}"
+        )
+    if torch.jit.is_scripting():
+        return log_mixture(F.linear(features, vocabulary), weights, row, rows)
+    return _vocabulary_mixture(features, vocabulary, weights, row, rows)
+
+
+@torch.jit.unused
+def _vocabulary_mixture(
+    features: Tensor, vocabulary: Tensor, weights: Tensor, row: Tensor, rows: int
+) -> Tensor:
+    in_blocks = (
+        features.device.type == "cpu"
+        and features.dtype == vocabulary.dtype == weights.dtype
+        and features.dtype in (torch.float32, torch.float64)
+        and vocabulary.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and has_native("cpu")
+        and mixture_cpu.kernels.available()
+    )
+    if not in_blocks:
+        return log_mixture(linear(features, vocabulary, None), weights, row, rows)
+    check_pairs(features, weights, row, rows)
+    return _Blockwise.apply(features, vocabulary, weights.contiguous(), first_pairs(row, rows))
+
+
+class _Blockwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, vocabulary: Tensor, weights: Tensor, first: Tensor) -> Tensor:
+        log_p, mixture, pairs = mixture_cpu.new_results(features, len(first) - 1, len(vocabulary))
+        kept = []
+        for rows, some, offsets in _blocks(first, len(vocabulary)):
+            logits = _product(features[some], vocabulary)
+            mixture_cpu.forward(logits, weights[some], offsets, log_p[rows], mixture[rows], pairs[some])
+            if any(ctx.needs_input_grad):
+                kept.append(logits)
+        ctx.save_for_backward(features, vocabulary, weights, first, mixture, pairs, *kept)
+        return log_p
+
+    @staticmethod
+    @once_differentiable("vocabulary_mixture cannot be differentiated twice")
+    def backward(ctx: Any, saved: tuple, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        features, vocabulary, weights, first, mixture, pairs, *kept = saved
+        grad_features, grad_weights = torch.empty_like(features), torch.empty_like(weights)
+        grad_vocabulary = torch.zeros_like(vocabulary)
+        grad = grad.contiguous()
+        for logits, (rows, some, offsets) in zip(kept, _blocks(first, len(vocabulary))):
+            grad_logits = torch.empty_like(logits)
+            given = logits, weights[some], offsets, mixture[rows], pairs[some], grad[rows]
+            mixture_cpu.backward(*given, grad_logits, grad_weights[some])
+            grad_features[some] = _product(grad_logits, vocabulary.t())
+            grad_vocabulary += _product(features[some].t(), grad_logits.t()).t()
+        return grad_features, grad_vocabulary, grad_weights, None
+
+
+def _blocks(first: Tensor, size: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Rows, their pairs, and the first pair of each: at most ``BLOCK`` logits, or one row."""
+    ends, row = first.tolist(), 0
+    while row < len(ends) - 1:
+        start = row
+        while row < len(ends) - 1 and (row == start or (ends[row + 1] - ends[start]) * size <= BLOCK):
+            row += 1
+        yield slice(start, row), slice(ends[start], ends[row]), first[start : row + 1] - ends[start]
+
+
+def _product(x: Tensor, weight: Tensor) -> Tensor:
+    """xWᵀ."""
+    return multiply(x, weight, None) if suits_onednn(x, weight) else x @ weight.t()
 
 
 @dataclass(frozen=True)
@@ -25,7 +326,7 @@ class LatentSettings:
 
     top_k: int
     soft: bool
-    alpha: float | None
+    alpha: Optional[float]
 
 
 class LatentAlignmentDecoder(AdaptivelySparseDecoder):
@@ -96,73 +397,56 @@ class LatentAlignmentDecoder(AdaptivelySparseDecoder):
         return self.alignment.posterior(state, source, padding_mask, self.output_projection.weight, target)
 
 
-def add_latent_flags(parser) -> None:
-    """Add ``--latent-alignment`` and the flags that belong to it."""
-    parser.add_argument(
-        "--latent-alignment",
-        action="store_true",
-        default=argparse.SUPPRESS,  # as fairseq does for every flag of a model
-        help="the top context attention, of one head, is a distribution over source positions that is summed "
-        "out exactly",
-    )
-    parser.add_argument(
-        "--latent-alignment-alpha",
-        type=float,
-        metavar="A",
-        help="the constant alpha of this distribution, such as 2 for sparsemax (default: set or learned like "
-        "that of decoder context attention)",
-    )
-    parser.add_argument(
-        "--latent-alignment-top-k",
-        type=int,
-        metavar="K",
-        help=f"the most positions per target word in this sum (default: {DEFAULT_TOP_K})",
-    )
-    parser.add_argument(
-        "--latent-alignment-soft",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="attend to the expected source position instead of summing: a baseline of equal size",
-    )
+def latent_settings() -> list:
+    """The settings of ``--latent-alignment``."""
+    return [
+        setting(
+            "latent_alignment",
+            bool,
+            False,
+            "the top context attention, of one head, is a distribution over source positions that is summed "
+            "out exactly",
+        ),
+        setting(
+            "latent_alignment_alpha",
+            Optional[float],
+            None,
+            "the constant α of this distribution, such as 2 for sparsemax (default: set or learned like that "
+            "of decoder context attention)",
+        ),
+        setting("latent_alignment_top_k", int, 4, "the most positions per target word in this sum"),
+        setting(
+            "latent_alignment_soft",
+            bool,
+            False,
+            "attend to the expected source position instead of summing: a baseline of equal size",
+        ),
+    ]
 
 
-def latent_alignment(args) -> LatentSettings | None:
+def latent_alignment(args) -> Optional[LatentSettings]:
     """The settings of ``--latent-alignment``; None without it.
 
     Raises:
-        UserError: a value is invalid, or another flag contradicts it.
+        UserError: a value is invalid, or another setting contradicts it.
     """
-    top_k, soft = getattr(args, "latent_alignment_top_k", None), getattr(args, "latent_alignment_soft", False)
-    alpha = getattr(args, "latent_alignment_alpha", None)
-    if not getattr(args, "latent_alignment", False):
-        for given, flag in ((top_k is not None, "top-k"), (alpha is not None, "alpha"), (soft, "soft")):
-            if given:
-                raise UserError(f"--latent-alignment-{flag} requires --latent-alignment")
+    alpha, soft = args.latent_alignment_alpha, args.latent_alignment_soft
+    if not args.latent_alignment:
+        if soft or alpha is not None:
+            raise UserError("--latent-alignment-alpha and --latent-alignment-soft need --latent-alignment")
         return None
-    top_k = DEFAULT_TOP_K if top_k is None else top_k
-    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
-        raise UserError(f"--latent-alignment-top-k must be a positive integer, not {top_k!r}")
-    if alpha is not None and not (_is_number(alpha) and 1 <= alpha < math.inf):
-        raise UserError(f"--latent-alignment-alpha must be a number of at least 1, not {alpha!r}")
-    if getattr(args, "adaptive_softmax_cutoff", None) is not None:
-        raise UserError("--latent-alignment needs the whole softmax; omit --adaptive-softmax-cutoff")
-    if getattr(args, "output_alpha", None) not in (None, 1):
-        raise UserError("--latent-alignment sums probabilities of a softmax; omit --output-alpha")
-    if getattr(args, "no_cross_attention", False):
-        raise UserError("--latent-alignment replaces the top context attention; omit --no-cross-attention")
-    if getattr(args, "quant_noise_scalar", None):
+    if args.latent_alignment_top_k < 1:
+        raise UserError(f"--latent-alignment-top-k must be at least 1, not {args.latent_alignment_top_k}")
+    if args.adaptive_softmax_cutoff or args.output_alpha != 1 or args.no_cross_attention:
         raise UserError(
-            "--latent-alignment multiplies with the vocabulary's vectors themselves, which are then not "
-            "quantized; omit --quant-noise-scalar"
+            "--latent-alignment replaces the top context attention and needs the whole softmax, so it cannot "
+            "be combined with --adaptive-softmax-cutoff, --output-alpha or --no-cross-attention"
+        )
+    if args.quant_noise_scalar:
+        raise UserError(
+            "--latent-alignment reads the vocabulary's vectors, which --quant-noise-scalar changes"
         )
     constant = alpha_configs(args)["decoder_context"].constant if alpha is None else alpha
-    if constant == 1 and not soft:
-        raise UserError(
-            "--latent-alignment needs α-entmax with an alpha above 1; "
-            "give --latent-alignment-alpha 2, for instance"
-        )
-    return LatentSettings(top_k, bool(soft), alpha)
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if constant is not None and not (1 if soft else math.nextafter(1, 2)) <= constant < math.inf:
+        raise UserError(f"--latent-alignment needs an α above 1, such as 2, not {constant:g}")
+    return LatentSettings(args.latent_alignment_top_k, soft, alpha)

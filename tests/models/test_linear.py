@@ -1,0 +1,91 @@
+"""Linear layers by oneDNN against PyTorch's own."""
+
+import copy
+
+import pytest
+import torch
+from helpers import build
+from torch import nn
+
+from user_dir.models import layers as linear
+from user_dir.models.layers import Linear, use_onednn
+
+
+@pytest.fixture(autouse=True)
+def _by_onednn(monkeypatch):
+    """On every processor, as where oneDNN is faster."""
+    if not linear.has_onednn():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: True)
+
+
+@pytest.mark.parametrize("shape", ((1, 5), (40, 5), (3, 7, 5), (2, 1, 1, 5)))
+@pytest.mark.parametrize("bias", (True, False))
+def test_outputs_and_gradients(shape, bias):
+    theirs = nn.Linear(5, 33, bias=bias)
+    ours = Linear.sharing(copy.deepcopy(theirs))
+    x = torch.randn(shape)
+    results = []
+    for layer in (ours, theirs):
+        given = x.clone().requires_grad_()
+        output = layer(given.transpose(0, -2) if len(shape) > 2 else given)  # rows need not be contiguous
+        (output * torch.arange(33.0)).cos().sum().backward()
+        results.append([output, given.grad, *(parameter.grad for parameter in layer.parameters())])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_used_where_it_fits(monkeypatch):
+    layer, calls = Linear.sharing(nn.Linear(5, 3)), []
+    multiply = linear.multiply
+    monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
+    layer(torch.ones(2, 5))
+    assert len(calls) == 1
+    layer(torch.ones(5))
+    layer(torch.ones(0, 5))
+    layer.double()(torch.ones(2, 5, dtype=torch.float64))
+    with torch.autocast("cpu", torch.bfloat16):
+        layer.float()(torch.ones(2, 5))
+    monkeypatch.setattr(linear, "prefers_onednn", lambda: False)
+    layer(torch.ones(2, 5))
+    assert len(calls) == 1
+
+
+def test_parts_of_the_gradient():
+    layer = Linear.sharing(nn.Linear(4, 3))
+    layer.bias.requires_grad_(False)
+    layer(torch.randn(6, 4)).sum().backward()
+    assert layer.weight.grad is not None and layer.bias.grad is None
+    x = torch.randn(6, 4, requires_grad=True)
+    layer.weight.requires_grad_(False)
+    layer(x).sum().backward()
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(6, 4))
+
+
+def test_layers_with_hooks_stay():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
+    module[1].register_forward_pre_hook(lambda *_: None)
+    parameters = dict(module.named_parameters())
+    use_onednn(module)
+    assert [type(each) for each in (module[0], module[1], module[2][0])] == [Linear, nn.Linear, Linear]
+    assert all(parameter is parameters[name] for name, parameter in module.named_parameters())
+
+
+def test_the_whole_model_has_them():
+    model = build("--share-all-embeddings --encoder-attention-heads 2")
+    kinds = {type(module) for module in model.modules() if isinstance(module, nn.Linear)}
+    assert kinds == {Linear}
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    torch.jit.script(copy.deepcopy(model.encoder.layers[0].fc1))
+
+
+def test_second_derivatives():
+    theirs = nn.Linear(5, 7)
+    ours = Linear.sharing(copy.deepcopy(theirs))
+    x, found = torch.randn(3, 4, 5), []
+    for layer in (ours, theirs):
+        given = [x.clone().requires_grad_(), *layer.parameters()]
+        slopes = torch.autograd.grad(layer(given[0]).cos().sum(), given, create_graph=True)
+        found.append(torch.autograd.grad(sum(slope.square().sum() for slope in slopes), given))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,505 @@
+"""The attention module, compared with fairseq's and, in incremental decoding, with itself."""
+
+import io
+from typing import Optional
+
+import pytest
+import torch
+from fairseq.modules import MultiheadAttention
+from helpers import HALF_TYPES, covering, each_once
+
+from user_dir.attention import Alpha, AlphaConfig
+from user_dir.entmax import entmax
+from user_dir.models import EntmaxMultiheadAttention, causal_mask
+
+pytestmark = pytest.mark.usefixtures("stock_in_full_precision")
+
+CHANNELS, HEADS, BATCH = 16, 4, 3
+INF = float("inf")
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+KINDS = {
+    "self": {"self_attention": True},
+    "context": {"encoder_decoder_attention": True, "kdim": 12, "vdim": 12},
+    "general": {"kdim": 12, "vdim": 10},
+}
+
+
+def module(kind="self", alpha=None, seed=1, **settings):
+    torch.manual_seed(seed)
+    made = EntmaxMultiheadAttention(CHANNELS, HEADS, **KINDS[kind], **settings).double()
+    if alpha is not None:
+        made.alpha = Alpha(HEADS, alpha)
+    return made
+
+
+def learned(kind="self", **settings):
+    """Heads from nearly softmax to nearly sparsemax."""
+    made = module(kind, AlphaConfig(), **settings)
+    with torch.no_grad():
+        made.alpha.a.copy_(torch.tensor([-6.0, -1.0, 0.5, 5.0]))
+    return made
+
+
+def pair(kind, alpha=None, **settings):
+    """Our module at α = 1 and fairseq's with the same weights."""
+    ours = module(kind, alpha, **settings)
+    stock = MultiheadAttention(CHANNELS, HEADS, **KINDS[kind], **settings).double()
+    stock.load_state_dict(ours.state_dict())
+    return ours, stock
+
+
+def inputs(kind, queries=5, keys=6, batch=BATCH):
+    query = torch.randn(queries, batch, CHANNELS, dtype=torch.float64)
+    if kind == "self":
+        return query, query, query
+    key = torch.randn(keys, batch, 12, dtype=torch.float64)
+    return query, key, key if kind == "context" else torch.randn(keys, batch, 10, dtype=torch.float64)
+
+
+def padding_mask(side, keys):
+    mask = torch.zeros(BATCH, keys, dtype=torch.bool)
+    for row, padded in enumerate((0, 2, keys - 1)):
+        if padded:
+            mask[row, slice(None, padded) if side == "left" else slice(-padded, None)] = True
+    return mask
+
+
+def with_gradients(attention, query, key, value, **given):
+    """Output, weights, and the gradients of distinct inputs and of all parameters."""
+    leaves = {}
+    for x in (query, key, value):
+        leaves.setdefault(id(x), x.clone().requires_grad_())
+    attention.zero_grad()
+    output, weights = attention(*(leaves[id(x)] for x in (query, key, value)), **given)
+    torch.manual_seed(3)
+    total = (output * torch.randn_like(output)).sum()
+    if weights is not None:
+        total = total + (weights * torch.randn(weights.shape, dtype=torch.float64)).sum()
+    total.backward()
+    gradients = {f"input {i}": leaf.grad for i, leaf in enumerate(leaves.values())}
+    gradients.update({name: parameter.grad for name, parameter in attention.named_parameters()})
+    return output, weights, gradients
+
+
+def assert_same(ours, theirs):
+    torch.testing.assert_close(ours[0], theirs[0], **CLOSE)
+    assert (ours[1] is None) == (theirs[1] is None)
+    if theirs[1] is not None:
+        torch.testing.assert_close(ours[1], theirs[1], check_dtype=False, rtol=1e-6, atol=1e-7)
+    assert ours[2].keys() == theirs[2].keys()
+    # weights, if requested, are in float32
+    close = {"rtol": 1e-9, "atol": 1e-11} if ours[1] is None else {"rtol": 1e-6, "atol": 1e-6}
+    for name, gradient in theirs[2].items():
+        torch.testing.assert_close(ours[2][name], gradient, **close, msg=lambda m, n=name: f"{n}: {m}")
+
+
+# --------------------------------------------------------------------------- at α = 1, stock fairseq
+
+
+# The stock module has two implementations: torch's, and fairseq's, which does not support a bias of the keys.
+PATHS = ("torch", "fairseq")
+BOTH = (False, True)
+STOCK_CASES = (
+    covering(path=PATHS, kind=KINDS, padding=(None, "left", "right"), mask=BOTH, need_weights=BOTH)
+    + covering(
+        path=PATHS, kind=KINDS, padding=(None, "left"), mask=(True,), need_weights=BOTH, add_zero_attn=(True,)
+    )
+    + covering(
+        path=("torch",),
+        kind=KINDS,
+        padding=(None, "right"),
+        mask=(True,),
+        need_weights=BOTH,
+        add_bias_kv=(True,),
+        add_zero_attn=BOTH,
+    )
+)
+
+
+@pytest.mark.parametrize("case", STOCK_CASES)
+def test_equals_stock(case):
+    kind, side, masked, path = case["kind"], case["padding"], case["mask"], case["path"]
+    need_weights = case["need_weights"]
+    settings = {k: v for k, v in case.items() if k in ("add_bias_kv", "add_zero_attn")}
+    ours, stock = pair(kind, **settings)
+    stock.skip_embed_dim_check = path == "fairseq"  # selects the implementation
+    query, key, value = inputs(kind)
+    given = {"need_weights": need_weights}
+    if side is not None:
+        given["key_padding_mask"] = padding_mask(side, key.size(0))
+    if masked:
+        mask = torch.randn(query.size(0), key.size(0), dtype=torch.float64)
+        hidden = torch.rand(mask.shape) < 0.3
+        hidden[:, 0] = hidden[:, -1] = False  # leaves every query a key despite padding
+        given["attn_mask"] = mask.masked_fill(hidden, -INF)
+    assert_same(
+        with_gradients(ours, query, key, value, **given), with_gradients(stock, query, key, value, **given)
+    )
+
+
+@pytest.mark.parametrize(
+    "case", covering(kind=KINDS, side=(None, "left", "right"), settings=({}, {"add_zero_attn": True}))
+)
+def test_head_weights_and_scores_equal_stock(case):
+    kind, side, settings = case.values()
+    ours, stock = pair(kind, **settings)
+    stock.skip_embed_dim_check = True
+    query, key, value = inputs(kind)
+    mask = torch.randn(query.size(0), key.size(0), dtype=torch.float64)
+    given = {"attn_mask": mask}
+    if side is not None:
+        given["key_padding_mask"] = padding_mask(side, key.size(0))
+    output, weights = ours(query, key, value, need_head_weights=True, **given)
+    expected, expected_weights = stock(query, key, value, need_head_weights=True, **given)
+    torch.testing.assert_close(output, expected, **CLOSE)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights, expected_weights.float(), rtol=0, atol=1e-6)
+    mean = ours(query, key, value, need_weights=True, **given)[1]
+    torch.testing.assert_close(mean, weights.mean(0))
+
+    ours_before = ours(query, key, value, before_softmax=True, **given)
+    stock_before = stock(query, key, value, before_softmax=True, **given)
+    for a, b in zip(ours_before, stock_before):
+        torch.testing.assert_close(a, b, **CLOSE)
+
+
+def test_scores_and_values_before_softmax_give_the_output():
+    attention = learned("context")
+    query, key, _ = inputs("context")
+    scores, values = attention(query, key, key, before_softmax=True)
+    assert scores.shape == (BATCH * HEADS, 5, 6) and values.shape == (BATCH * HEADS, 6, CHANNELS // HEADS)
+    _, weights = attention(query, key, key, need_head_weights=True)
+    heads = weights.double().transpose(0, 1).flatten(0, 1) @ values
+    merged = heads.view(BATCH, HEADS, 5, -1).permute(2, 0, 1, 3).reshape(5, BATCH, CHANNELS)
+    torch.testing.assert_close(attention(query, key, key)[0], attention.out_proj(merged), rtol=0, atol=1e-6)
+
+
+def test_incremental_decoding_equals_stock():
+    ours, stock = pair("self", add_zero_attn=True)
+    query, _, _ = inputs("self")
+    states = {}, {}
+    for t in range(5):
+        step = query[t : t + 1]
+        outputs = [m(step, step, step, incremental_state=s) for m, s in zip((ours, stock), states)]
+        torch.testing.assert_close(outputs[0][0], outputs[1][0], **CLOSE)
+    for mine, theirs in zip(*(s.values() for s in states)):
+        torch.testing.assert_close(mine["prev_key"], theirs["prev_key"], **CLOSE)
+        torch.testing.assert_close(mine["prev_value"], theirs["prev_value"], **CLOSE)
+
+
+# ------------------------------------------------------------------------------ learned α
+
+
+def test_each_head_has_its_alpha():
+    attention = learned()
+    query, key, value = inputs("self", queries=40)
+    _, weights = attention(3 * query, key, value, need_head_weights=True)
+    density = (weights > 0).double().mean((1, 2, 3))
+    assert density[0] > density[1] > density[2] > density[3]
+    assert density[0] > 0.99 and density[3] < 0.5
+    attention(query, key, value)[0].square().sum().backward()
+    assert attention.alpha.a.grad.shape == (HEADS,) and (attention.alpha.a.grad != 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept", ((3, 1), (0, 1, 2, 3), (2,)), ids=str)
+def test_pruned_heads_equal_masked_ones(kind, kept):
+    """fairseq's pruning keeps rows of the projections; masking removes the other heads from the output."""
+    attention, pruned = learned(kind), learned(kind)
+    pruned._adaptive_prune_heads([(head * 4, head * 4 + 4) for head in kept])
+    others = [head for head in range(HEADS) if head not in kept]
+    with torch.no_grad():
+        attention.out_proj.weight.view(CHANNELS, HEADS, 4)[:, others] = 0
+    torch.manual_seed(5)
+    query, key, value = inputs(kind)
+    given = {"key_padding_mask": padding_mask("left", key.size(0)), "need_head_weights": True}
+    masked, ours = (with_gradients(each, query, key, value, **given) for each in (attention, pruned))
+    torch.testing.assert_close(ours[0], masked[0], **CLOSE)
+    torch.testing.assert_close(ours[1], masked[1][list(kept)], **CLOSE)
+    assert pruned.alpha.a.param_group == "alpha" and pruned.alpha.num_heads == pruned.num_heads == len(kept)
+    _, _, of_masked = with_gradients(attention, query, key, value, need_weights=False)
+    _, _, of_pruned = with_gradients(pruned, query, key, value, need_weights=False)
+    torch.testing.assert_close(of_pruned["alpha.a"], of_masked["alpha.a"][list(kept)], **CLOSE)
+    assert (of_masked["alpha.a"][others] == 0).all() and (of_pruned["alpha.a"] != 0).all()
+
+
+@pytest.mark.parametrize("alpha", (AlphaConfig(alpha_tying="layer"), AlphaConfig(fixed_alpha=1.5)))
+def test_a_shared_alpha_is_not_pruned(alpha):
+    attention = module("self", alpha)
+    before = attention.alpha().clone()
+    attention._adaptive_prune_heads(attention._get_reserve_head_index(2))
+    assert torch.equal(attention.alpha(), before)
+    assert attention(*inputs("self"))[0].shape == (5, BATCH, CHANNELS)
+
+
+NO_MASKS = (torch.ones(5, 5, dtype=torch.long), torch.eye(5, dtype=torch.uint8), torch.ones(5, 5) * 1j)
+
+
+@pytest.mark.parametrize("mask", NO_MASKS, ids=lambda mask: str(mask.dtype))
+def test_a_mask_that_is_neither_boolean_nor_floating_is_refused(mask):
+    query, _, _ = inputs("self")
+    attention = learned()
+    for given in ({}, {"need_head_weights": True}, {"before_softmax": True}):
+        with pytest.raises(ValueError, match=rf"attn_mask must be .*, not {mask.dtype}; .*\.bool\(\)"):
+            attention(query, query, query, attn_mask=mask, **given)
+    with pytest.raises(torch.jit.Error, match="attn_mask must be boolean"):
+        torch.jit.script(attention)(query, query, query, attn_mask=mask)
+    boolean = torch.eye(5, dtype=torch.bool)
+    expected = attention(query, query, query, attn_mask=boolean.double().masked_fill(boolean, -INF))
+    torch.testing.assert_close(attention(query, query, query, attn_mask=boolean), expected, **CLOSE)
+
+
+SETTINGS = ({}, {"add_zero_attn": True}, {"add_bias_kv": True, "add_zero_attn": True})
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("script", (False, True))
+def test_the_causal_mask_equals_a_triangular_mask(settings, script):
+    attention = learned(**settings)
+    query, _, _ = inputs("self")
+    padding = padding_mask("left", 5)
+    triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
+    candidate = torch.jit.script(attention) if script else attention
+    for given in ({"key_padding_mask": padding}, {"need_head_weights": True}, {"before_softmax": True}):
+        found = candidate(query, query, query, attn_mask=causal_mask(query), **given)
+        expected = attention(query, query, query, attn_mask=triangle, **given)
+        torch.testing.assert_close(found, expected, **CLOSE)
+    if not script:
+        masks = ({"attn_mask": mask} for mask in (causal_mask(query), triangle))
+        assert_same(*(with_gradients(attention, query, query, query, **mask) for mask in masks))
+
+
+def test_any_other_mask_is_added():
+    attention = learned()
+    query, _, _ = inputs("self")
+    for mask in (torch.full((5, 5), -INF).triu(1), torch.full((5, 5), -INF).tril(-1), torch.randn(5, 5)):
+        mask = mask.double()
+        _, weights = attention(query, query, query, attn_mask=mask, need_head_weights=True)
+        scores, _ = attention(query, query, query, before_softmax=True)
+        scores = scores.view(BATCH, HEADS, 5, 5) + mask
+        expected = entmax(scores, attention.alpha().double()).transpose(0, 1)
+        torch.testing.assert_close(weights, expected.float())
+
+
+@pytest.mark.parametrize("side", (None, "left", "right"))
+def test_steps_equal_full_decoding(side):
+    attention = learned().eval()
+    query, _, _ = inputs("self")
+    padding = None if side is None else padding_mask(side, 5)
+    triangle = torch.full((5, 5), -INF, dtype=torch.float64).triu(1)
+    full, full_weights = attention(
+        query, query, query, attn_mask=triangle, key_padding_mask=padding, need_head_weights=True
+    )
+    state = {}
+    for t in range(5):
+        step = query[t : t + 1]
+        output, weights = attention(
+            step,
+            step,
+            step,
+            key_padding_mask=None if padding is None else padding[:, t : t + 1],
+            incremental_state=state,
+            need_head_weights=True,
+        )
+        torch.testing.assert_close(output[0], full[t], **CLOSE)
+        torch.testing.assert_close(weights[:, :, 0], full_weights[:, :, t, : t + 1])
+
+
+@pytest.mark.parametrize("side", (None, "left", "right"))
+def test_cached_context_equals_fresh_context(side):
+    attention = learned("context").eval()
+    query, key, _ = inputs("context")
+    padding = None if side is None else padding_mask(side, 6)
+    full, full_weights = attention(query, key, key, key_padding_mask=padding)
+    state = {}
+    for t in range(5):
+        # from the second step on, only the cache matters
+        source = key if t == 0 else torch.full_like(key, float("nan"))
+        output, weights = attention(
+            query[t : t + 1],
+            source,
+            source,
+            key_padding_mask=padding,
+            incremental_state=state,
+            static_kv=True,
+        )
+        torch.testing.assert_close(output[0], full[t], **CLOSE)
+        torch.testing.assert_close(weights[:, 0], full_weights[:, t])
+
+
+def test_reordering_follows_the_hypotheses():
+    attention = learned().eval()
+    query, _, _ = inputs("self", queries=4)
+    order = torch.tensor([2, 2, 0])
+    state = {}
+    for t in range(3):
+        attention(query[t : t + 1], None, None, incremental_state=state)
+    attention.reorder_incremental_state(state, order)
+    output, _ = attention(query[3:], None, None, incremental_state=state)
+    history = torch.cat([query[:3, order], query[3:]])
+    full, _ = attention(history, history, history, attn_mask=torch.full((4, 4), -INF).triu(1).double())
+    torch.testing.assert_close(output[0], full[3], **CLOSE)
+
+
+BEAM = 2
+
+
+@pytest.mark.parametrize("case", covering(side=(None, "left", "right"), queries=(1, 3), once=(False, True)))
+def test_beam_folding_changes_nothing(case):
+    side, queries, once = case.values()
+    attention = learned("context", add_zero_attn=queries == 3).eval()
+    query = torch.randn(queries, BATCH * BEAM, CHANNELS, dtype=torch.float64)
+    key = torch.randn(6, BATCH, 12, dtype=torch.float64)
+    repeated = key.repeat_interleave(BEAM, dim=1)
+    padding = None if side is None else padding_mask(side, 6)
+    repeated_padding = None if padding is None else padding.repeat_interleave(BEAM, dim=0)
+
+    def attend(key, padding, **given):
+        return attention(query, key, key, key_padding_mask=padding, **given)
+
+    expected = attend(repeated, repeated_padding, need_head_weights=True)
+    expected_scores, _ = attend(repeated, repeated_padding, before_softmax=True)
+    attention.set_beam_size(BEAM)
+    # "once": the keys are already given once per sentence
+    given = (key, padding) if once else (repeated, repeated_padding)
+    state = {}
+    for call in (
+        attend(*given, need_head_weights=True),
+        attend(*given, need_head_weights=True, incremental_state=state, static_kv=True),
+        attend(None, None, need_head_weights=True, incremental_state=state, static_kv=True),
+    ):
+        torch.testing.assert_close(call[0], expected[0], **CLOSE)
+        torch.testing.assert_close(call[1], expected[1])
+    torch.testing.assert_close(attend(*given)[1], expected[1].mean(0))
+    torch.testing.assert_close(attend(*given, before_softmax=True)[0], expected_scores, **CLOSE)
+    (saved,) = state.values()
+    assert saved["prev_key"].size(0) == BATCH
+
+
+def test_beam_folding_survives_reordering():
+    attention = learned("context").eval()
+    key = torch.randn(6, BATCH, 12, dtype=torch.float64).repeat_interleave(BEAM, dim=1)
+    query = torch.randn(1, BATCH * BEAM, CHANNELS, dtype=torch.float64)
+    attention.set_beam_size(BEAM)
+    state = {}
+    attention(query, key, key, incremental_state=state, static_kv=True)
+    # hypotheses are reordered within their sentence, then the middle sentence is finished and removed
+    for order in (torch.tensor([1, 0, 2, 2, 5, 4]), torch.tensor([0, 1, 4, 5])):
+        attention.reorder_incremental_state(state, order)
+        key, query = key[:, order], query[:, order]
+        output, _ = attention(query, key, key, incremental_state=state, static_kv=True)
+        attention.set_beam_size(1)
+        expected, _ = attention(query, key, key)
+        attention.set_beam_size(BEAM)
+        torch.testing.assert_close(output, expected, **CLOSE)
+
+
+def test_fully_padded_sentence_attends_to_nothing():
+    for attention in (learned("context"), module("context")):
+        query, key, _ = inputs("context")
+        padding = torch.zeros(BATCH, 6, dtype=torch.bool)
+        padding[1] = True
+        output, weights = attention(query, key, key, key_padding_mask=padding)
+        output.square().sum().backward()
+        assert (weights[1] == 0).all() and (weights[0].sum(-1) - 1).abs().max() < 1e-6
+        torch.testing.assert_close(output[:, 1], attention.out_proj.bias.expand(5, CHANNELS))
+        assert all(torch.isfinite(parameter.grad).all() for parameter in attention.parameters())
+
+
+def test_dropout_only_in_training():
+    attention = learned(dropout=0.5)
+    query, key, value = inputs("self")
+    assert not torch.equal(attention(query, key, value)[0], attention(query, key, value)[0])
+    attention.eval()
+    without = learned()
+    assert torch.equal(attention(query, key, value)[0], without(query, key, value)[0])
+    # the returned weights are those before dropout
+    attention.train()
+    assert torch.equal(attention(query, key, value)[1], without(query, key, value)[1])
+
+
+def test_quant_noise():
+    noisy, plain = learned(q_noise=0.5, qn_block_size=8), learned()
+    query, key, value = inputs("self")
+    noisy.eval()
+    assert torch.equal(noisy(query, key, value)[0], plain(query, key, value)[0])
+    noisy.train()
+    output, _ = noisy(query, key, value)
+    output.square().sum().backward()
+    assert torch.isfinite(output).all() and not torch.allclose(output, plain(query, key, value)[0])
+    assert torch.isfinite(noisy.alpha.a.grad).all()
+
+
+@pytest.mark.parametrize("dtype", HALF_TYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_finite_and_near(kind, dtype):
+    attention = learned(kind).float()
+    query, key, value = (x.float() for x in inputs(kind))
+    padding = padding_mask("left", key.size(0))
+    expected, _ = attention(query, key, value, key_padding_mask=padding)
+    attention = attention.to(dtype)
+    output, weights = attention(query.to(dtype), key.to(dtype), value.to(dtype), key_padding_mask=padding)
+    output.float().square().sum().backward()
+    assert output.dtype == dtype and weights.dtype == torch.float32
+    torch.testing.assert_close(output.float(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in attention.parameters())
+
+
+# --------------------------------------------------------------------------------------- TorchScript
+
+
+def reloaded(scripted):
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    file.seek(0)
+    return torch.jit.load(file)
+
+
+KINDS_OF_ALPHA = {
+    "softmax": None,
+    "learned": AlphaConfig(),
+    "fixed": AlphaConfig(fixed_alpha=1.5),
+    "tied": AlphaConfig(alpha_tying="layer"),
+    "scheduled": AlphaConfig(
+        alpha_schedule="linear", alpha_schedule_updates=10, alpha_schedule_then="learned"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", each_once(kind=tuple(KINDS), alpha=tuple(KINDS_OF_ALPHA)))
+def test_scripted_gives_the_same(case):
+    kind, alpha = case["kind"], KINDS_OF_ALPHA[case["alpha"]]
+    attention = module(kind, alpha, seed=2).eval()
+    query, key, value = inputs(kind)
+    padding = padding_mask("right", key.size(0))
+    expected = attention(query, key, value, key_padding_mask=padding)
+    scripted = torch.jit.script(attention)
+    for candidate in (scripted, reloaded(scripted)):
+        for _ in range(2):
+            output, weights = candidate(query, key, value, key_padding_mask=padding)
+            torch.testing.assert_close(output, expected[0], **CLOSE)
+            torch.testing.assert_close(weights, expected[1])
+
+
+class StepByStep(torch.nn.Module):
+    """Decodes causally; TorchScript passes the state by reference only between scripted modules."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, query: torch.Tensor) -> torch.Tensor:
+        state: Optional[dict[str, dict[str, Optional[torch.Tensor]]]] = {}
+        outputs = []
+        for t in range(query.size(0)):
+            step = query[t : t + 1]
+            outputs.append(self.attention(step, step, step, incremental_state=state)[0])
+        return torch.cat(outputs)
+
+
+def test_scripted_decodes_step_by_step():
+    attention = learned().eval()
+    query, _, _ = inputs("self")
+    full, _ = attention(query, query, query, attn_mask=torch.full((5, 5), -INF).triu(1).double())
+    torch.testing.assert_close(torch.jit.script(StepByStep(attention))(query), full, **CLOSE)

@@ -1,0 +1,409 @@
+"""fairseq's Transformer encoder, decoder and layers with α-entmax attention, and an α-entmax output."""
+
+import functools
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase, TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase, TransformerEncoderLayerBase
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..entmax import entmax
+from ..entmax.operators import exporting_to_onnx
+from ..entmax.reference import entmax_forward
+from ..errors import UserError, exit_on_user_error
+from .multihead_attention import EntmaxMultiheadAttention, causal_mask
+
+
+class Linear(nn.Linear):
+    """``nn.Linear`` by oneDNN, forward and backward, if :func:`suits_onednn`.
+
+    oneDNN comes with PyTorch, which otherwise multiplies float32 matrices by MKL.
+    """
+
+    @classmethod
+    def sharing(cls, layer: nn.Linear) -> "Linear":
+        """The same layer, with the same parameters."""
+        made = cls.__new__(cls)
+        nn.Module.__init__(made)  # draws no random numbers
+        made.in_features, made.out_features = layer.in_features, layer.out_features
+        made.weight, made.bias = layer.weight, layer.bias
+        return made.train(layer.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, inputs) → (…, outputs)."""
+        if not torch.jit.is_scripting():
+            return linear(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias)
+
+
+def use_onednn(model: nn.Module) -> None:
+    """Replace the linear layers of a model, except those with hooks, by :class:`Linear`; parameters stay."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Linear and not (child._forward_hooks or child._forward_pre_hooks):
+                setattr(module, name, Linear.sharing(child))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """``torch.nn.functional.linear``, by oneDNN if :func:`suits_onednn`."""
+    if suits_onednn(x, weight):
+        return _Product.apply(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return multiply(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+        x, weight = ctx.saved_tensors
+        rows = grad.flatten(0, -2)
+        product = F.linear if torch.is_grad_enabled() else multiply  # oneDNN's has no derivative
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        grad_x = product(rows.contiguous(), weight.t(), None).view(x.shape) if needs_x else None
+        # Twice as fast as rows.t() @ x where the weight has many rows: oneDNN reads both as they are.
+        grad_weight = product(x.flatten(0, -2).t(), rows.t(), None).t() if needs_weight else None
+        return grad_x, grad_weight, rows.sum(0) if ctx.has_bias and needs_bias else None
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """xWᵀ + b by oneDNN, (R, inputs) → (R, outputs)."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+@functools.cache
+def prefers_onednn() -> bool:
+    """Whether the processor is one of AMD's, on which oneDNN takes half (Zen 5) or .8 (Zen 4) of MKL's time.
+
+    A training that is resumed must choose as before, because the two differ in the last digits.
+    """
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text()
+
+
+def suits_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is faster, and takes these."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and x.dim() > 1
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and not exporting_to_onnx()
+        and has_onednn()
+        and prefers_onednn()
+    )
+
+
+@functools.cache
+def has_onednn() -> bool:
+    """Whether oneDNN's operators exist, which are not public, and multiply as PyTorch does."""
+    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+        return False
+    x, weight = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(4, 3) - 5
+    try:
+        y, z = multiply(x, weight, torch.ones(4)), multiply(x, weight, None)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return False
+    return torch.equal(y, x @ weight.T + 1) and torch.equal(z, x @ weight.T)
+
+
+class AdaptivelySparseEncoderLayer(TransformerEncoderLayerBase):
+    """Encoder layer with α-entmax self-attention."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        use_onednn(self)
+
+    def build_self_attention(self, embed_dim, cfg):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+class AdaptivelySparseDecoderLayer(TransformerDecoderLayerBase):
+    """Decoder layer with α-entmax self-attention and context attention.
+
+    Context attention weights are only computed when requested, not in every evaluation.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.need_attn = False
+        use_onednn(self)
+
+    def make_generation_fast_(self, need_attn: bool = False, **kwargs) -> None:
+        """Leave ``need_attn`` unchanged, unlike fairseq.
+
+        In fairseq every layer then computes weights if one layer's are needed. Also, fairseq may pass None or
+        a string, which TorchScript cannot use as a condition.
+        """
+
+    def build_self_attention(self, embed_dim, cfg, add_bias_kv=False, add_zero_attn=False):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            self_attention=not cfg.cross_self_attention,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+    def build_encoder_attention(self, embed_dim, cfg):
+        """See fairseq."""
+        return EntmaxMultiheadAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+        )
+
+
+class OutputNormalizer(nn.Module):
+    """α-entmax of a model's output; without parameters, so checkpoints do not depend on it.
+
+    Args:
+        alpha: α, from 1 (softmax) to 2, after the schedule.
+        start: α at the start of the schedule.
+        updates: length of the schedule, which is linear, in updates.
+
+    Raises:
+        ValueError: a value is out of range; the message names it.
+    """
+
+    def __init__(self, alpha: float = 1.0, start: Optional[float] = None, updates: int = 0):
+        super().__init__()
+        start = alpha if start is None else start
+        for name, value in (("output_alpha", alpha), ("output_alpha_start", start)):
+            if not 1 <= value <= 2:
+                raise ValueError(f"{name} must be from 1 to 2, not {value:g}")
+        if (start != alpha) != (updates > 0):
+            raise ValueError(
+                f"output_alpha_start {start:g} and output_alpha_updates {updates} must be given together, "
+                f"with a start that is not output_alpha {alpha:g}"
+            )
+        self.start = float(start)
+        self.end = float(alpha)
+        self.schedule_updates = updates
+        # fairseq sets it before each update and when it loads a checkpoint for training or inference.
+        self.updates = 0
+
+    @property
+    def is_softmax(self) -> bool:
+        """Whether α is 1 throughout."""
+        return self.start == 1 and self.end == 1
+
+    def alpha(self) -> float:
+        """α at the current update."""
+        if self.updates >= self.schedule_updates:
+            return self.end
+        return self.start + (self.end - self.start) * self.updates / self.schedule_updates
+
+    def forward(self, scores: Tensor, log_probs: bool) -> Tensor:
+        """Probabilities, or their logarithms (−∞ outside the support), in float32 or float64; (…, V)."""
+        alpha = self.alpha()
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        if alpha == 1.0:
+            return torch.log_softmax(scores, -1) if log_probs else torch.softmax(scores, -1)
+        if torch.jit.is_scripting():
+            p = entmax_forward(scores, torch.tensor(alpha, dtype=torch.float64))
+        else:
+            p = entmax(scores, alpha)
+        if not log_probs:
+            return p
+        zero = p == 0  # of which the logarithm takes ten times as long
+        return p.masked_fill(zero, 1.0).log().masked_fill(zero, -float("inf"))
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Set the number of updates made; called by fairseq."""
+        self.updates = num_updates
+
+    def extra_repr(self) -> str:
+        """Describe α for print(model)."""
+        if not self.schedule_updates:
+            return f"alpha={self.end:g}"
+        return f"alpha={self.start:g} to {self.end:g} in {self.schedule_updates} updates"
+
+
+def output_normalizer(args) -> OutputNormalizer:
+    """The normalizer that the settings describe; raises UserError if they contradict each other."""
+    try:
+        normalizer = OutputNormalizer(args.output_alpha, args.output_alpha_start, args.output_alpha_updates)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    if not normalizer.is_softmax and args.adaptive_softmax_cutoff:
+        raise UserError("--output-alpha replaces the softmax that --adaptive-softmax-cutoff asks for")
+    return normalizer
+
+
+class SparseOutput:
+    """For a fairseq decoder: probabilities by its ``output_normalizer``."""
+
+    def get_normalized_probs(
+        self,
+        net_output: Tuple[Tensor, Optional[Dict[str, List[Optional[Tensor]]]]],
+        log_probs: bool,
+        sample: Optional[Dict[str, Tensor]] = None,
+    ):
+        """Probabilities or log-probabilities, −∞ outside the support; see fairseq."""
+        if self.output_normalizer.alpha() == 1.0:
+            return self.get_normalized_probs_scriptable(net_output, log_probs, sample)
+        if not torch.jit.is_scripting() and self.training and log_probs:
+            _refuse_log_probs()
+        return self.output_normalizer(net_output[0], log_probs)
+
+
+def _refuse_log_probs() -> None:
+    """End a training by a criterion that needs the logarithm of every probability."""
+    with exit_on_user_error():
+        raise UserError("a model with --output-alpha is trained with --criterion entmax_loss")
+
+
+def _wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Apply activation checkpointing and sharding, as fairseq's encoder and decoder do."""
+    if cfg.offload_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=True)
+    elif cfg.checkpoint_activations:
+        # fairseq's own wrapper runs a backward within the backward, which DistributedDataParallel rejects if
+        # layers share an α, and with --find-unused-parameters.
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    # A checkpointed layer is always wrapped, whatever its size.
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
+def layers_of(side: Optional[nn.Module]) -> list[nn.Module]:
+    """All layers of an encoder or decoder, also under LayerDrop, where iterating drops some; [] for None."""
+    return [] if side is None else [side.layers[i] for i in range(len(side.layers))]
+
+
+class AdaptivelySparseEncoder(TransformerEncoderBase):
+    """fairseq's Transformer encoder with α-entmax layers."""
+
+    def build_encoder_layer(self, cfg):
+        """See fairseq."""
+        return _wrap_layer(AdaptivelySparseEncoderLayer(cfg), cfg)
+
+    def forward_scriptable(
+        self,
+        src_tokens,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ):
+        """See fairseq; this one does not wait for the device to say whether there is padding."""
+        padding = src_tokens.eq(self.padding_idx)
+        mask: Optional[Tensor] = padding
+        if src_tokens.device.type == "cpu" and not bool(padding.any()):
+            mask = None
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        x = (x * (1 - padding.unsqueeze(-1).type_as(x))).transpose(0, 1)
+        states = []
+        for layer in self.layers:
+            if return_all_hiddens:
+                states.append(x)
+            x = layer(x, encoder_padding_mask=mask)
+        if return_all_hiddens:
+            states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        lengths = src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).reshape(-1, 1).contiguous()
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
+
+    def embedded(self, src_tokens: Tensor) -> tuple[Tensor, Optional[Tensor]]:
+        """What the layers see (B, S), and its embeddings (B, S, C) if they are not those of words alone."""
+        return src_tokens, None
+
+
+class AdaptivelySparseDecoder(SparseOutput, TransformerDecoderBase):
+    """fairseq's Transformer decoder with α-entmax layers and, if requested, an α-entmax output."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.output_normalizer = OutputNormalizer()
+        # fairseq then passes the mask of padding without asking the device whether there is any, for which it
+        # would wait. The layers have their own copy of the setting.
+        self.prepends_source, self.cross_self_attention = self.cross_self_attention, True
+
+    def build_decoder_layer(self, cfg, no_encoder_attn=False):
+        """See fairseq."""
+        return _wrap_layer(AdaptivelySparseDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def build_output_projection(self, cfg, dictionary, embed_tokens):
+        """See fairseq."""
+        super().build_output_projection(cfg, dictionary, embed_tokens)
+        if type(self.output_projection) is nn.Linear:  # not with adaptive softmax
+            self.output_projection = Linear.sharing(self.output_projection)
+
+    def forward(
+        self,
+        prev_output_tokens,
+        encoder_out: Optional[dict[str, list[Tensor]]] = None,
+        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]] = None,
+        features_only: bool = False,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+        src_lengths: Optional[Any] = None,
+        return_all_hiddens: bool = False,
+    ):
+        """See fairseq; what follows the features is :meth:`outputs`."""
+        x, extra = self.extract_features(
+            prev_output_tokens,
+            encoder_out=encoder_out,
+            incremental_state=incremental_state,
+            full_context_alignment=full_context_alignment,
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
+        )
+        if not features_only:
+            x = self.outputs(x, extra, encoder_out, incremental_state)
+        return x, extra
+
+    def outputs(
+        self,
+        x: Tensor,
+        extra: dict[str, list[Optional[Tensor]]],
+        encoder_out: Optional[dict[str, list[Tensor]]],
+        incremental_state: Optional[dict[str, dict[str, Optional[Tensor]]]],
+    ) -> Tensor:
+        """The model's output (B, T, V) for the features x (B, T, C); may change ``extra``."""
+        return self.output_layer(x)
+
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        """The causal mask for decoder states (T, B, C), in a form that our attention need not read."""
+        if self.prepends_source:  # fairseq prepends the source's keys to the mask
+            length = tensor.size(0)
+            return tensor.new_full([length, length], float("-inf")).triu(1)
+        return causal_mask(tensor)

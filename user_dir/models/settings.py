@@ -1,0 +1,207 @@
+"""The settings of all models: each is said once, as a field of one flat dataclass per model.
+
+fairseq makes flags of the fields (``encoder_layers`` becomes ``--encoder-layers``), and OmegaConf checks their
+types in configs, checkpoints and the keywords of ``from_pretrained``. A size is a subclass of the dataclass
+with other defaults, registered under a name of its own.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import register_model
+from omegaconf import DictConfig, OmegaConf
+
+from ..attention import ATTENTION_TYPES, AlphaConfig
+from ..errors import UserError
+
+ALPHA_FIELDS = tuple(entry.name for entry in fields(AlphaConfig))
+# What would replace our attention or embeddings, or is a relic of earlier checkpoints of fairseq.
+_LEFT_OUT = (
+    *("encoder_xformers_att_config", "decoder_xformers_att_config", "char_inputs", "export"),
+    *("character_embeddings", "character_filters", "character_embedding_dim", "char_embedder_highway_layers"),
+)
+# A setting of one attention type → the general settings that contradict it and do not apply to that type.
+_VOIDS = {
+    "attention_normalizer": ("fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
+    "fixed_alpha": ("attention_normalizer", "alpha_schedule", "alpha_schedule_updates"),
+    "alpha_init": ("attention_normalizer", "fixed_alpha", "alpha_schedule", "alpha_schedule_updates"),
+    "alpha_schedule": ("attention_normalizer", "fixed_alpha", "alpha_init"),
+}
+Setting = tuple[str, Any, Field]
+"""The name, type and field of a setting, as :func:`dataclasses.make_dataclass` takes them."""
+
+
+def setting(name: str, kind: Any, default: Any, text: str) -> Setting:
+    """One setting, with its default and the text of its flag."""
+    return name, kind, field(default=default, metadata={"help": text})
+
+
+def flattened(config: type, prefix: str = "") -> list[Setting]:
+    """The fields of one of fairseq's configs, which may be nested, under the names of its flags."""
+    settings: list[Setting] = []
+    for entry in fields(config):
+        name = prefix + entry.name
+        default = entry.default if entry.default is not MISSING else entry.default_factory()
+        if is_dataclass(default):
+            settings += flattened(default, f"{name}_")
+        elif isinstance(default, str) and default.startswith("${"):
+            if default.startswith("${model."):  # the width of another part; else a setting of the task
+                settings.append(setting(name, Optional[int], None, entry.metadata.get("help")))
+        elif not entry.name.startswith("_") and name not in _LEFT_OUT:
+            # fairseq reads these as text when it prunes layers
+            kind = Optional[str] if entry.name == "layers_to_keep" else entry.type
+            settings.append(setting(name, kind, default, entry.metadata.get("help")))
+    return settings
+
+
+def alpha_settings() -> list[Setting]:
+    """The fields of AlphaConfig, in general and for each attention type, and what else attention has."""
+    settings = [(entry.name, entry.type, _copy(entry)) for entry in fields(AlphaConfig)]
+    for attention_type in ATTENTION_TYPES:
+        settings += [
+            setting(
+                f"{attention_type}_{entry.name}",
+                entry.type if entry.type == Optional[float] else Optional[entry.type],
+                None,
+                f"{attention_type.replace('_', ' ')}: {entry.metadata['help']}",
+            )
+            for entry in fields(AlphaConfig)
+        ]
+    return [
+        *settings,
+        setting("alpha_log", Optional[str], None, "append every α to this JSON lines file"),
+        setting("alpha_log_interval", int, 100, "updates between lines of it"),
+        setting(
+            "attention_backend",
+            str,
+            "auto",
+            "implementation of attention: fused, a kernel for the device that does not store the weights "
+            "(refuses to run if there is none, or if it does not support the training settings; dense is "
+            "used where weights are requested, as for alignments); dense, which stores the weights; auto, "
+            "the faster one that is supported",
+        ),
+        setting(
+            "length_scaling",
+            bool,
+            False,
+            "scale every query by a learned power of the logarithm of the number of keys that it sees "
+            "(ASEntmax), for any --attention-normalizer",
+        ),
+        setting(
+            "cuda_graphs",
+            str,
+            "auto",
+            "replay forward, criterion and backward of a training from CUDA graphs: auto, where that is "
+            "possible; off; on, or stop with the reason; on a CPU, on computes on the same padded buffers",
+        ),
+    ]
+
+
+def output_settings() -> list[Setting]:
+    """α of the output layer."""
+    return [
+        setting(
+            "output_alpha",
+            float,
+            1.0,
+            "α-entmax instead of softmax at the output, with this α, above 1 up to 2; train with --criterion "
+            "entmax_loss",
+        ),
+        setting(
+            "output_alpha_start", Optional[float], None, "move the output's α from here to --output-alpha"
+        ),
+        setting("output_alpha_updates", int, 0, "in so many updates, linearly"),
+    ]
+
+
+def _copy(entry: Field) -> Field:
+    return field(default=entry.default, metadata=dict(entry.metadata))
+
+
+def make_settings(name: str, settings: Iterable[Setting], base: type = FairseqDataclass) -> type:
+    """A dataclass of settings; of several with one name, the last counts."""
+    unique = {entry[0]: entry for entry in settings}
+    return make_dataclass(name, list(unique.values()), bases=(base,), namespace={"__module__": __name__})
+
+
+def with_defaults(settings: type, name: str, defaults: dict[str, Any]) -> type:
+    """A subclass of a dataclass of settings with other defaults."""
+    kinds = {entry.name: entry for entry in fields(settings)}
+    changed = [
+        (key, kinds[key].type, field(default=value, metadata=dict(kinds[key].metadata)))
+        for key, value in defaults.items()
+    ]
+    return make_dataclass(name, changed, bases=(settings,), namespace={"__module__": __name__})
+
+
+def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Callable[[type], type]:
+    """A class decorator: register a model with fairseq, under ``name`` + suffix for each of its sizes.
+
+    Args:
+        name: fairseq's name of the model.
+        settings: the dataclass of its settings; its flags are made of it.
+        sizes: defaults that differ, by suffix; the suffix of the model itself is empty.
+    """
+
+    def registered(model: type) -> type:
+        model.settings, model.architecture = settings, name
+        for suffix, defaults in sizes.items():
+            sized = with_defaults(settings, f"{model.__name__}Settings{suffix}", defaults)
+            # fairseq keeps the dataclass in the class
+            kind = type(model.__name__, (model,), {"__module__": model.__module__, "__doc__": model.__doc__})
+            register_model(name + suffix, dataclass=sized)(kind)
+        return model
+
+    return registered
+
+
+class Configured:
+    """For a model: its flags are those of its ``settings``."""
+
+    @classmethod
+    def add_args(cls, parser) -> None:
+        """Add a flag for each setting; what is not given has the default of the size."""
+        gen_parser_from_dataclass(parser, cls.settings(), delete_default=True)
+
+
+def as_namespace(settings: Any) -> Namespace:
+    """Settings as flat attributes, from a dataclass, a namespace or a section of a config."""
+    if isinstance(settings, DictConfig):
+        return Namespace(**OmegaConf.to_container(settings, resolve=True, enum_to_str=True))
+    return Namespace(**vars(settings))
+
+
+def alpha_configs(args) -> dict[str, AlphaConfig]:
+    """The settings of α of each attention type: its own where given, else the general ones.
+
+    Raises:
+        UserError: a value is invalid, or values contradict each other.
+    """
+    configs = {attention_type: _alpha_config(args, attention_type) for attention_type in ATTENTION_TYPES}
+    first, *others = configs.values()
+    if any(config.alpha_tying == "model" for config in configs.values()) and any(
+        config != first for config in others
+    ):
+        raise UserError("--alpha-tying model shares one α, so attention types cannot have different settings")
+    return configs
+
+
+def _alpha_config(args, attention_type: str) -> AlphaConfig:
+    own = _given(args, attention_type + "_")
+    void = {name for given in own for name in _VOIDS.get(given, ())}
+    general = {name: value for name, value in _given(args, "").items() if name not in void}
+    try:
+        return AlphaConfig(**{**general, **own})
+    except ValueError as error:
+        raise UserError(f"{attention_type}: {error}") from None
+
+
+def _given(args, prefix: str) -> dict[str, Any]:
+    values = {name: getattr(args, prefix + name, None) for name in ALPHA_FIELDS}
+    return {name: value for name, value in values.items() if value is not None}

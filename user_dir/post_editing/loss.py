@@ -1,0 +1,105 @@
+"""The loss of post-editors that copy from the machine translation, as a fairseq criterion."""
+
+from dataclasses import dataclass, field
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from omegaconf import II
+
+from ..entmax import entmax_loss
+from ..errors import UserError, exit_on_user_error
+
+
+@dataclass
+class PostEditingLossConfig(FairseqDataclass):
+    """The settings of the criterion."""
+
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "share of the target's weight that is spread over the vocabulary"}
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+
+
+@register_criterion("post_editing_loss", dataclass=PostEditingLossConfig)
+class PostEditingLossCriterion(FairseqCriterion):
+    """For models with ``--copy-gate``: the sum of four losses, which stay finite where probabilities are 0.
+
+    The α-entmax loss of the gate for each piece, of the pointer for each that should be copied, and of the
+    decision to leave the sentence alone; and the cross-entropy from the vocabulary of each that should be
+    written. Which these are is told by :meth:`~.copy_gate.CopyGate.targets`. They are logged by name;
+    ``copied`` and ``gate_right`` are the shares of pieces to be copied, and of right decisions.
+    """
+
+    def __init__(self, task, sentence_avg: bool, label_smoothing: float):
+        super().__init__(task)
+        if not 0 <= label_smoothing < 1:
+            with exit_on_user_error():
+                raise UserError(f"--label-smoothing must be at least 0 and below 1, not {label_smoothing:g}")
+        self.sentence_avg, self.label_smoothing = sentence_avg, label_smoothing
+
+    def forward(self, model, sample, reduce=True):
+        """See fairseq: the loss, the sample size and what is logged."""
+        gate = getattr(model.decoder, "copy_gate", None)
+        if gate is None:
+            with exit_on_user_error():
+                raise UserError(
+                    "--criterion post_editing_loss needs a post-editor with --copy-gate, such as 1.5"
+                )
+        features, extra = model(**sample["net_input"], features_only=True)
+        target, found = sample["target"], extra["decisions"]
+        given = found.translation, sample["net_input"]["prev_output_tokens"], target
+        place, copied, right = gate.targets(*given)
+        counted = target.ne(self.padding_idx)
+        copied &= counted
+        ignored = -100
+        losses = {
+            "vocabulary": self._vocabulary_loss(model, features, target, counted & ~copied),
+            "gate": entmax_loss(found.gate, (~copied).long().masked_fill(~counted, ignored), gate.alpha),
+            "pointer": entmax_loss(found.pointer, place.masked_fill(~copied, ignored), gate.alpha),
+            "sentence": entmax_loss(found.sentence, (~right).long(), gate.alpha),
+        }
+        loss = sum(each.sum() for each in losses.values())
+        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
+        agrees = (found.gate[..., 0] > found.gate[..., 1]).eq(copied) & counted
+        logged = {f"{name}_loss": each.sum().data for name, each in losses.items()}
+        logged |= {"loss": loss.data, "copied": copied.sum().data, "gate_right": agrees.sum().data}
+        logged |= {"targets": counted.sum().data, "right": right.sum().data}
+        logged |= {"ntokens": sample["ntokens"], "nsentences": target.size(0), "sample_size": sample_size}
+        return loss, sample_size, logged
+
+    def _vocabulary_loss(self, model, features, target, written):
+        """The cross-entropy of the pieces that are written, of the features (B, T, C) and targets (B, T)."""
+        target = target.masked_fill(~written, self.padding_idx)
+        if not features.is_cuda:  # which would have to tell how many they are
+            features, target = features[written], target[written]
+        return torch.nn.functional.cross_entropy(
+            model.decoder.output_layer(features).float().flatten(0, -2),
+            target.flatten(),
+            ignore_index=self.padding_idx,
+            label_smoothing=self.label_smoothing,
+            reduction="none",
+        )
+
+    @staticmethod
+    def reduce_metrics(logging_outputs) -> None:
+        """Aggregate what the workers logged."""
+        total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in _LOGGED}
+        if not total["targets"]:
+            return
+        size, tokens = total["sample_size"], total["targets"]
+        for name in ("loss", *_LOSSES):
+            metrics.log_scalar(name, total[name] / size, size, round=4)
+        for name in ("copied", "gate_right"):
+            metrics.log_scalar(name, total[name] / tokens, tokens, round=4)
+        metrics.log_scalar("right", total["right"] / total["nsentences"], total["nsentences"], round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """All of it are sums."""
+        return True
+
+
+_LOSSES = ("vocabulary_loss", "gate_loss", "pointer_loss", "sentence_loss")
+_LOGGED = ("loss", *_LOSSES, "copied", "gate_right", "right", "targets", "nsentences", "sample_size")

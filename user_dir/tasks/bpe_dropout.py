@@ -1,0 +1,172 @@
+"""Translation with BPE dropout (Provilkov et al. 2020): each epoch segments the training sentences anew."""
+
+import logging
+import os
+import zlib
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Optional
+
+import torch
+from fairseq import utils
+from fairseq.data import BaseWrapperDataset
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
+
+from ..errors import UserError, exit_on_user_error
+
+logger = logging.getLogger(__name__)
+
+CHECKED = 200
+"""Sentences of the training data that are segmented without dropout when it is loaded, to compare."""
+
+
+@dataclass
+class BPEDropoutConfig(TranslationConfig):
+    """The settings of fairseq's translation task, and those of BPE dropout."""
+
+    bpe_dropout: float = field(default=0.1, metadata={"help": "probability that a merge is left out"})
+    bpe_dropout_model: Optional[str] = field(
+        default=None,
+        metadata={"help": "BPE model of sentencepiece (default: spm.model in the folder above the data)"},
+    )
+    seed: int = II("common.seed")
+
+
+@register_task("translation_with_bpe_dropout", dataclass=BPEDropoutConfig)
+class BPEDropoutTask(TranslationTask):
+    """fairseq's translation task, with BPE dropout (https://aclanthology.org/2020.acl-main.170) in training.
+
+    Source and target are restored to text and segmented anew whenever a sentence is drawn, by sentencepiece,
+    which leaves out each merge with probability ``bpe_dropout``. Within a process and its workers, the
+    segmentation depends on seed, epoch and sentence alone. In another process sentencepiece draws others,
+    whatever the seed, so that a resumed training is not the same to the bit. Batches are made by the lengths
+    without dropout.
+
+    Raises:
+        UserError: the probability is not in [0, 1), the model is not of BPE or not the one that the data was
+            segmented by, or sentencepiece is too old.
+    """
+
+    def load_dataset(self, split, epoch=1, combine=False, **kwargs):
+        """See fairseq; the training data is wrapped."""
+        super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+        if split == self.cfg.train_subset and self.cfg.bpe_dropout != 0:
+            with exit_on_user_error():
+                self.datasets[split] = self._with_dropout(self.datasets[split])
+
+    def _with_dropout(self, dataset) -> "BPEDropoutDataset":
+        cfg = self.cfg
+        if not 0 < cfg.bpe_dropout < 1:
+            raise UserError(f"--bpe-dropout must be at least 0 and less than 1, not {cfg.bpe_dropout:g}")
+        beside = Path(os.path.abspath(utils.split_paths(cfg.data)[0])).parent / "spm.model"
+        path = Path(cfg.bpe_dropout_model or beside)
+        model = open_bpe_model(path)
+        limits = cfg.max_source_positions, cfg.max_target_positions
+        dictionaries = self.source_dictionary, self.target_dictionary
+        sides = {
+            key: Segmenter(model, dictionary, cfg.bpe_dropout, limit)
+            for key, dictionary, limit in zip(("source", "target"), dictionaries, limits)
+        }
+        for key, side in sides.items():
+            some = [example[key] for example in islice(dataset, CHECKED)]
+            kept = sum(side.text_of(sentence) is not None for sentence in some)
+            if 10 * kept < 9 * len(some):
+                raise UserError(
+                    f"{path} segments {len(some) - kept} of the first {len(some)} {key} sentences of "
+                    f"{cfg.data} otherwise; give the sentencepiece model of this data (--bpe-dropout-model)"
+                )
+        logger.info("BPE dropout %g by %s", cfg.bpe_dropout, path)
+        return BPEDropoutDataset(dataset, sides, cfg.seed)
+
+
+class BPEDropoutDataset(BaseWrapperDataset):
+    """A dataset of sentence pairs whose items are segmented anew, each epoch otherwise."""
+
+    def __init__(self, dataset, sides: "dict[str, Segmenter]", seed: int):
+        super().__init__(dataset)
+        self.sides, self.seed, self.epoch = sides, seed, 1
+
+    def set_epoch(self, epoch):
+        """See fairseq: the epoch decides on the segmentations."""
+        super().set_epoch(epoch)
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        example = dict(self.dataset[index])
+        _seed(zlib.crc32(f"{self.seed} {self.epoch} {index}".encode()) >> 1)
+        for key, segmenter in self.sides.items():
+            example[key] = segmenter(example[key])
+        return example
+
+
+class Segmenter:
+    """Segments sentences anew that are given as the numbers of their pieces in a dictionary of fairseq.
+
+    A sentence stays as it is if its text cannot be restored (it has unknown pieces, or is segmented
+    otherwise), or if its new segmentation has a piece that is not in the dictionary or more than ``limit``.
+    """
+
+    def __init__(self, model, dictionary, dropout: float, limit: int):
+        self.model, self.dictionary, self.dropout, self.limit = model, dictionary, dropout, limit
+        self.numbers = [dictionary.index(model.id_to_piece(number)) for number in range(len(model))]
+
+    def text_of(self, sentence: torch.Tensor) -> str | None:
+        """The text of a sentence (n,), if the model segments it as it is."""
+        pieces = [self.dictionary[number] for number in self._body(sentence)]
+        text = self.model.decode(pieces)
+        return text if self.model.encode(text, out_type=str) == pieces else None
+
+    def _body(self, sentence: torch.Tensor) -> list[int]:
+        numbers = sentence.tolist()
+        return numbers[:-1] if numbers and numbers[-1] == self.dictionary.eos() else numbers
+
+    def __call__(self, sentence: torch.Tensor) -> torch.Tensor:
+        """A sentence (n,) segmented anew (m,), or itself."""
+        text = self.text_of(sentence)
+        if text is None:
+            return sentence
+        drawn = self.model.encode(text, enable_sampling=True, alpha=self.dropout, nbest_size=-1)
+        numbers = [self.numbers[piece] for piece in drawn]
+        numbers += [last for last in sentence[-1:].tolist() if last == self.dictionary.eos()]
+        if self.dictionary.unk() in numbers or len(numbers) > self.limit:
+            return sentence
+        return sentence.new_tensor(numbers)
+
+
+def open_bpe_model(path: Path):
+    """A sentencepiece processor; UserError if its model is not of BPE, or sentencepiece is too old."""
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError("BPE dropout needs sentencepiece: pip install sentencepiece") from None
+    if not path.is_file():
+        raise UserError(f"no sentencepiece model {path}; name that of the data by --bpe-dropout-model")
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError) as error:
+        raise UserError(f"{path} is not a sentencepiece model: {error}") from None
+    words = (model.id_to_piece(number).strip("▁") for number in range(len(model)))
+    whole = max(filter(str.isalpha, words), key=len, default="")
+    if max(map(len, model.encode(whole, out_type=str, enable_sampling=True, alpha=1.0, nbest_size=-1))) > 1:
+        raise UserError(f"{path} is not a BPE model; only these have merges that can be left out")
+    draws = [_draw(model, whole, seed) for seed in (1, 2, 1, 2)]
+    if draws[:2] != draws[2:]:
+        raise UserError(
+            f"sentencepiece {sentencepiece.__version__} takes its seed only once, so that all workers would "
+            "draw the same in every epoch; install sentencepiece>=0.2.3"
+        )
+    return model
+
+
+def _draw(model, text: str, seed: int) -> list[int]:
+    _seed(seed)
+    return model.encode(text * 20, enable_sampling=True, alpha=0.5, nbest_size=-1)
+
+
+def _seed(seed: int) -> None:
+    import sentencepiece
+
+    sentencepiece.set_random_generator_seed(seed)
