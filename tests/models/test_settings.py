@@ -89,7 +89,7 @@ def test_sizes_of_fairseq_s_names_are_fairseq_s(size, flags):
     stock = vars(parse(flags, "transformer" + size))
     ours = vars(build_args(flags, OURS + size))
     shared = stock.keys() & ours.keys() - {"arch"}
-    assert len(shared) > 50 and {name: ours[name] for name in shared} == {n: stock[n] for n in shared}
+    assert len(shared) > 40 and {name: ours[name] for name in shared} == {n: stock[n] for n in shared}
 
 
 def build_args(flags, arch):
