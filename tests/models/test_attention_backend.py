@@ -4,14 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq import models
 from fairseq.models.transformer import TransformerDecoderBase
 from helpers import DENSE, MODEL_TOLERANCE, SMALL, batch, build, loss, parse, translation_task
-from user_dir.models.flags import attention_backend
 
 from user_dir.attention import cpu_attention, dispatch
 from user_dir.attention.normalizers.alpha_entmax import Entmax
-from user_dir.entmax import selection
 from user_dir.errors import UserError
 
 ARCH = "adaptively_sparse_transformer"
@@ -46,26 +44,12 @@ def test_the_requested_backend_is_used(flags, kind, taken):
     torch.testing.assert_close(value, loss(build("--attention-backend dense"), batch()), **MODEL_TOLERANCE)
 
 
-def test_unknown_backends_are_refused():
-    with pytest.raises(UserError, match=r"--attention-backend 'flash': choose from auto, fused, "):
-        parse("--attention-backend flash")
-    for value in (3, "", True):  # as read from YAML
-        with pytest.raises(UserError, match="--attention-backend"):
-            attention_backend(SimpleNamespace(attention_backend=value))
-    assert attention_backend(SimpleNamespace()) == "auto"  # a checkpoint without the flag
-
-
 def test_fused_is_refused_without_fused_kernels(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("ENTMAX_BACKEND", "reference")
-    with pytest.raises(
-        UserError, match=r"fused: the fused kernel for the CPU .* compiler.* ENTMAX_BACKEND .* auto"
-    ):
+    with pytest.raises(UserError, match=r"fused: the fused kernel for the CPU .* compiler.* ENTMAX_BACKEND"):
         build("--attention-backend fused")
     build("--attention-backend auto")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(UserError, match=r"fused: fused kernels for cuda need .* triton"):
-        build("--attention-backend fused")
 
 
 @native
@@ -122,16 +106,6 @@ def test_the_decoder_passes_the_causal_mask(flags, monkeypatch):
         torch.testing.assert_close(mine, stock, **MODEL_TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "value, says", [("fast", "is not valid: use native or reference"), ("native", "unset it")]
-)
-def test_a_wrong_entmax_backend_ends_the_run(value, says, monkeypatch):
-    monkeypatch.setenv("ENTMAX_BACKEND", value)
-    monkeypatch.setattr(selection, "_native", lambda device: None)
-    with pytest.raises(UserError, match=f"ENTMAX_BACKEND={value}.* {says}"):
-        build()
-
-
 def outputs(model):
     sample = batch()
     return model(sample["src_tokens"], sample["src_lengths"], sample["prev_output_tokens"])[1]["attn"][0]
@@ -151,7 +125,7 @@ def test_weights_are_discarded_in_training_by_fairseq_and_its_validation():
 def test_weights_are_returned_when_alignment_is_trained():
     task = translation_task()
     task.cfg = SimpleNamespace(load_alignments=True)
-    model = ARCH_MODEL_REGISTRY[ARCH].build_model(parse(SMALL, ARCH), task).train()
+    model = models.build_model(parse(SMALL, ARCH), task).train()
     model.after_update(1)
     assert outputs(model).shape == (3, 6, 7)
 

@@ -4,11 +4,11 @@ Models are on torch's device ``meta``, which has no values, with dropout; the ho
 """
 
 import pytest
+from fairseq import models
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
-from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import batch, parse, translation_task
 from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
 from post_editing import batch as triplets
@@ -48,7 +48,7 @@ def model_and_update(arch, flags="", criterion=None):
         sizes = sizes.replace(" 32 -", " 32 --decoder-", 1)
     if arch.endswith("wiki103"):
         flags += f" {BANDS} --adaptive-input-cutoff 6,12 --decoder-input-dim 16 --decoder-output-dim 16"
-    model = ARCH_MODEL_REGISTRY[arch].build_model(parse(f"{sizes} {DROPOUT} {flags}", arch), task)
+    model = models.build_model(parse(f"{sizes} {DROPOUT} {flags}", arch), task)
     model = model.train().to("meta")
     sample = {name: each.to("meta") for name, each in (triplets() if editing else batch()).items()}
     if arch.startswith(MASKED_LM):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
+from fairseq import models
 from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import parse
 from torch import Tensor
 from torch.nn import functional
@@ -37,7 +37,7 @@ def build(flags: str = "", arch: str = ARCH, seed: int = 1, given=None):
     """A small float64 model, initialised from the seed."""
     args = parse(f"{SMALL} {flags}", arch)
     torch.manual_seed(seed)
-    model = ARCH_MODEL_REGISTRY[arch].build_model(args, given or task()).double()
+    model = models.build_model(args, given or task()).double()
     for module in model.modules():
         if hasattr(module, "activation_fn"):
             module.activation_fn = functional.gelu  # fairseq's own rounds to float32
