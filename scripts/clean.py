@@ -10,7 +10,7 @@ from pathlib import Path
 
 import _checkout  # noqa: F401  finds the package
 
-from user_dir.command_line import run_command
+from user_dir.commands.options import run_command
 from user_dir.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import _checkout  # noqa: F401  finds the package
 
-from user_dir.command_line import run_command
+from user_dir.commands.options import run_command
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from .command_line import run_command
+from .commands.options import run_command
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from .. import __version__
-from ..command_line import run_command
 from ..errors import UserError
+from .options import run_command
 
 COMMANDS = {
     "prepare": "prepare",
@@ -31,12 +31,8 @@ COMMANDS = {
     "plot-heads": "plot_heads",
     "plot-attention": "plot_attention",
     "compare-heads": "compare_heads",
-    "search": "search",
-    "experiment": "experiment",
-    "release": "release",
+    "export": "export",
     "convert": "convert_checkpoint",
-    "benchmark": "benchmark",
-    "guards": "guards",
 }
 """Subcommand → its module."""
 

@@ -1,37 +1,137 @@
-"""Options that several commands share, and opening the model and the data split that they name."""
+"""What all commands share: types of arguments, options, and how a command ends. Only the standard library."""
 
 from __future__ import annotations
 
 import argparse
+import codecs
 import logging
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from ..command_line import file_path, length_penalty, option_adder, path_of, plain_name, positive, real
-from ..guards.table import WITHOUT, checked
-from ..packed_folders import expanded
+from ..errors import UserError
+
+INTERRUPTED, CLOSED_PIPE = 130, 141
+"""Exit statuses of a process that SIGINT or SIGPIPE ended, as a shell reports them."""
+# For terminals without these characters; any other becomes an escape such as \u3042.
+_SUBSTITUTES = {"α": "alpha", "Δ": "delta ", "ρ": "rho", "σ": "sigma", "×": "x", "·": "*", "±": "+-"}
+_SUBSTITUTES.update({"–": "-", "−": "-", "…": "...", "→": "->", "←": "<-", "≤": "<=", "≥": ">=", "▁": "_"})
+
+
+def run_command(main: Callable[[], object], interrupted: str = "interrupted") -> None:
+    """Call ``main()`` and exit: with status 0, or with one message on stderr and another status.
+
+    Status 1 is a :class:`UserError` or a file that the operating system refuses, 130 is Ctrl-C (with the
+    message ``interrupted``), and 141 that nobody reads stdout any more (``… | head``). Any other exception is
+    a bug and keeps its traceback. Characters that the terminal's encoding lacks are replaced.
+    """
+    logging.basicConfig(level=logging.INFO)  # otherwise fairseq makes all libraries log at DEBUG
+    codecs.register_error("readable", _readable)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="readable")
+    try:
+        main()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The interpreter flushes again at its end, and would report the same failure in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED_PIPE)
+    except UserError as error:
+        sys.exit(error.code)
+    except OSError as error:
+        sys.exit(UserError(f"{error.filename or 'cannot write stdout'}: {error.strerror}").code)
+    sys.exit(0)
+
+
+def _readable(error: UnicodeError) -> tuple[str, int]:
+    """Error handler of codecs: names of Greek letters and the like, escapes for the rest."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    shown = [
+        _SUBSTITUTES.get(character) or character.encode("ascii", "backslashreplace").decode()
+        for character in error.object[error.start : error.end]
+    ]
+    return "".join(shown), error.end
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number from ``least`` to ``most``."""
+
+    def number(text: str) -> int:
+        if not (text.isdecimal() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most:,}")
+        return int(text)
+
+    return number
+
+
+def real(least: float, most: float) -> Callable[[str], float]:
+    """Type of an argument: a number from ``least`` to ``most``."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from {least:g} to {most:g}")
+        return value
+
+    return number
+
+
+def at_most(limit: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number from 1 to ``limit``."""
+    return whole(1, limit)
+
+
+positive = whole(1, 2**63 - 1)
+whole_number = whole(0, 2**63 - 1)
+seed = whole(0, 2**32 - 1)
+"""Type of an argument: a random seed, which numpy takes as well."""
+length_penalty = real(-10, 10)
+"""Type of an argument: fairseq's ``--lenpen``."""
+
+
+def path_of(text: str) -> Path:
+    """Type of an argument: the path of a folder."""
+    return Path(text)
+
+
+def file_path(text: str) -> Path:
+    """Type of an argument: the path of a file."""
+    return Path(text)
+
+
+def plain_name(text: str) -> str:
+    """Type of an argument: the name of a corpus or a split, which becomes part of the names of files."""
+    if text in ("", ".", "..") or "/" in text:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} cannot be the name of a file")
+    return text
+
+
+_METAVARS = {file_path: "FILE", path_of: "DIR", plain_name: "NAME", length_penalty: "X"}
+
+
+def option_adder(parser) -> Callable[..., object]:
+    """A function that adds an option to a parser or a group of one: its flag, type and help, and what else
+    ``add_argument`` takes. The metavar is that of the type: FILE, DIR, NAME, and N for numbers.
+    """
+
+    def add(flag: str, type: Callable[[str], object], help: str, **more):
+        metavar = more.pop("metavar", _METAVARS.get(type, "N"))
+        return parser.add_argument(flag, type=type, metavar=metavar, help=help, **more)
+
+    return add
 
 
 def new_parser(description: str) -> argparse.ArgumentParser:
-    """A parser with ``--without-guard`` whose ``--help`` shows the description as it is written."""
-    parser = argparse.ArgumentParser(
+    """A parser whose ``--help`` shows the description as it is written."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument(
-        "--without-guard",
-        action=_LeaveOut,
-        metavar="NAME",
-        help="leave out one of the changes to fairseq that the command guards lists; can be repeated",
-    )
-    return parser
-
-
-class _LeaveOut(argparse.Action):
-    """Adds a name to the environment variable, which child processes see as well."""
-
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
-        names = [*filter(None, os.environ.get(WITHOUT, "").split(",")), checked(values)]
-        os.environ[WITHOUT] = ",".join(names)
 
 
 def split_parser(description: str) -> argparse.ArgumentParser:
@@ -92,12 +192,7 @@ def add_search_options(parser, chooses: bool = False) -> None:
 
 
 def _penalty(text: str) -> float | str:
-    if text == "valid":
-        return text
-    try:
-        return real(0, 1000)(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, nor valid") from None
+    return text if text == "valid" else real(0, 1000)(text)
 
 
 def add_length_penalty(parser, what: str) -> None:
@@ -129,29 +224,15 @@ class _System(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         name, *files = values
         systems = getattr(namespace, self.dest) or []
-        if not files:
-            parser.error(f"--system {name}: give a name, and then a file for each seed")
-        if name in dict(systems):
-            parser.error(f"two systems are named {name}; give each a name of its own")
-        try:
-            paths = [path for file in files for path in expanded(file_path(file))]
-        except argparse.ArgumentTypeError as error:
-            raise argparse.ArgumentError(self, str(error)) from None
-        setattr(namespace, self.dest, [*systems, (name, paths)])
+        if not files or name in dict(systems):
+            parser.error(f"--system {name}: give a name of its own, and then a file for each seed")
+        setattr(namespace, self.dest, [*systems, (name, list(map(Path, files)))])
 
 
 def add_output_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output FILE.md``, for :func:`user_dir.tables.write_tables`."""
+    """Add ``--output FILE.md``, of tables whose figures are written beside it."""
     what = "also write the tables to this file, and all figures to FILE.json (default: print only)"
-    option_adder(parser)("--output", _markdown, what, metavar="FILE.md")
-    parser.add_argument("--table", dest="output", type=_markdown, help=argparse.SUPPRESS)
-
-
-def _markdown(text: str) -> Path:
-    path = file_path(text)
-    if path.suffix == ".json":
-        raise argparse.ArgumentTypeError(f"{text} is the Markdown; the JSON is written beside it")
-    return path
+    option_adder(parser)("--output", file_path, what, metavar="FILE.md")
 
 
 _WIDTHS = {"column": 7.7, "page": 16.0}  # cm; of the ACL's style
@@ -165,10 +246,7 @@ def add_width_option(parser) -> None:
 
 
 def _inches(text: str) -> float:
-    try:
-        return real(4, 100)(str(_WIDTHS.get(text, text))) / 2.54
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not column, page or a width of 4 to 100 cm") from None
+    return real(4, 100)(str(_WIDTHS.get(text, text))) / 2.54
 
 
 def add_name_option(parser) -> None:

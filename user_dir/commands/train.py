@@ -16,9 +16,8 @@ import os
 import sys
 from pathlib import Path
 
-from ..checkout import ROOT, SHARED
-from ..command_line import file_path, option_adder
-from .options import new_parser
+from ..files import ROOT, SHARED
+from .options import file_path, new_parser, option_adder
 
 # fairseq's command; one of its imports would have all libraries log at DEBUG, hydra before there are guards.
 FAIRSEQ = "import logging; logging.basicConfig(level=logging.INFO); "
