@@ -14,7 +14,7 @@ import copy
 import hashlib
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,9 @@ pipeline_decoder_balance pipeline_devices pipeline_encoder_devices pipeline_deco
 """
 EVALUATED = frozenset(_EVALUATED.split())
 """Names of the settings that fairseq evaluates as Python; a test searches fairseq's source for them."""
-FILES = "data user_dir bert alpha_log encoder_embed_path decoder_embed_path bpe_dropout_model "
-FILES += "finetune_from_model tensorboard_logdir log_file"
-FILES = dict.fromkeys(FILES.split()) | {"save_dir": "checkpoints", "restore_file": "checkpoint_last.pt"}
-"""Settings that name files of the training, which translation does not need, with their defaults."""
+FILES = {"data", "user_dir", "bert", "alpha_log", "encoder_embed_path", "decoder_embed_path", "save_dir"}
+FILES |= {"bpe_dropout_model", "restore_file", "finetune_from_model", "tensorboard_logdir", "log_file"}
+"""Settings that name files of the training, which translation does not need."""
 _PLAIN = (dict, list, tuple, Namespace, str, bool, int, float, type(None))
 _LITERAL = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
 _LITERAL += (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.UnaryOp, ast.USub)  # [(512, 3)] * 20 + [(1024, 3)]
@@ -86,15 +85,13 @@ def _numpy_array(kind: type, shape: tuple, code: bytes) -> _NumpyArray:
 
 
 # ``--eval-bleu`` stores numbers of numpy; numpy 1 and 2 have different names for what builds them.
-_BUILDERS = {"scalar": _numpy_number, "_reconstruct": _numpy_array}
-torch.serialization.add_safe_globals(
-    [Namespace, (_NumpyType, "numpy.dtype"), (_NumpyArray, "numpy.ndarray")]
-    + [
-        (_BUILDERS[name], f"numpy.{core}.multiarray.{name}")
-        for name in _BUILDERS
-        for core in ("core", "_core")
+_BUILDERS = [(Namespace, "argparse.Namespace"), (_NumpyType, "numpy.dtype"), (_NumpyArray, "numpy.ndarray")]
+for core in ("numpy.core", "numpy._core"):
+    _BUILDERS += [
+        (_numpy_number, f"{core}.multiarray.scalar"),
+        (_numpy_array, f"{core}.multiarray._reconstruct"),
     ]
-)
+torch.serialization.add_safe_globals(_BUILDERS)
 
 
 def read_checkpoint(path: str | Path) -> dict:
@@ -224,13 +221,11 @@ def averaged_updates(state: dict) -> list[int] | None:
     return state.get(AVERAGED)
 
 
-def forget_files(state: dict, names: Iterable[str] = tuple(FILES)) -> dict:
-    """Replace settings that name files by their defaults, in place."""
+def forget_files(state: dict, names: Set[str] = FILES) -> dict:
+    """Set settings that name files to None, in place."""
     for section in (state.get("args"), *(state.get("cfg") or {}).values()):
         settings = _as_dict(section)
-        for name in names:
-            if settings.get(name) is not None:
-                settings[name] = FILES[name]
+        settings.update(dict.fromkeys(names & settings.keys()))
     return state
 
 
@@ -251,8 +246,8 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
 
 
 # The settings that say how a model was trained; the others are about machines, and about other commands.
-_TRAINING = ("common", "dataset", "optimization", "checkpoint", "ema")
-_TRAINING += ("task", "criterion", "optimizer", "lr_scheduler")
+_TRAINING = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "ema")
+_TRAINING += ("common", "checkpoint")
 
 
 def for_inference(state: dict) -> dict:
@@ -263,7 +258,7 @@ def for_inference(state: dict) -> dict:
     Args:
         state: from :func:`load_checkpoint`; it is not changed.
     """
-    cfg = copy.deepcopy({name: state["cfg"][name] for name in ("model", *_TRAINING) if name in state["cfg"]})
+    cfg = copy.deepcopy({name: state["cfg"][name] for name in _TRAINING if name in state["cfg"]})
     processes = (state["cfg"].get("distributed_training") or {}).get("distributed_world_size", 1)
     cfg["distributed_training"] = {"distributed_world_size": processes}
     epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
@@ -274,16 +269,9 @@ def for_inference(state: dict) -> dict:
         key = value.dtype, value.shape, hashlib.sha256(content).digest()
         model[name] = kept.setdefault(key, value.contiguous().clone())
     history = {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
-    inference = {
-        "args": None,
-        "cfg": cfg,
-        "model": model,
-        "optimizer_history": [history],
-        "extra_state": {"train_iterator": {"epoch": epoch}},
-        OPTIMIZER: None,
-        **{name: state[name] for name in (KEY, AVERAGED) if name in state},
-    }
-    return forget_files(inference)
+    inference = {"args": None, "cfg": cfg, "model": model, OPTIMIZER: None, "optimizer_history": [history]}
+    inference["extra_state"] = {"train_iterator": {"epoch": epoch}}
+    return forget_files(inference | {name: state[name] for name in (KEY, AVERAGED) if name in state})
 
 
 # ---------------------------------------------------------------------------------------- averaging
@@ -351,7 +339,6 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
 
 INSIDE = ("spm.model", "vocab.txt", "sentencepiece.bpe.model", "bpecodes", "code", "merges.txt")
 """Names of the pieces' file inside a data folder: ours, and those that fairseq's hub looks for."""
-SHORT = 12  # digits of a fingerprint in an error message
 
 
 @dataclass(frozen=True)
@@ -383,18 +370,13 @@ def fingerprints_of(
         files: of the dictionaries, by the same names.
         pieces: from :func:`pieces_file`.
     """
-    places = {name: str(path) for name, path in files.items()}
-    if pieces is not None:
-        places["pieces"] = str(pieces)
-    digests = {}
-    for name, dictionary in dictionaries.items():
-        symbols = "\n".join(dictionary[i] for i in range(len(dictionary)))
-        digests[name] = fingerprint(symbols.encode("utf-8", "surrogatepass"))
-    return Vocabulary(digests, None if pieces is None else fingerprint(pieces.read_bytes()), places)
+    symbols = {name: "\n".join(words[i] for i in range(len(words))) for name, words in dictionaries.items()}
+    digests = {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in symbols.items()}
+    places = {name: str(path) for name, path in {**files, "pieces": pieces}.items()}
+    return Vocabulary(digests, None if pieces is None else _digest(pieces.read_bytes()), places)
 
 
-def fingerprint(content: bytes) -> str:
-    """SHA-256 as 64 hexadecimal digits."""
+def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
@@ -431,7 +413,7 @@ def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> No
             file = present.files.get(name, f"the {name} dictionary")
             raise UserError(
                 f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
-                f"{before[:SHORT]} in training, {now[:SHORT]} now); use the data of its training"
+                f"{before[:12]} in training, {now[:12]} now); use the data of its training"
             )
 
 

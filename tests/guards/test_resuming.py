@@ -180,6 +180,14 @@ def test_the_task_of_the_checkpoint_itself_is_compared_too(checkpoint, tmp_path)
         load(other())
 
 
+def test_a_model_needs_no_file_that_its_training_began_with(checkpoint):
+    state = torch.load(checkpoint, weights_only=False)
+    state["cfg"]["model"]["encoder_embed_path"] = "/no/such/file"
+    save_checkpoint(state, checkpoint)
+    task = translation(dictionary(), dictionary())
+    assert checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+
+
 # ----------------------------------------------------------------------------------------- patience
 
 STATE = {"best": 3.5, "validations": 2, "metric": "loss"}

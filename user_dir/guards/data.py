@@ -133,7 +133,7 @@ def filter_indices_by_size(
     if len(left_out):
         both = isinstance(max_positions, (tuple, list))
         limit = "{} source or {} target".format(*max_positions) if both else str(max_positions)
-        told = _described(self, dataset, left_out, f"more than {limit}")
+        told = _described(self, dataset, left_out, limit)
         if not ignore_invalid_inputs:
             remedy = "leave out with --skip-invalid-size-inputs-valid-test, or cut with --truncate-source"
             raise UserError(f"{told}; {remedy}")
@@ -154,7 +154,7 @@ def name_what_fills_no_batch(get, *args, **kwargs):
         given = inspect.signature(get).bind(*args, **kwargs).arguments
         dataset, most = given["dataset"], given["max_tokens"]
         long = [i for i in range(len(dataset)) if dataset.num_tokens(i) > most]
-        told = _described(given["self"], dataset, long, f"more than the {most} of a batch")
+        told = _described(given["self"], dataset, long, f"the {most} of a batch")
         raise UserError(f"{told}; give a larger --max-tokens (in training, --max-tokens-valid)") from None
 
 
@@ -176,10 +176,10 @@ def _described(task, dataset, long: list[int], limit: str) -> str:
     sizes = dataset.size(min(long))
     length = f"{sizes[0]} source and {sizes[1]} target" if isinstance(sizes, tuple) else str(sizes)
     if subset is None:  # interactive input or a call from Python, without line numbers
-        return f"a sentence of the input has {length} tokens, {limit}"
+        return f"a sentence of the input has {length} tokens, more than {limit}"
     side = getattr(dataset, "src", None)
     while side is not None and not isinstance(side, ConcatDataset):
         side = getattr(side, "dataset", None)
     noun = "line" if isinstance(dataset, LanguagePairDataset) and side is None else "sample"
-    first = f"{noun} {min(long) + 1} has {length} tokens"
-    return f"{first_few(long, noun)} of {subset} exceed the limit, {limit} tokens ({first})"
+    are, first = "is" if len(long) == 1 else "are", f"{noun} {min(long) + 1} has {length}"
+    return f"{first_few(long, noun)} of {subset} {are} longer than {limit} tokens ({first})"

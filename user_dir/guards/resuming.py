@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
-from fairseq.models import FairseqEncoder
 from fairseq.trainer import Trainer
 
 from ..checkpoints import (
@@ -39,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 # --------------------------------------------------------------------- reading without running code
 
-NEEDLESS = ("bert", "encoder_embed_path", "decoder_embed_path")
+NEEDLESS = {"bert", "encoder_embed_path", "decoder_embed_path"}
 """Settings whose files a model was begun with; where it is read from a checkpoint, they may be gone."""
 
 
@@ -178,16 +176,6 @@ def load_models(load, filenames, arg_overrides=None, task=None, *args, **kwargs)
         for state, path in seen:
             require_same(state, path, present)
     return loaded
-
-
-@around(checkpoint_utils, "load_pretrained_component_from_model")
-def load_component(load, component, *args, **kwargs):
-    """Compare one side of a model with its dictionary alone."""
-    side = "source" if isinstance(component, FairseqEncoder) else "target"
-    words = getattr(component, "dictionary", None)
-    present = fingerprints_of({} if words is None else {side: words}, {}, None)
-    with _comparing(partial(require_same, present=present)):
-        return load(component, *args, **kwargs)
 
 
 @around(Trainer, "__init__")
