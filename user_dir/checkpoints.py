@@ -326,7 +326,8 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
             require_finite(moving, f"the moving average in {path}")
             state["model"] = moving
         floating = {name: value for name, value in state["model"].items() if value.is_floating_point()}
-        if total and total.keys() != floating.keys():
+        shapes = {name: value.shape for name, value in floating.items()}
+        if total and shapes != {name: value.shape for name, value in total.items()}:
             raise UserError(f"{path} and {paths[0]} are of different models and cannot be averaged")
         for name, value in floating.items():
             total[name] = total.get(name, 0) + value.double()

@@ -148,7 +148,6 @@ def test_a_run_that_cannot_save_ends(corpus, tmp_path):
     flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "99", "--save-interval-updates", "3")
     done = fairseq("train", *flags, file_size=200_000, check=False)
     refused(done, "checkpoint_1_3.pt", "File too large")
-    assert (done.stdout + done.stderr).count("trying again") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 

@@ -77,7 +77,6 @@ def test_fairseqs_commands_name_the_lines(small, narrow, tmp_path):
     assert f"left out, {len(long)} of {len(lengths(small, 'test'))}" in done.stdout + done.stderr
     done = fairseq("interactive", *data, stdin="▁der " * 40 + "\n", check=False)
     refused(done, "a sentence of the input has 41 source tokens")
-    refused(fairseq("generate", *data, SKIP, "--max-tokens", "5", check=False), "of test ", "--max-tokens")
 
 
 def evaluation(small, narrow, output, *flags, **options):

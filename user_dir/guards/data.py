@@ -3,10 +3,8 @@
 All versions from 0.12.2 on are affected by each.
 """
 
-import ctypes
 import inspect
 import logging
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,13 +110,6 @@ def make_iterator(make, self, *args, **kwargs):
     self.persistent_workers = False
 
 
-# A new worker is a copy of a process that may have freed gigabytes which glibc keeps for it, and which are
-# held twice as soon as they are written to; so the worker returns its own.
-_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
-if _malloc_trim is not None:
-    os.register_at_fork(after_in_child=lambda: _malloc_trim(0))
-
-
 # ----------------------------------------------------------------------------------- long sentences
 # What is longer than the model's limit ends validation and translation with a traceback, of a training only
 # at its first validation; a warning about training data names neither the split nor the limit.
@@ -143,21 +134,6 @@ def filter_indices_by_size(
     return kept
 
 
-@around(FairseqTask, "get_batch_iterator")
-def name_what_fills_no_batch(get, *args, **kwargs):
-    """Name the sentences that do not fit a batch of --max-tokens."""
-    try:
-        return get(*args, **kwargs)
-    except AssertionError as error:
-        if "max_tokens" not in str(error):
-            raise
-        given = inspect.signature(get).bind(*args, **kwargs).arguments
-        dataset, most = given["dataset"], given["max_tokens"]
-        long = [i for i in range(len(dataset)) if dataset.num_tokens(i) > most]
-        told = _described(given["self"], dataset, long, f"the {most} of a batch")
-        raise UserError(f"{told}; give a larger --max-tokens (in training, --max-tokens-valid)") from None
-
-
 @around(checkpoint_utils, "load_checkpoint")
 def check_and_load_checkpoint(load, cfg, trainer, **iterator):
     """Check the validation data when a training begins."""
@@ -174,7 +150,9 @@ def _described(task, dataset, long: list[int], limit: str) -> str:
     """Name the sentences, by line if the dataset is a single pair of files, and the length of the first."""
     subset = next((name for name, known in task.datasets.items() if known is dataset), None)
     sizes = dataset.size(min(long))
-    length = f"{sizes[0]} source and {sizes[1]} target" if isinstance(sizes, tuple) else str(sizes)
+    length = str(sizes)
+    if isinstance(sizes, tuple):  # without references, the target's size is 0
+        length = f"{sizes[0]} source and {sizes[1]} target" if sizes[1] else f"{sizes[0]} source"
     if subset is None:  # interactive input or a call from Python, without line numbers
         return f"a sentence of the input has {length} tokens, more than {limit}"
     side = getattr(dataset, "src", None)

@@ -5,7 +5,6 @@ import itertools
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -87,19 +86,19 @@ def _way_on(broken: Path) -> str:
 # ------------------------------------------------------------------------------------ written whole
 # fairseq overwrites checkpoint_last.pt in place: a run that is killed meanwhile cannot resume.
 
-ATTEMPTS, PAUSE = 3, 2.5  # attempts to write a checkpoint, and seconds between them
-
 
 @around(checkpoint_utils, "torch_persistent_save")
 def save(_, state: dict, filename: str, async_write: bool = False) -> None:
-    """Write a checkpoint atomically."""
-    _insist(lambda: save_checkpoint(state, filename))
+    """Write a checkpoint atomically, or end the run: to train for days without saving would be worse."""
+    with exit_on_user_error("; earlier checkpoints are complete"):
+        save_checkpoint(state, filename)
 
 
 @around(PathManager, "copy")
 def copy_atomically(_, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a checkpoint atomically."""
-    _insist(lambda: copy_file(src_path, dst_path))
+    with exit_on_user_error("; earlier checkpoints are complete"):
+        copy_file(src_path, dst_path)
     return True
 
 
@@ -109,18 +108,6 @@ def begin_training(verify, save_dir: str) -> None:
     for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
         torn.unlink(missing_ok=True)
     verify(save_dir)
-
-
-def _insist(write: Callable[[], None]) -> None:
-    """Write, again if the system refuses, as network file systems may; then end the run."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return write()
-        except UserError as error:
-            logger.warning("%s; trying again in %g seconds", error, PAUSE)
-            time.sleep(PAUSE)
-    with exit_on_user_error("; earlier checkpoints are complete"):
-        write()
 
 
 # ------------------------------------------------------------------------------------- vocabularies

@@ -49,14 +49,6 @@ class Run(logging.Handler):
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 logging.root.removeHandler(handler)
         logging.root.addHandler(self)
-        report = sys.excepthook
-
-        def close_bar_and_report(*error):
-            if self.bar is not None:
-                self.bar.close()
-            report(*error)
-
-        sys.excepthook = close_bar_and_report
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show warnings, our messages, and a few of fairseq's."""
@@ -88,19 +80,16 @@ class Run(logging.Handler):
         whole = build(iterator, log_format or "simple", *rest, **more)
         return ShortLog(whole, len(iterator), self, more.get("epoch"), training=more.get("prefix") is None)
 
-    def show_bar(self, updates_per_epoch: int) -> None:
-        """Show the bar, if stderr is a terminal."""
+    def advance(self, updates_per_epoch: int) -> None:
+        """Set the bar, which is there if stderr is a terminal, to the number of updates."""
+        updates = self.trainer.get_num_updates()
         if self.bar is None and self.shown:
             epochs = self.trainer.cfg.optimization.max_epoch or 0
             self.total = min(filter(None, [self.total, epochs * updates_per_epoch]), default=0)
-            done, shape = self.trainer.get_num_updates(), {"leave": False, "dynamic_ncols": True}
-            total = self.total or None
-            self.bar = tqdm(desc="training", unit="update", initial=done, total=total, disable=None, **shape)
-
-    def advance(self) -> None:
-        """Update the number of updates."""
-        if self.bar is not None and not self.bar.disable:
-            self.bar.update(self.trainer.get_num_updates() - self.bar.n)
+            settings = {"initial": updates, "total": self.total or None, "disable": None, "leave": False}
+            self.bar = tqdm(desc="training", unit="update", dynamic_ncols=True, **settings)
+        if self.bar is not None:
+            self.bar.update(updates - self.bar.n)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -120,13 +109,10 @@ class ShortLog(progress_bar.BaseProgressBar):
         return self.length
 
     def __iter__(self):
-        if not self.training:
-            yield from self.whole
-            return
-        self.run.show_bar(self.length)
         for batch in self.whole:
+            if self.training:
+                self.run.advance(self.length)
             yield batch
-            self.run.advance()
 
     def log(self, stats, tag=None, step=None) -> None:
         """Log within an epoch; fairseq calls this once per interval."""
