@@ -1,25 +1,38 @@
-"""Loading, averaging and converting checkpoints, without fairseq's commands."""
+"""Checkpoints: what would run code is refused; averages; fingerprints of the vocabulary."""
 
 from __future__ import annotations
 
-import argparse
-import errno
-import math
+import ast
+import hashlib
+import json
 import os
+from argparse import Namespace
+from collections import OrderedDict
+from pathlib import Path
 
+import fairseq
 import numpy as np
 import pytest
 import torch
-from helpers import checkpoint_state, parse
+from fairseq import checkpoint_utils, models
+from fairseq.data import Dictionary
+from helpers import SMALL, checkpoint_state, parse, translation_task
 
-from user_dir.checkpoint_settings import averaged_updates, num_updates
 from user_dir.checkpoints import (
+    EVALUATED,
     average_checkpoints,
+    averaged_updates,
+    fingerprints_of,
     for_inference,
+    is_literal,
     last_checkpoints,
     last_epoch_checkpoints,
     load_checkpoint,
-    whole_checkpoints,
+    num_updates,
+    pieces_file,
+    read_checkpoint,
+    require_equal,
+    require_same,
 )
 from user_dir.checkpoints import save_checkpoint as save
 from user_dir.errors import UserError
@@ -30,40 +43,227 @@ def state(value: float = 1.0, **more) -> dict:
     return checkpoint_state(model={"w": torch.full((2,), value), "n": torch.tensor(3)}, **more)
 
 
-def test_scalars_of_numpy_1_and_2_load(tmp_path):
-    """``--eval-bleu`` stores them; numpy 1 and 2 use different names for rebuilding them."""
-    save(state(best=np.float64(1.5), counts=np.array([1, 2])), tmp_path / "new.pt")
-    loaded = load_checkpoint(tmp_path / "new.pt")
-    assert loaded["best"] == 1.5
-    assert loaded["counts"].tolist() == [1, 2]
-    written = (tmp_path / "new.pt").read_bytes()
-    core, other = (
-        (b"numpy._core", b"numpy.core") if b"numpy._core" in written else (b"numpy.core", b"numpy._core")
+def refused(path, message: str) -> None:
+    """By our reader, and by the one of fairseq's that all its commands use."""
+    for read in (read_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))):
+        with pytest.raises(SystemExit, match=message) as ended:
+            read(path)
+        assert path.name in ended.value.code
+
+
+# ------------------------------------------------------------------------------ code in checkpoints
+
+
+class Runs:
+    """What pickles as a call."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+class Disguised(OrderedDict):
+    """Pickled as an OrderedDict with items, and attributes beside them, which fairseq would read."""
+
+    def __reduce__(self):
+        return OrderedDict, (), vars(self), None, iter(self.items())
+
+
+PLACES = {
+    "whole": lambda evil: evil,
+    "settings": lambda evil: checkpoint_state(cfg=evil),
+    "optimizer": lambda evil: checkpoint_state(last_optimizer_state={"state": {0: evil}}),
+    "key": lambda evil: checkpoint_state(extra_state={evil: 1}),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_runs_code_is_refused_and_runs_nothing(tmp_path, place, zipped):
+    marker, path = tmp_path / "marker", tmp_path / "evil.pt"
+    evil = Runs(exec, f"open({str(marker)!r}, 'w')") if place == "key" else Runs(Path.touch, marker)
+    torch.save(PLACES[place](evil), path, _use_new_zipfile_serialization=zipped)
+    refused(path, "could run code")
+    assert not marker.exists()
+    torch.load(path, weights_only=False)
+    assert marker.exists(), "it would not have run anyhow"
+
+
+# Each runs in fairseq, without us, as soon as it builds what the checkpoint names.
+HOSTILE_MODELS = {
+    "fconv": {"encoder_layers": "{}"},
+    "lstm": {"decoder_attention": "{}"},
+    "transformer": {"adaptive_softmax_cutoff": "{}", "encoder_embed_dim": 8, "decoder_embed_dim": 8},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_MODELS)
+@pytest.mark.parametrize("form", ["cfg", "namespace", "args", "nested"])
+def test_settings_that_fairseq_would_run_are_refused(tmp_path, name, form):
+    marker, path = tmp_path / "marker", tmp_path / "evil.pt"
+    evil = f"open({str(marker)!r}, 'w') and []"
+    settings = {key: evil if value == "{}" else value for key, value in HOSTILE_MODELS[name].items()}
+    made = {"_name": name, "arch": name, **settings}
+    if form == "args":
+        hostile = checkpoint_state(cfg=None, args=Namespace(task="translation", **made))
+    else:
+        hostile = checkpoint_state()
+        model = {"cfg": made, "namespace": Namespace(**made), "nested": {"w2v_args": {"model": [made]}}}[form]
+        hostile["cfg"]["model"] = model
+    torch.save(hostile, path)
+    refused(path, "could run code: its setting")
+    assert not marker.exists()
+    if form == "namespace":
+        args = Namespace(**{**vars(parse(SMALL, arch="transformer")), **made})
+        try:
+            models.build_model(args, translation_task())
+        except Exception as error:
+            print(error)  # the rest of the settings is not to its liking
+        assert marker.exists(), "fairseq does not evaluate it any more"
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("criterion", "wer_args", "print()"),
+        ("optimizer", "adam_betas", ["print()"]),
+        ("model", "adaptive_softmax_cutoff", "${task.innocent}"),
+        ("task", "data", "${oc.env:HOME}"),
+        ("model", "encoder_layers", b"print()"),
+        ("model", "inner", Disguised(encoder_layers=1)),
+        ("model", "inner", torch.ones(1)),
+        ("model", "inner", {1: 2}),
+    ],
+)
+def test_no_detour_to_what_is_evaluated(tmp_path, section, name, value):
+    hostile = checkpoint_state()
+    hostile["cfg"].setdefault(section, {})[name] = value
+    torch.save(hostile, tmp_path / "evil.pt")
+    refused(tmp_path / "evil.pt", "could run code: its setting")
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("[(512, 3)] * 20 + [(1024, 3)]", True),
+        (" (0.9, -1e-3)", True),
+        ("None", True),
+        ("{'a': [1, 'b']}", True),
+        ("print()", False),
+        ("[x for x in ()]", False),
+        ("().__class__", False),
+        ("f'{1}'", False),
+        ("lambda: 1", False),
+        ("9 ** 9 ** 9", False),
+        ("1; 2", False),
+        ("(" * 10_000, False),
+    ],
+)
+def test_literals(text, harmless):
+    assert is_literal(text) == harmless
+
+
+def test_settings_that_fairseq_evaluates_are_all_known():
+    """Found in fairseq's source: what is passed to eval, or to what passes it on to eval."""
+    root, found = Path(fairseq.__file__).parent, {}
+    evaluators = {"exec", "eval_str_list", "eval_str_dict", "eval_bool"}
+    for file in root.rglob("*.py"):
+        text, name = file.read_text(encoding="utf-8"), file.relative_to(root)
+        if name.parts[0] == "examples" or not any(f"{each}(" in text for each in ("eval", *evaluators)):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            function = getattr(node, "func", None)
+            method = getattr(function, "attr", None) in evaluators  # .eval() is torch's
+            if (method or getattr(function, "id", None) in {"eval", *evaluators}) and node.args:
+                argument = node.args[0]
+                setting = argument.attr if isinstance(argument, ast.Attribute) else ast.unparse(argument)
+                found.setdefault(setting, set()).add(name.as_posix())
+    assert len(found) > 20, "the search finds nothing"
+    evaluate = {"utils.py", "dataclass/utils.py", "models/lightconv.py", "models/lightconv_lm.py"}
+    assert {setting: files for setting, files in found.items() if setting not in EVALUATED} == {
+        "x": evaluate,  # evaluators, flags
+        "uf": {"data/multilingual/multilingual_data_manager.py"},  # flags of the command line
+        "line.strip()": {"data/codedataset.py"},  # a line of data of the task for spoken dialogue
+    }
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+BROKEN = {
+    "empty": lambda whole: b"",
+    "text": lambda whole: b"plain text\n",
+    "a zip of nothing": lambda whole: b"PK\x05\x06" + bytes(18),
+    "cut short": lambda whole: whole[: len(whole) * 2 // 3],
+    "without its last byte": lambda whole: whole[:-1],
+    "a pickle of a list": lambda whole: b"\x80\x02]q\x00.",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_files_end_in_a_sentence(tmp_path, kind):
+    save(checkpoint_state(), tmp_path / "file.pt")
+    (tmp_path / "file.pt").write_bytes(BROKEN[kind]((tmp_path / "file.pt").read_bytes()))
+    refused(tmp_path / "file.pt", "not a checkpoint of fairseq")
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1], {"model": 3}, checkpoint_state(cfg={}), checkpoint_state(cfg=None)], ids=str
+)
+def test_what_fairseq_takes_for_granted_is_checked(tmp_path, wrong):
+    torch.save(wrong, tmp_path / "file.pt")
+    refused(tmp_path / "file.pt", "not a checkpoint of fairseq")
+
+
+def test_there_is_none(tmp_path):
+    for path in (tmp_path, tmp_path / "none.pt"):
+        with pytest.raises(UserError, match="no checkpoint"):
+            read_checkpoint(path)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="needs Linux")
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_happens_to_the_file_later_changes_nothing(tmp_path, zipped):
+    path, weights = tmp_path / "some.pt", torch.arange(20_000.0)
+    torch.save(
+        checkpoint_state(model={"w": weights[:5000].view(50, 100).t(), "tied": weights}),
+        path,
+        _use_new_zipfile_serialization=zipped,
     )
-    torch.save(state(best=np.float64(2.5)), tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
+    found = [read_checkpoint(path), checkpoint_utils.load_checkpoint_to_cpu(str(path))]
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    os.truncate(path, 0)
+    for model in (each["model"] for each in found):
+        assert torch.equal(model["tied"], weights)
+        model["tied"][1] = 7.0  # parameters that shared memory still do
+        assert model["w"][1, 0] == 7.0
+
+
+def test_numbers_of_numpy_1_and_2_load(tmp_path):
+    """``--eval-bleu`` stores them; numpy 1 and 2 use different names for rebuilding them."""
+    numbers = {"best": np.float64(1.5), "counts": np.array([[1, 2], [3, 4]])}
+    torch.save(state(**numbers), tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
     text = (tmp_path / "plain.pt").read_bytes()
-    assert core + b".multiarray" in text
-    # In this older format the pickle is not compressed, so the name can be replaced.
-    (tmp_path / "other.pt").write_bytes(text.replace(core + b".multiarray", other + b".multiarray"))
-    assert load_checkpoint(tmp_path / "other.pt")["best"] == 2.5
+    for core in (b"numpy._core", b"numpy.core"):  # in this format the pickle is not compressed
+        replaced = text.replace(b"numpy._core", b"numpy.core").replace(b"numpy.core", core)
+        (tmp_path / "numbers.pt").write_bytes(replaced)
+        loaded = load_checkpoint(tmp_path / "numbers.pt")
+        assert loaded["best"] == 1.5 and loaded["counts"].tolist() == [[1, 2], [3, 4]]
+        save(loaded, tmp_path / "again.pt")
+        assert type(torch.load(tmp_path / "again.pt", weights_only=False)["counts"]) is np.ndarray
+    torch.save(state(best=np.array([print])), tmp_path / "objects.pt")
+    refused(tmp_path / "objects.pt", "")
 
 
-def test_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path):
+def test_a_checkpoint_from_before_cfg_converts_to_one_that_fairseq_reads(tmp_path):
     args = parse("--arch transformer --encoder-embed-dim 16 --encoder-attention-heads 2")
     torch.save({"args": args, "model": {}}, tmp_path / "old.pt")
-    converted = from_stock(load_checkpoint(tmp_path / "old.pt"), 1.0)
-    save(converted, tmp_path / "new.pt")
+    save(from_stock(load_checkpoint(tmp_path / "old.pt"), 1.0), tmp_path / "new.pt")
     again = load_checkpoint(tmp_path / "new.pt")
     assert again["args"] is None
     assert again["cfg"]["model"].arch == "adaptively_sparse_transformer"
     assert again["cfg"]["model"].encoder_embed_dim == 16
-    assert not again["cfg"]["model"].encoder_normalize_before
-
-
-@pytest.mark.parametrize("alpha", [0.5, float("nan"), float("inf")])
-def test_alpha_of_a_conversion_is_validated(alpha):
-    with pytest.raises(UserError, match="--alpha must be at least 1"):
-        from_stock(state(), alpha)
 
 
 def test_only_the_stock_transformer_converts():
@@ -73,38 +273,53 @@ def test_only_the_stock_transformer_converts():
         from_stock(other, 1.0)
 
 
+def test_parameters_that_are_not_finite(tmp_path):
+    save(checkpoint_state(model={"w": torch.tensor([1.0, torch.nan])}), tmp_path / "diverged.pt")
+    with pytest.raises(UserError, match=r"diverged\.pt .* w has"):
+        load_checkpoint(tmp_path / "diverged.pt")
+
+
+def test_failed_saving_leaves_no_file(tmp_path):
+    (tmp_path / "taken.pt").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*taken\.pt"):
+        save(state(), tmp_path / "taken.pt")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.pt"]
+
+
+def test_what_is_handed_over_names_no_files_and_has_tied_parameters_once():
+    given = state(last_optimizer_state={"step": 1})
+    given["model"]["tied"] = given["model"]["w"].clone()
+    given["cfg"]["model"] |= {"alpha_log": "/home/me/alpha.jsonl", "dropout": 0.1}
+    given["cfg"]["checkpoint"] = {"save_dir": "/home/me", "patience": 3}
+    given["cfg"]["interactive"] = {"input": "-"}
+    reduced = for_inference(given)
+    assert "/home/me" not in str(reduced) and reduced["last_optimizer_state"] is None
+    assert reduced["cfg"]["model"]["dropout"] == 0.1 and reduced["cfg"]["checkpoint"]["patience"] == 3
+    assert reduced["model"]["tied"] is reduced["model"]["w"]
+    assert given["cfg"]["checkpoint"]["save_dir"] == "/home/me"
+
+
+# ----------------------------------------------------------------------------------------- averages
+
+
 def test_average(tmp_path):
-    for i, value in enumerate((1.0, 2.0, 6.0)):
-        save(state(value, last_optimizer_state={"step": i}), tmp_path / f"checkpoint{i + 1}.pt")
-    average = average_checkpoints(last_epoch_checkpoints(tmp_path, 3))
+    paths = [tmp_path / f"checkpoint{i}.pt" for i in (9, 10, 11)]
+    for path, value in zip(paths, (1.0, 2.0, 6.0)):
+        history = [{"num_updates": int(value)}]
+        save(state(value, last_optimizer_state={"step": 1}, optimizer_history=history), path)
+    assert last_epoch_checkpoints(tmp_path, 3) == paths
+    average = average_checkpoints(paths)
     assert average["model"]["w"].tolist() == [3.0, 3.0]
     assert average["model"]["w"].dtype == torch.float32
     assert average["model"]["n"] == 3
     assert average["last_optimizer_state"] is None
-
-
-def test_an_average_names_its_updates(tmp_path):
-    paths = [tmp_path / f"{updates}.pt" for updates in (7, 9)]
-    for path in paths:
-        save(state(optimizer_history=[{"num_updates": int(path.stem)}]), path)
-    average = average_checkpoints(paths)
-    assert averaged_updates(average) == averaged_updates(for_inference(average)) == [7, 9]
-    assert num_updates(average) == 9
-    for alone in (average_checkpoints(paths[:1]), state(averaged="x"), state(averaged=["x"])):
-        assert averaged_updates(alone) is None
-
-
-def test_an_average_of_models_with_other_settings_says_so(tmp_path, caplog):
-    paths = [tmp_path / f"{i}.pt" for i in range(3)]
-    for path, alpha in zip(paths, (1.5, 1.5, 2.0), strict=True):
-        written = checkpoint_state({"fixed_alpha": alpha, "save_dir": path.stem})
-        written["cfg"]["checkpoint"] = {"save_dir": path.stem}  # no setting of the model
-        save(written, path)
-    average_checkpoints(paths[:2])
-    assert not caplog.records
-    average_checkpoints(paths)
-    (record,) = caplog.records
-    assert all(word in record.getMessage() for word in ("2.pt", "fixed_alpha", "1.5", "2.0"))
+    assert averaged_updates(average) == averaged_updates(for_inference(average)) == [1, 2, 6]
+    assert num_updates(average) == 6
+    assert averaged_updates(average_checkpoints(paths[:1])) is None
+    save(checkpoint_state(), tmp_path / "other.pt")
+    save(checkpoint_state(model={"w": torch.ones(2), "v": torch.ones(2)}), tmp_path / "more.pt")
+    with pytest.raises(UserError, match="different models"):
+        average_checkpoints([tmp_path / "other.pt", tmp_path / "more.pt"])
 
 
 def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
@@ -114,6 +329,7 @@ def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
     epochs = [f"checkpoint{epoch}.pt" for epoch in (1, 2, 3)]
     for number, name in enumerate(epochs, start=1):
         save_at(100 * number, name)
+    save_at(200, "checkpoint_best.pt")
 
     def found(count: int) -> list[str]:
         return [path.name for path in last_checkpoints(tmp_path, count)]
@@ -123,6 +339,8 @@ def test_the_last_update_is_among_the_last_checkpoints(tmp_path):
     assert found(2) == epochs[1:]
     save_at(350, "checkpoint_last.pt")
     assert found(2) == [epochs[2], "checkpoint_last.pt"] and found(1) == ["checkpoint_last.pt"]
+    with pytest.raises(UserError, match="has 3 checkpoints"):
+        last_epoch_checkpoints(tmp_path, 5)
 
 
 def test_moving_averages_are_used_on_request(tmp_path):
@@ -140,74 +358,62 @@ def test_moving_averages_are_used_on_request(tmp_path):
         average_checkpoints([paths[0], tmp_path / "plain.pt"], ema=True)
 
 
-@pytest.mark.parametrize(
-    "moving",
-    [
-        {"w": torch.tensor([math.nan, 1.0]), "n": torch.tensor(4)},
-        {"w": torch.ones(2)},
-        {"w": torch.ones(3), "n": torch.tensor(4)},
-        {"w": torch.tensor([1, 2]), "n": torch.tensor(4)},
-        {"w": [1.0, 2.0], "n": 4},
-        [1.0],
-    ],
-)
-def test_moving_averages_that_are_not_of_the_parameters_are_refused(tmp_path, moving):
-    save(state(extra_state={"ema": moving}), tmp_path / "one.pt")
-    with pytest.raises(UserError, match=r"moving average in .*one\.pt"):
-        average_checkpoints([tmp_path / "one.pt"], ema=True)
+# ------------------------------------------------------------------------------------- vocabularies
 
 
-def test_last_epochs_are_by_number_not_by_name(tmp_path):
-    for epoch in (2, 9, 10, 11):
-        (tmp_path / f"checkpoint{epoch}.pt").touch()
-    (tmp_path / "checkpoint_best.pt").touch()
-    assert [path.name for path in last_epoch_checkpoints(tmp_path, 3)] == [
-        f"checkpoint{epoch}.pt" for epoch in (9, 10, 11)
-    ]
-    with pytest.raises(UserError, match="has 4 epoch checkpoints"):
-        last_epoch_checkpoints(tmp_path, 5)
-    with pytest.raises(UserError, match="must be positive"):
-        last_epoch_checkpoints(tmp_path, -1)
-    with pytest.raises(UserError, match="no checkpoint folder"):
-        last_epoch_checkpoints(tmp_path / "none", 1)
-    (tmp_path / "new").mkdir()
-    with pytest.raises(UserError, match="--path"):
-        last_epoch_checkpoints(tmp_path / "new", 1)
+def of(words="a b c", pieces=None, counts=1, side="source"):
+    dictionary = Dictionary()
+    for number, word in enumerate(words.split()):
+        dictionary.add_symbol(word, n=1 + number * counts)
+    return fingerprints_of({side: dictionary}, {side: Path(f"dict.{side}.txt")}, pieces)
 
 
-def test_failed_saving_leaves_no_file(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="cannot"):
-        save(state(), tmp_path / "file" / "checkpoint.pt")
-    (tmp_path / "taken.pt").mkdir()
-    with pytest.raises(UserError, match=r"cannot write .*taken\.pt"):
-        save(state(), tmp_path / "taken.pt")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "taken.pt"]
+def test_symbols_and_their_order_count_and_nothing_else():
+    assert of(counts=7) == of()
+    digests = {each.dictionaries["source"] for each in map(of, ["a b c", "a c b", "a b", "a b C", "ab c"])}
+    assert len(digests) == 5
+    expected = hashlib.sha256("\n".join(["<s>", "<pad>", "</s>", "<unk>", "a", "b", "c"]).encode())
+    assert of().dictionaries["source"] == expected.hexdigest()
 
 
-def test_namespaces_are_plain_data(tmp_path):
-    torch.save(state(args=argparse.Namespace(lr=[0.1])), tmp_path / "file.pt")
-    assert load_checkpoint(tmp_path / "file.pt")["args"].lr == [0.1]
+def touch(path, content="x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
 
 
-def test_corrupt_checkpoints_are_passed_over_but_unreadable_ones_are_not(tmp_path, monkeypatch):
-    names = ("corrupt.pt", "locked.pt", "whole.pt")
-    for name in names:
-        save(state(), tmp_path / name)
-    (tmp_path / "corrupt.pt").write_bytes((tmp_path / "corrupt.pt").read_bytes()[:500])
-    paths = [tmp_path / name for name in names]
-    for time, path in enumerate(paths, 1):
-        os.utime(path, (time, time))
-    assert [path.name for path, _ in whole_checkpoints(paths)] == ["whole.pt", "locked.pt"]
-    load = torch.load
+def test_pieces_are_inside_a_folder_or_beside_that_of_a_corpus(tmp_path):
+    assert pieces_file(tmp_path / "not there") is None
+    assert pieces_file(touch(tmp_path / "hub" / "bpecodes").parent) == tmp_path / "hub" / "bpecodes"
+    old = touch(tmp_path / "corpus" / "spm.model")
+    folder, new = old.with_name("bin"), touch(old.with_name("text") / "vocab.txt")
+    assert pieces_file(folder) is None  # of something else, as far as one can tell
+    touch(old.with_name("corpus.yaml"))
+    assert pieces_file(folder) == old
+    touch(old.with_name("spm.json"), json.dumps({"outputs": {"text": 1}}))
+    assert pieces_file(folder) == new, "spm.model is of an earlier preparation"
+    touch(old.with_name("spm.json"), json.dumps({"outputs": {"spm.model": 1}}))
+    assert pieces_file(folder) == old
 
-    def locked(file, *args, **kwargs):
-        if "locked" in file:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return load(file, *args, **kwargs)
 
-    monkeypatch.setattr(torch, "load", locked)
-    found = whole_checkpoints(paths)
-    assert next(found)[0].name == "whole.pt"
-    with pytest.raises(UserError, match=r"locked\.pt cannot be read: Permission denied"):
-        next(found)
+def test_another_vocabulary_is_an_error_that_names_both(tmp_path):
+    one, two = touch(tmp_path / "one.model", "1"), touch(tmp_path / "two.model", "2")
+    recorded = {"vocabulary": of(pieces=one).recorded()}
+    require_same(recorded, "some.pt", of(pieces=one, counts=3))
+    require_same(recorded, "some.pt", of())
+    require_same({}, "some.pt", of("d e f"))
+    for other, named in ((of(pieces=two), r"two\.model"), (of("a c b", one), r"dict\.source\.txt")):
+        with pytest.raises(UserError, match=rf"some\.pt .*{named}"):
+            require_same(recorded, "some.pt", other)
+
+
+def test_checkpoints_are_compared_with_each_other(tmp_path):
+    one, two = {"vocabulary": of().recorded()}, {"vocabulary": of("c b a").recorded()}
+    for other in (one, {}):
+        require_equal(one, "one.pt", other, "other.pt")
+    paths = [tmp_path / "one.pt", tmp_path / "two.pt"]
+    for path, recorded in zip(paths, (one, two)):
+        save(state(**recorded), path)
+    assert average_checkpoints(paths[:1])["vocabulary"] == one["vocabulary"]
+    with pytest.raises(UserError, match=r"two\.pt and .*one\.pt"):
+        average_checkpoints(paths)

@@ -1,57 +1,239 @@
-"""Loading, saving, finding and averaging of checkpoints."""
+"""Checkpoints: reading, writing and averaging them, and fingerprints of their vocabularies.
+
+A checkpoint may come from a stranger, and reading it runs no code: its pickle may hold data alone (torch's
+``weights_only``), and its settings must be plain values, none of which is code that fairseq would evaluate.
+
+A model used with another vocabulary computes nonsense, also where the sizes fit. A checkpoint therefore keeps
+the fingerprints of its training's vocabulary, and whatever uses the checkpoint compares them.
+"""
 
 from __future__ import annotations
 
+import ast
 import copy
 import hashlib
-import logging
-import os
 import re
-from collections.abc import Iterable, Iterator
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from . import fingerprints
-from .checkpoint_settings import AVERAGED, architecture_settings, model_name, num_updates
-from .errors import UserError, as_checkpoint_error
-from .guards.checkpoint_files import OPTIMIZER, Unreadable, read_checkpoint, require_finite
-from .guards.hostile_settings import without_files
-from .io import atomic_write, durable
+from .errors import UserError
+from .files import atomic_write, durable, read_json, shown
 
-logger = logging.getLogger(__name__)
+OPTIMIZER = "last_optimizer_state"
+"""Where fairseq keeps the state of the optimizer, which is most of a checkpoint."""
+AVERAGED = "averaged"
+"""Where an average of several checkpoints keeps their numbers of updates, in a list."""
+KEY = "vocabulary"
+"""Where a checkpoint keeps fingerprints: ``{"dictionaries": {NAME: SHA256}, "pieces": SHA256 or None}``."""
+
+# ------------------------------------------------------------------------------------------ reading
+
+_EVALUATED = """
+adafactor_eps adam_betas adamax_betas lamb_betas wer_args character_filters adaptive_input_cutoff
+adaptive_softmax_cutoff left_pad_source left_pad_target encoder_layers decoder_layers encoder_attention
+decoder_attention self_attention gated_attention project_input downsample pretrained
+conv_aggregator_layers conv_feature_layers feature_encoder_spec xformers_att_config
+encoder_xformers_att_config decoder_xformers_att_config pipeline_balance pipeline_encoder_balance
+pipeline_decoder_balance pipeline_devices pipeline_encoder_devices pipeline_decoder_devices
+"""
+EVALUATED = frozenset(_EVALUATED.split())
+"""Names of the settings that fairseq evaluates as Python; a test searches fairseq's source for them."""
+FILES = {"data", "user_dir", "bert", "alpha_log", "encoder_embed_path", "decoder_embed_path", "save_dir"}
+FILES |= {"bpe_dropout_model", "restore_file", "finetune_from_model", "tensorboard_logdir", "log_file"}
+"""Settings that name files of the training, which translation does not need."""
+_PLAIN = (dict, list, tuple, Namespace, str, bool, int, float, type(None))
+_LITERAL = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load)
+_LITERAL += (ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.UnaryOp, ast.USub)  # [(512, 3)] * 20 + [(1024, 3)]
+
+
+class _NumpyType:
+    """A dtype as a pickle builds it; numpy's own takes a state by which bytes become pointers."""
+
+    def __init__(self, name: str, *flags: bool):
+        if not re.fullmatch("[biuf][1-8]", name):
+            raise ValueError(f"a checkpoint has no numbers of numpy's type {name!r}")
+        self.dtype = np.dtype(name)
+
+    def __setstate__(self, state: tuple) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _NumpyArray(np.ndarray):
+    """An array as a pickle builds it: empty, then by its state."""
+
+    def __setstate__(self, state: tuple) -> None:
+        version, shape, kind, by_columns, content = state
+        super().__setstate__((version, shape, kind.dtype, by_columns, content))
+
+    def __reduce_ex__(self, protocol: int):
+        return np.array(self, subok=False).__reduce_ex__(protocol)  # saved as numpy's own
+
+
+def _numpy_number(kind: _NumpyType, content: bytes) -> np.generic:
+    return np.frombuffer(content, kind.dtype)[0]
+
+
+def _numpy_array(kind: type, shape: tuple, code: bytes) -> _NumpyArray:
+    return np.empty(0).view(_NumpyArray)
+
+
+# ``--eval-bleu`` stores numbers of numpy; numpy 1 and 2 have different names for what builds them.
+_BUILDERS = [(Namespace, "argparse.Namespace"), (_NumpyType, "numpy.dtype"), (_NumpyArray, "numpy.ndarray")]
+for core in ("numpy.core", "numpy._core"):
+    _BUILDERS += [
+        (_numpy_number, f"{core}.multiarray.scalar"),
+        (_numpy_array, f"{core}.multiarray._reconstruct"),
+    ]
+torch.serialization.add_safe_globals(_BUILDERS)
+
+
+def read_checkpoint(path: str | Path) -> dict:
+    """Read a fairseq checkpoint on the CPU, into memory of its own: later changes of the file do not matter.
+
+    Raises:
+        UserError: there is none, it is cut short or of another program, or it could run code.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"no checkpoint {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
+        cfg, args, model = state.get("cfg"), state.get("args"), state.get("model")
+        danger = _danger([cfg, args])
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
+    except Exception as error:  # of any kind, if the file is corrupt
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if code is None:
+            raise UserError(f"{path} is not a checkpoint of fairseq, or is cut short") from None
+        danger = f"it holds {code[1]}, which is not data"
+    if danger is not None:
+        raise UserError(f"{path} is refused, because it could run code: {danger}")
+    settings = isinstance(args, Namespace) or (isinstance(cfg, dict) and {"model", "task"} <= cfg.keys())
+    if not (isinstance(model, dict) and settings):
+        raise UserError(f"{path} is not a checkpoint of fairseq: it has no parameters or no settings")
+    return state
+
+
+def _danger(settings: list) -> str | None:
+    """What is dangerous in settings: what is no plain value, or is evaluated by fairseq or OmegaConf."""
+    for name, value in _every_setting(settings):
+        if type(value) not in _PLAIN or type(name) is not str:
+            return f"its setting {name} is a {type(value).__name__}"
+        if isinstance(value, str) and ("${" in value or (name in EVALUATED and not is_literal(value))):
+            return f"its setting {name} is {shown(value)}"
+    return None
+
+
+def _every_setting(settings, name: str = "settings") -> Iterator[tuple[str, Any]]:
+    """The names and values of nested settings; items of a list have the name of the list."""
+    yield name, settings
+    if type(settings) in (list, tuple):
+        for item in settings:
+            yield from _every_setting(item, name)
+    elif type(settings) in (dict, Namespace):
+        for key, value in _as_dict(settings).items():
+            yield from _every_setting(value, key)
+
+
+def is_literal(text: str) -> bool:
+    """Whether text is a Python literal, possibly with +, - and *, so that evaluating it runs nothing."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return all(isinstance(node, _LITERAL) for node in ast.walk(tree))
 
 
 def load_checkpoint(path: str | Path, *, optimizer: bool = False) -> dict:
-    """Load a translation model's checkpoint to the CPU, with ``cfg`` filled in for older ones.
+    """Load a model's checkpoint to the CPU, with ``cfg`` filled in for those written before fairseq had it.
 
     Args:
         path: the checkpoint.
         optimizer: also load the state of the optimizer; else it is None.
 
     Raises:
-        UserError: the file is missing, corrupt, of another program, would run code, or contains numbers that
-            are not finite.
+        UserError: as :func:`read_checkpoint`, or a parameter is not finite.
     """
-    state = {OPTIMIZER: None, **read_checkpoint(path, leave_out=() if optimizer else (OPTIMIZER,))}
+    state = {OPTIMIZER: None, **read_checkpoint(path)}
+    if not optimizer:
+        state[OPTIMIZER] = None
     if state.get("cfg") is None:
-        # Written before fairseq had cfg. Without args, fairseq uses the cfg made here.
         from fairseq.dataclass.utils import convert_namespace_to_omegaconf
         from omegaconf import OmegaConf
 
-        with as_checkpoint_error(path):
-            cfg = convert_namespace_to_omegaconf(state["args"])
-            state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
-        state["args"] = None
-    if not isinstance(model_name(state), str):
-        raise UserError(f"{path} is not a checkpoint that fairseq wrote: its settings name no architecture")
+        cfg = convert_namespace_to_omegaconf(state["args"])
+        state["cfg"] = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+        state["args"] = None  # else fairseq would use it instead
     require_finite(state["model"], str(path))
     return state
 
 
+def require_finite(parameters: Mapping[str, Tensor], what: str) -> None:
+    """Raise UserError, about ``what``, unless all parameters are finite.
+
+    fairseq keeps a number of uninitialised memory as ``_float_tensor``, for its dtype.
+    """
+    for name, value in parameters.items():
+        if not name.endswith("_float_tensor") and not torch.isfinite(value).all():
+            raise UserError(f"{what} is unusable: its {name} has values that are not finite")
+
+
+# ----------------------------------------------------------------------------------------- settings
+
+
+def model_name(state: dict) -> str:
+    """The architecture that a checkpoint was trained with, such as ``adaptively_sparse_transformer_tiny``."""
+    settings = model_settings(state)
+    return settings.get("_name") or settings.get("arch") or "unknown"
+
+
+def model_settings(state: dict) -> dict:
+    """The model settings of a checkpoint, written by either of fairseq's two training commands."""
+    return dict(_as_dict(state["cfg"]["model"]))
+
+
+def task_settings(state: dict) -> dict:
+    """The task settings of a checkpoint, including the languages."""
+    return dict(_as_dict(state["cfg"]["task"]))
+
+
+def _as_dict(settings) -> dict:
+    settings = vars(settings) if isinstance(settings, Namespace) else settings
+    return settings if isinstance(settings, dict) else {}
+
+
+def num_updates(state: dict) -> int:
+    """The number of updates in a checkpoint's training."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
+
+
+def averaged_updates(state: dict) -> list[int] | None:
+    """The numbers of updates of the checkpoints that a checkpoint is the average of; None if it is none."""
+    return state.get(AVERAGED)
+
+
+def forget_files(state: dict, names: Set[str] = FILES) -> dict:
+    """Set settings that name files to None, in place."""
+    for section in (state.get("args"), *(state.get("cfg") or {}).values()):
+        settings = _as_dict(section)
+        settings.update(dict.fromkeys(names & settings.keys()))
+    return state
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
 def save_checkpoint(state: dict, path: str | Path) -> None:
-    """Write a checkpoint to a temporary file, then rename it."""
+    """Write a checkpoint to a temporary file, then rename it; raises UserError if the system refuses."""
     with atomic_write(path) as beside, beside.open("wb") as file:
         try:
             torch.save(state, file)
@@ -63,9 +245,9 @@ def save_checkpoint(state: dict, path: str | Path) -> None:
         durable(file)
 
 
-# The settings that say how a model was trained; the others are about where, and about other commands.
-_TRAINING = ("common", "dataset", "optimization", "checkpoint", "ema")
-_TRAINING += ("task", "criterion", "optimizer", "lr_scheduler")
+# The settings that say how a model was trained; the others are about machines, and about other commands.
+_TRAINING = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "ema")
+_TRAINING += ("common", "checkpoint")
 
 
 def for_inference(state: dict) -> dict:
@@ -76,70 +258,31 @@ def for_inference(state: dict) -> dict:
     Args:
         state: from :func:`load_checkpoint`; it is not changed.
     """
-    cfg = copy.deepcopy({name: state["cfg"][name] for name in ("model", *_TRAINING) if name in state["cfg"]})
+    cfg = copy.deepcopy({name: state["cfg"][name] for name in _TRAINING if name in state["cfg"]})
     processes = (state["cfg"].get("distributed_training") or {}).get("distributed_world_size", 1)
-    cfg["distributed_training"] = {"distributed_world_size": processes}  # the rest is about the machines
+    cfg["distributed_training"] = {"distributed_world_size": processes}
     epoch = ((state.get("extra_state") or {}).get("train_iterator") or {}).get("epoch", 1)
     kept: dict[tuple, Tensor] = {}
     model = {}
     for name, value in state["model"].items():
-        value = value.contiguous()
-        content = value.view(-1).view(torch.uint8).numpy() if value.numel() else b""
+        content = value.contiguous().view(-1).view(torch.uint8).numpy() if value.numel() else b""
         key = value.dtype, value.shape, hashlib.sha256(content).digest()
-        model[name] = kept.setdefault(key, value.clone())
-    return {
-        "args": None,
-        "cfg": without_files({"cfg": cfg})["cfg"],
-        "model": model,
-        "optimizer_history": [
-            {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
-        ],
-        "extra_state": {"train_iterator": {"epoch": epoch}},
-        OPTIMIZER: None,
-        **{name: state[name] for name in (fingerprints.KEY, AVERAGED) if name in state},
-    }
+        model[name] = kept.setdefault(key, value.contiguous().clone())
+    history = {key: value for key, value in state["optimizer_history"][-1].items() if key != "optimizer"}
+    inference = {"args": None, "cfg": cfg, "model": model, OPTIMIZER: None, "optimizer_history": [history]}
+    inference["extra_state"] = {"train_iterator": {"epoch": epoch}}
+    return forget_files(inference | {name: state[name] for name in (KEY, AVERAGED) if name in state})
 
 
-def whole_checkpoints(paths: Iterable[Path]) -> Iterator[tuple[Path, dict]]:
-    """The checkpoints among ``paths`` that can be loaded, with their states, most recently written first.
-
-    Raises:
-        Unreadable: the system could not read one, which therefore cannot be said to be corrupt.
-    """
-    for path in sorted(paths, key=os.path.getmtime, reverse=True):
-        try:
-            state = load_checkpoint(path, optimizer=True)
-        except Unreadable:
-            raise
-        except UserError:
-            continue
-        yield path, state
-
-
-def epoch_checkpoints(folder: Path) -> dict[int, Path]:
-    """The checkpoints checkpointN.pt that fairseq wrote at the ends of epochs, by epoch N."""
-    named = ((re.fullmatch(r"checkpoint(\d+)\.pt", file.name), file) for file in folder.iterdir())
-    return {int(name.group(1)): file for name, file in named if name}
+# ---------------------------------------------------------------------------------------- averaging
 
 
 def last_epoch_checkpoints(folder: str | Path, count: int) -> list[Path]:
-    """The ``count`` latest checkpoints checkpointN.pt of ``folder``, by epoch N."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"no checkpoint folder {folder}")
-    epochs = epoch_checkpoints(folder)
-    if count < 1:
-        raise UserError(f"--last-epochs must be positive, not {count}")
-    if not epochs:
-        raise UserError(
-            f"{folder} has no epoch checkpoints (checkpointN.pt); train to the end of an epoch, or name the "
-            "checkpoints to average: --path FILE FILE …"
-        )
-    if len(epochs) < count:
-        raise UserError(
-            f"{folder} has {len(epochs)} epoch checkpoints (checkpointN.pt), not {count}; give --last-epochs "
-            f"{len(epochs)} to average those, or train longer or with a larger checkpoint.keep_last_epochs"
-        )
+    """The ``count`` latest checkpoints checkpointN.pt, of the ends of epochs N, in ``folder``."""
+    named = {path: re.fullmatch(r"checkpoint(\d+)\.pt", path.name) for path in Path(folder).glob("*.pt")}
+    epochs = {int(match[1]): path for path, match in named.items() if match}
+    if not 1 <= count <= len(epochs):
+        raise UserError(f"{folder} has {len(epochs)} checkpoints of epochs (checkpointN.pt), not {count}")
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]
 
 
@@ -157,56 +300,125 @@ def average_checkpoints(paths: list[Path], ema: bool = False) -> dict:
 
     There is no state of the optimizer, because that of one checkpoint does not match averaged parameters.
     Counters (integers) are those of the last one. α's are averaged as parameters a. The average of several
-    names their updates: see :func:`averaged_updates`. Model settings that differ are logged.
+    names their updates: see :func:`averaged_updates`.
 
     Args:
+        paths: of one training.
         ema: average the moving averages of the parameters that fairseq stores with ``--store-ema``.
 
     Raises:
-        UserError: a checkpoint has no moving average, or one that diverged, or they are of different models
-            or vocabularies.
+        UserError: a checkpoint has no finite moving average, or they are of different models or vocabularies.
     """
     from tqdm import tqdm
 
-    state, total, previous, updates, settings = None, {}, None, [], {}
+    state, total, updates = {}, {}, []
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None):
-        state = load_checkpoint(path)
-        if previous is not None:
-            fingerprints.require_equal(state, path, *previous)
-        previous = {fingerprints.KEY: state.get(fingerprints.KEY)}, path
+        before, state = state, load_checkpoint(path)
+        if before:
+            require_equal(state, path, before, paths[len(updates) - 1])
         updates.append(num_updates(state))
-        before, settings = settings, architecture_settings(state)
-        for name in sorted(before.keys() & settings.keys()):
-            if before[name] != settings[name]:
-                values = f"{before[name]!r} and {settings[name]!r}"
-                logger.warning("%s: %s differs from the checkpoint before: %s", path, name, values)
         extra = state.get("extra_state") or {}
         moving = extra.pop("ema", None)
         extra.pop("ema_fp32_params", None)
         if ema:
             if moving is None:
                 raise UserError(f"{path} has no moving average of its parameters; train with --store-ema")
-            _require_average(moving, state["model"], path)
+            require_finite(moving, f"the moving average in {path}")
             state["model"] = moving
-        model = state["model"]
-        if total and {name: value.shape for name, value in total.items()} != {
-            name: value.shape for name, value in model.items() if value.is_floating_point()
-        }:
+        floating = {name: value for name, value in state["model"].items() if value.is_floating_point()}
+        shapes = {name: value.shape for name, value in floating.items()}
+        if total and shapes != {name: value.shape for name, value in total.items()}:
             raise UserError(f"{path} and {paths[0]} are of different models and cannot be averaged")
-        for name, value in model.items():
-            if value.is_floating_point():
-                total[name] = total.get(name, 0) + value.double()
+        for name, value in floating.items():
+            total[name] = total.get(name, 0) + value.double()
     for name, value in total.items():
         state["model"][name] = (value / len(paths)).to(state["model"][name].dtype)
     return {**state, AVERAGED: updates} if len(paths) > 1 else state
 
 
-def _require_average(moving, parameters: dict[str, Tensor], path: Path) -> None:
-    """Raise UserError unless the moving average in a checkpoint is of its parameters, and finite."""
-    what = f"the moving average in {path}"
-    if not isinstance(moving, dict) or moving.keys() != parameters.keys():
-        raise UserError(f"{what} is unusable: it is not of the checkpoint's parameters; leave out --ema")
-    require_finite(moving, what)
-    for name, value in moving.items():
-        if value.shape != parameters[name].shape:
-            raise UserError(f"{what} is unusable: its {name} has another shape than the checkpoint's")
+# --------------------------------------------------------------------------------------- vocabulary
+
+INSIDE = ("spm.model", "vocab.txt", "sentencepiece.bpe.model", "bpecodes", "code", "merges.txt")
+"""Names of the pieces' file inside a data folder: ours, and those that fairseq's hub looks for."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Fingerprints of a vocabulary as a data folder has it.
+
+    Attributes:
+        dictionaries: fingerprint of each dictionary, by side (``source``, ``target``) or language.
+        pieces: fingerprint of the pieces' file; None if there is none.
+        files: where each of them comes from, for error messages.
+    """
+
+    dictionaries: dict[str, str]
+    pieces: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+    def recorded(self) -> dict[str, Any]:
+        """What a checkpoint keeps under :data:`KEY`."""
+        return {"dictionaries": self.dictionaries, "pieces": self.pieces}
+
+
+def fingerprints_of(
+    dictionaries: Mapping[str, Any], files: Mapping[str, Path], pieces: Path | None
+) -> Vocabulary:
+    """The fingerprints of fairseq dictionaries, whose counts do not matter, and of the pieces' file.
+
+    Args:
+        dictionaries: by side or language; each has a length and symbols by index.
+        files: of the dictionaries, by the same names.
+        pieces: from :func:`pieces_file`.
+    """
+    symbols = {name: "\n".join(words[i] for i in range(len(words))) for name, words in dictionaries.items()}
+    digests = {name: _digest(text.encode("utf-8", "surrogatepass")) for name, text in symbols.items()}
+    places = {name: str(path) for name, path in {**files, "pieces": pieces}.items()}
+    return Vocabulary(digests, None if pieces is None else _digest(pieces.read_bytes()), places)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def pieces_file(folder: Path) -> Path | None:
+    """The file that splits the text of a data folder into pieces; None if only dictionaries are there.
+
+    It is inside the folder, or, in a corpus by ``prepare.py``, beside it.
+    """
+    parent = folder.parent
+    places = [folder / name for name in INSIDE]
+    if (parent / "corpus.yaml").is_file() or (parent / "bin" / "stamp.json").is_file():
+        beside = [parent / "spm.model", parent / "text" / "tokenizer.json", parent / "text" / "vocab.txt"]
+        stamp = parent / "spm.json"
+        if (
+            stamp.is_file() and "spm.model" not in read_json(stamp)["outputs"]
+        ):  # left by an earlier preparation
+            beside.reverse()
+        places += beside
+    return next((path for path in places if path.is_file()), None)
+
+
+def require_same(state: dict, checkpoint: str | Path, present: Vocabulary) -> None:
+    """Raise UserError, which names both, if a checkpoint was trained with another vocabulary.
+
+    What either lacks is not compared: a checkpoint written without fingerprints, or data without pieces.
+    """
+    recorded = state.get(KEY)
+    if recorded is None:
+        return
+    trained = {**recorded["dictionaries"], "pieces": recorded["pieces"]}
+    for name, now in {**present.dictionaries, "pieces": present.pieces}.items():
+        before = trained.get(name)
+        if None not in (before, now) and before != now:
+            file = present.files.get(name, f"the {name} dictionary")
+            raise UserError(
+                f"{checkpoint} was trained with another vocabulary than that of {file} (fingerprint "
+                f"{before[:12]} in training, {now[:12]} now); use the data of its training"
+            )
+
+
+def require_equal(state: dict, checkpoint: Path, other: dict, other_checkpoint: Path) -> None:
+    """Raise UserError if two checkpoints were trained with different vocabularies."""
+    if None not in (state.get(KEY), other.get(KEY)) and state[KEY] != other[KEY]:
+        raise UserError(f"{checkpoint} and {other_checkpoint} were trained with different vocabularies")

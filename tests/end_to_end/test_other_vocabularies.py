@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from commands import PLUGIN, fairseq, lines, of, refused, script, train_flags
 
 pytestmark = pytest.mark.slow
@@ -37,9 +36,6 @@ def test_every_script_refuses_the_old_checkpoint(prepared_again, tmp_path):
     commands = {
         "evaluate": ["--subset", "exam", "--output", tmp_path / "evaluation"],
         "translate": ["Guten Morgen."],
-        "head_stats": ["--output", tmp_path / "heads.json"],
-        "align": ["--output", tmp_path / "alignments"],
-        "release": ["--output", tmp_path / "release.tar"],
     }
     for name, flags in commands.items():
         done = script(name, *given, *flags, check=False)
@@ -72,18 +68,6 @@ def test_pieces_alone_differ(small, tmp_path):
     refused(done, "checkpoint_last.pt", "spm.model", "fingerprint")
     (mine / "spm.model").unlink()  # without them, dictionaries are compared alone
     fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"))
-
-
-def test_a_checkpoint_from_before_resumes_unless_sizes_differ(small, corpus, tmp_path):
-    last = tmp_path / "checkpoint_last.pt"
-    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "2"))
-    state = torch.load(last, weights_only=False)
-    assert set(state.pop("vocabulary")) == {"dictionaries", "pieces"}
-    torch.save(state, last)
-    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "3"))
-    torch.save(state, last)
-    done = fairseq("train", *train_flags(corpus, tmp_path, *UPDATES, "4"), check=False)
-    refused(done, "checkpoint_last.pt", "dict.de.txt", "symbols")
 
 
 def test_a_training_is_not_resumed_in_another_direction(small, tmp_path):

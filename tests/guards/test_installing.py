@@ -2,12 +2,9 @@
 
 import inspect
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
-import pytest
-
-from user_dir.guards import installing
-from user_dir.guards.installing import around
+from user_dir.guards import put_around
 
 
 class Owner:
@@ -23,26 +20,16 @@ class Owner:
         return [x]
 
 
-@pytest.fixture
-def guard(monkeypatch):
-    """A guard, whose functions are in this module."""
-    monkeypatch.setattr(installing, "_marked", {__name__: []})
-    return SimpleNamespace(__name__=__name__)
-
-
-def test_each_kind_of_function_gets_what_it_stands_around_and_its_arguments(guard):
+def test_each_kind_of_function_gets_what_it_stands_around_and_its_arguments():
     class Kind(Owner):
         pass
 
+    def twice(inner, *args):
+        return [inner.__name__, *inner(*args), *inner(*args)]
+
     for name in ("method", "of_class", "static"):
-
-        @around(Kind, name)
-        def twice(inner, *args):
-            return [inner.__name__, *inner(*args), *inner(*args)]
-
+        put_around(Kind, name, twice)
     one = Kind()
-    assert one.method(2) == [one, 2], "nothing is installed yet"
-    installing.install(guard)
     assert one.method(2) == ["method", one, 2, one, 2]
     assert Kind.of_class(2) == one.of_class(2) == ["of_class", Kind, 2, Kind, 2]
     assert Kind.static(2) == one.static(2) == ["static", 2, 2]
@@ -50,17 +37,11 @@ def test_each_kind_of_function_gets_what_it_stands_around_and_its_arguments(guar
     assert Owner().method()[1:] == [1] and Owner.static(2) == [2], "the base is as it was"
 
 
-def test_the_last_is_the_outermost_also_where_others_have_imported_it(guard, monkeypatch):
+def test_the_last_is_the_outermost_also_where_others_have_imported_it(monkeypatch):
     one, other, foreign = (ModuleType(f"{name}_of_this_test") for name in ("fairseq_a", "fairseq_b", "c"))
     one.function = other.function = foreign.function = lambda: []
     for module in (one, other, foreign):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for letter in "ab":
-
-        @around(one, "function")
-        def named(inner, letter=letter):
-            return [letter, *inner()]
-
-    guard.install = lambda: one.function().append("the functions are in place")
-    installing.install(guard)
+        put_around(one, "function", lambda inner, letter=letter: [letter, *inner()])
     assert one.function() == other.function() == ["b", "a"] and foreign.function() == []

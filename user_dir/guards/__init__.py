@@ -1,35 +1,65 @@
-"""All changes to fairseq's behaviour, one module per reason.
+"""Repairs of fairseq that an ordinary run of this plugin needs: else it is wrong, loses work or cannot start.
 
-Each module says what is wrong, since when, and what would make it unnecessary. Nothing else in this package
-patches fairseq or PyTorch. Importing ``user_dir.models`` installs all guards, once per process, except for
-those that the environment leaves out (:mod:`.table`).
+A repair is a function that stands around one of fairseq's. :func:`around` marks it, and :func:`install` puts
+all of them in place. Nothing else in this package changes fairseq or PyTorch. docs/fairseq.md lists the
+repairs, and the faults of fairseq that are left as they are.
 """
 
+import functools
 import importlib
-import logging
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
 
-from .table import GUARDS, Kind, left_out
+# The last stands outermost: an update is reported to the model before it is replayed, and a run is displayed
+# if none of the others ends it.
+_MODULES = ("resuming", "beam_search", "translation", "cuda_graphs", "training", "moving_average")
+_MODULES += ("masked_separators", "data", "short_log")
+_marks: list[tuple] = []  # owner, name, function
 
-logger = logging.getLogger(__name__)
+
+def around(owner, name: str) -> Callable:
+    """Mark a function that will stand around ``owner.name``, a function or method.
+
+    Its first argument is what it stands around, the others are those of the call. A method of a class gets
+    ``self`` or ``cls`` second.
+    """
+
+    def mark(function: Callable) -> Callable:
+        _marks.append((owner, name, function))
+        return function
+
+    return mark
 
 
 def install() -> None:
-    """Install all guards, unless already installed, possibly under this package's other name."""
+    """Put all repairs in place, once, also if the package is loaded under a second name."""
     import fairseq
 
     if hasattr(fairseq, "guarded_by"):
         return
     fairseq.guarded_by = __name__
-
-    from . import announcing, installing
-
-    without = left_out()
-    if without:
-        logger.warning("without the guards: %s", ", ".join(sorted(without)))
-    installing.install(announcing)
-    for guard in GUARDS:
-        if guard.name not in without:
-            installing.install(importlib.import_module(f".{guard.module}", __name__))
+    modules = [importlib.import_module(f".{name}", __name__) for name in _MODULES]
+    while _marks:
+        put_around(*_marks.pop(0))
+    for module in modules:
+        if hasattr(module, "install"):  # of what is not a function around another
+            module.install()
 
 
-__all__ = ["GUARDS", "Kind", "install"]
+def put_around(owner, name: str, function: Callable) -> None:
+    """Put one function in its place, also where other modules of fairseq have imported what it replaces."""
+    found = inspect.getattr_static(owner, name)
+    kind = type(found) if isinstance(found, (classmethod, staticmethod)) else None
+    inner = found.__func__ if kind else found
+
+    @functools.wraps(inner)
+    def outer(*args, **kwargs):
+        return function(inner, *args, **kwargs)
+
+    outer.guard = function.__module__
+    setattr(owner, name, kind(outer) if kind else outer)
+    for place, module in list(sys.modules.items()) if isinstance(owner, ModuleType) else ():
+        if place.startswith("fairseq") and getattr(module, name, None) is inner:
+            setattr(module, name, outer)

@@ -10,8 +10,7 @@ import torch
 from fairseq.data.mask_tokens_dataset import MaskTokensDataset
 
 from ..corpora.reserved import separator_of
-from .announcing import acted
-from .installing import around
+from . import around
 
 
 @around(MaskTokensDataset, "__getitem__")
@@ -24,5 +23,4 @@ def line(read, self, index):
     kept = torch.as_tensor(self.dataset[index]).eq(separator) & tokens.ne(rest)
     if not kept.any():
         return tokens
-    acted("masked-separators", "does not mask [SEP]")
     return tokens.masked_fill(kept, rest)  # a copy: fairseq keeps what it has read

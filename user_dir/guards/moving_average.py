@@ -19,8 +19,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from .announcing import acted
-from .installing import around
+from . import around
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +30,6 @@ def step_once(step, self, new_model, updates=None):
     if getattr(new_model, "ema_warmup", False) and updates is not None:
         self._set_decay(min(self.get_decay(), (updates + 1) / (updates + 10)))
     state = _first_names(new_model)
-    if any(name not in state for name, _ in new_model.named_parameters(remove_duplicate=False)):
-        acted("moving-average", "averages shared parameters once per update (--store-ema)")
-    sides = (getattr(new_model, side, None) for side in ("encoder", "decoder"))
-    if any(getattr(side, "layer_norm", None) is not None for side in sides):
-        acted("moving-average", "keeps the last norms in the average (--store-ema)")
     # Not the model's own: fairseq's removes norms, and ours checks what every update need not pay for.
     self.restore = lambda average, **_: nn.Module.load_state_dict(self.model, average, strict=False)
     try:

@@ -1,15 +1,13 @@
-"""fairseq fills the terminal with its settings, the model, and log lines of about 400 columns.
+"""A short log of trainings on the terminal, if the environment asks for it, as ``train.py`` does.
 
-All versions of fairseq are affected. If the environment has ``ADAPTIVELY_SPARSE_LOG=short``, which train.py
-sets, the terminal shows a line per log interval and validation, and a progress bar with the time left for the
-whole run; the log file still gets everything. Unnecessary once fairseq has such a log format.
+fairseq fills the terminal with its settings, the model, and log lines of about 400 columns. With
+``ADAPTIVELY_SPARSE_LOG=short``, the terminal shows a line per log interval and validation, and a progress bar
+for the whole run; the log file still gets everything.
 """
 
 import logging
 import os
 import sys
-import time
-from datetime import timedelta
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -17,8 +15,7 @@ from fairseq.logging import progress_bar
 from tqdm import tqdm
 
 from ..attention_types import ATTENTION_TYPES
-from ..sections import architecture
-from .installing import put_around
+from . import put_around
 
 VARIABLE, SHORT = "ADAPTIVELY_SPARSE_LOG", "short"
 KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop", "stopping training")
@@ -27,112 +24,78 @@ KEPT = ("Loaded checkpoint", "done training", "Stopping training", "early stop",
 
 def install() -> None:
     """Shorten the output of trainings in this process, if requested by the environment."""
-    if os.environ.get(VARIABLE) != SHORT:
-        return
-    run = Run()
-
-    def begin_training(verify, save_dir: str) -> None:
-        verify(save_dir)  # called by the first worker, just before fairseq logs its settings
-        run.take_over_terminal()
-
-    def load_checkpoint(load, cfg, trainer, **iterator):
-        restored = load(cfg, trainer, **iterator)
-        run.start(trainer)
-        return restored
-
-    def short_progress_bar(build, iterator, log_format=None, *rest, **more):
-        whole = build(iterator, log_format or "simple", *rest, **more)
-        return ShortLog(whole, len(iterator), run, more.get("epoch"), training=more.get("prefix") is None)
-
-    put_around(checkpoint_utils, "verify_checkpoint_directory", begin_training)
-    put_around(checkpoint_utils, "load_checkpoint", load_checkpoint)
-    put_around(progress_bar, "progress_bar", short_progress_bar)
+    if os.environ.get(VARIABLE) == SHORT:
+        run = Run()
+        put_around(checkpoint_utils, "verify_checkpoint_directory", run.take_over_terminal)
+        put_around(checkpoint_utils, "load_checkpoint", run.start)
+        put_around(progress_bar, "progress_bar", run.short_log)
 
 
-class Run:
-    """The display of a training on the terminal: its progress and the progress bar."""
+class Run(logging.Handler):
+    """The display of a training on the terminal, which also shows selected log messages."""
 
     def __init__(self):
-        self.console: _Console | None = None  # only in the first worker
+        super().__init__(logging.INFO)
+        self.shown = False  # only in the first worker
         self.trainer: Any = None
         self.bar: tqdm | None = None
         self.total = 0  # number of updates; 0 if unknown
-        self.first, self.begun = 0, 0.0
 
-    def take_over_terminal(self) -> None:
-        """Replace the handlers that log to the terminal; log files are kept."""
-        self.console = _Console(self)
+    def take_over_terminal(self, verify, save_dir: str) -> None:
+        """Replace the handlers that log to the terminal, before fairseq logs its settings."""
+        verify(save_dir)  # called by the first worker
+        self.shown = True
         for handler in list(logging.root.handlers):
             if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
                 logging.root.removeHandler(handler)
-        logging.root.addHandler(self.console)
-        report = sys.excepthook
-
-        def hook(*error):
-            if self.bar is not None:
-                self.bar.close()
-            report(*error)
-
-        sys.excepthook = hook
-
-    def start(self, trainer) -> None:
-        """Show what is being trained, and where the full log is."""
-        self.trainer, self.first, self.begun = trainer, trainer.get_num_updates(), time.monotonic()
-        self.total = trainer.cfg.optimization.max_update or 0
-        if self.console is None:
-            return
-        size = sum(each.numel() for each in trainer.get_model().parameters())
-        name = architecture(trainer.cfg.model) or "model"
-        files = [each.baseFilename for each in logging.root.handlers if isinstance(each, logging.FileHandler)]
-        where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
-        self.say(f"training {name} ({size:,} parameters) on {trainer.device}{where}")
-        if hasattr(trainer.get_model(), "alpha_values"):
-            self.say("α: mean over the heads of encoder self-, decoder self- and context attention")
-
-    def show_bar(self, updates_per_epoch: int) -> None:
-        """Show the bar, if stderr is a terminal."""
-        if self.bar is not None or self.console is None:
-            return
-        epochs = self.trainer.cfg.optimization.max_epoch or 0
-        self.total = min(filter(None, [self.total, epochs * updates_per_epoch]), default=0)
-        done, total = self.trainer.get_num_updates(), self.total or None
-        shape = {"disable": None, "leave": False, "dynamic_ncols": True}
-        self.bar = tqdm(desc="training", unit="update", initial=done, total=total, **shape)
-
-    def advance(self) -> None:
-        """Update the number of updates."""
-        if self.bar is not None and not self.bar.disable:
-            self.bar.update(self.trainer.get_num_updates() - self.bar.n)
-
-    def left(self) -> str:
-        """The time left, if no bar shows it."""
-        updates = self.trainer.get_num_updates()
-        if not self.total or updates <= self.first or self.bar is None or not self.bar.disable:
-            return ""
-        seconds = (time.monotonic() - self.begun) * (self.total - updates) / (updates - self.first)
-        return f"  {timedelta(seconds=round(max(seconds, 0)))} left"
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        if self.console is not None:
-            tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()
-
-
-class _Console(logging.Handler):
-    """Shows selected log messages on the terminal."""
-
-    def __init__(self, run: Run):
-        super().__init__(logging.INFO)
-        self.run = run
+        logging.root.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Show warnings, our messages, and a few of fairseq's."""
         ours = record.name.split(".")[0] == __name__.split(".")[0]
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
-            self.run.say(f"{record.levelname.lower()}: {text}")
+            self.say(f"{record.levelname.lower()}: {text}")
         elif ours or text.startswith(KEPT):
-            self.run.say(text)
+            self.say(text)
+
+    def start(self, load, cfg, trainer, **iterator):
+        """Show what is being trained, and where the full log is."""
+        restored = load(cfg, trainer, **iterator)
+        self.trainer, self.total = trainer, trainer.cfg.optimization.max_update or 0
+        model, settings = trainer.get_model(), trainer.cfg.model
+        size = sum(parameter.numel() for parameter in model.parameters())
+        name = getattr(settings, "_name", None) or getattr(settings, "arch", "model")
+        files = [
+            handler.baseFilename for handler in logging.root.handlers if hasattr(handler, "baseFilename")
+        ]
+        where = f"; full log: {files[0].removeprefix(os.getcwd() + os.sep)}" if files else ""
+        self.say(f"training {name} ({size:,} parameters) on {trainer.device}{where}")
+        if hasattr(model, "alpha_values"):
+            self.say("α: mean over the heads of encoder self-, decoder self- and context attention")
+        return restored
+
+    def short_log(self, build, iterator, log_format=None, *rest, **more) -> "ShortLog":
+        """Build fairseq's progress bar, and ours around it."""
+        whole = build(iterator, log_format or "simple", *rest, **more)
+        return ShortLog(whole, len(iterator), self, more.get("epoch"), training=more.get("prefix") is None)
+
+    def advance(self, updates_per_epoch: int) -> None:
+        """Set the bar, which is there if stderr is a terminal, to the number of updates."""
+        updates = self.trainer.get_num_updates()
+        if self.bar is None and self.shown:
+            epochs = self.trainer.cfg.optimization.max_epoch or 0
+            self.total = min(filter(None, [self.total, epochs * updates_per_epoch]), default=0)
+            settings = {"initial": updates, "total": self.total or None, "disable": None, "leave": False}
+            self.bar = tqdm(desc="training", unit="update", dynamic_ncols=True, **settings)
+        if self.bar is not None:
+            self.bar.update(updates - self.bar.n)
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        if self.shown:
+            tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
 
 
 class ShortLog(progress_bar.BaseProgressBar):
@@ -146,18 +109,15 @@ class ShortLog(progress_bar.BaseProgressBar):
         return self.length
 
     def __iter__(self):
-        if not self.training:
-            yield from self.whole
-            return
-        self.run.show_bar(self.length)
         for batch in self.whole:
+            if self.training:
+                self.run.advance(self.length)
             yield batch
-            self.run.advance()
 
     def log(self, stats, tag=None, step=None) -> None:
         """Log within an epoch; fairseq calls this once per interval."""
         self.whole.log(stats, tag, step)
-        self.run.say(training_line(stats, step or 0, self.run.total, self.epoch) + self.run.left())
+        self.run.say(training_line(stats, step or 0, self.run.total, self.epoch))
 
     def print(self, stats, tag=None, step=None) -> None:
         """Log at the end of an epoch or a validation."""
@@ -173,8 +133,8 @@ class ShortLog(progress_bar.BaseProgressBar):
 def training_line(stats: dict, update: int, total: int, epoch: int) -> str:
     """Update, epoch, loss, perplexity, mean α of each attention type, learning rate and words per second.
 
-    With the time left, it fits a terminal of 100 columns. A latent alignment adds the source positions per
-    word, and the share of words for which these are certified to be all.
+    A latent alignment adds the source positions per word, and the share of words for which these are
+    certified to be all.
     """
     count = f"{update:>{len(str(total))}}/{total}" if total else f"update {update}"
     parts = [count, f"epoch {epoch}", *_shown(stats, "loss", "ppl", digits=4)]
@@ -204,7 +164,4 @@ def _shown(stats: dict, *names: str, digits: int) -> list[str]:
 
 
 def _number(stats: dict, name: str) -> float | None:
-    try:
-        return float(progress_bar.format_stat(stats[name]))
-    except (KeyError, TypeError, ValueError):
-        return None
+    return float(progress_bar.format_stat(stats[name])) if name in stats else None

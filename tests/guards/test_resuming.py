@@ -1,0 +1,208 @@
+"""What fairseq's functions make of checkpoints: written whole, compared with the vocabulary, resumed."""
+
+import contextlib
+import dataclasses
+import os
+import resource
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import CheckpointConfig
+from fairseq.file_io import PathManager
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli import train
+from helpers import SMALL, build, checkpoint_state, dictionary, parse
+
+from user_dir.checkpoints import save_checkpoint
+from user_dir.errors import UserError
+from user_dir.guards import resuming
+from user_dir.guards.resuming import vocabulary_of
+
+# ------------------------------------------------------------------------------------ written whole
+
+
+@contextlib.contextmanager
+def small_files(size: int):
+    """No file grows beyond ``size`` bytes: writing is refused in the midst, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def save(path, size: int = 10, optimizer: dict | None = None) -> None:
+    state = checkpoint_state(model={"w": torch.ones(size)}, last_optimizer_state=optimizer)
+    checkpoint_utils.torch_persistent_save(state, str(path))
+
+
+# Refused within the first tensor, between tensors, and only as the last of it leaves the buffer.
+@pytest.mark.parametrize("room", [0, 600, 100_000, 401_000])
+def test_a_save_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path, room):
+    path = tmp_path / "checkpoint_last.pt"
+    save(path)
+    before = path.read_bytes()
+    with small_files(room), pytest.raises(SystemExit, match="File too large") as ended:
+        save(path, 100_000)
+    assert not isinstance(ended.value, Exception), "hydra would make a traceback of it"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_copy_that_is_refused_ends_the_run_and_leaves_what_was(tmp_path):
+    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
+    save(last)
+    before = last.read_bytes()
+    save(new, 100_000)
+    with small_files(100_000), pytest.raises(SystemExit, match="File too large"):
+        PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == before
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_bytes() == new.read_bytes()
+    assert sorted(tmp_path.iterdir()) == [new, last]
+
+
+def test_an_interrupt_while_torch_writes_is_no_refusal(tmp_path, monkeypatch):
+    def interrupted(state, file):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("unexpected pos")  # as torch does when it closes what is not whole
+
+    monkeypatch.setattr(torch, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path / "checkpoint1.pt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_broken_last_checkpoint_is_named_with_the_one_before(tmp_path):
+    last, old, new = (tmp_path / f"checkpoint{name}.pt" for name in ("_last", "1", "2"))
+    save(old, optimizer={"step": 1})
+    save(new, optimizer={"step": 2})
+    save(last)
+    last.write_bytes(last.read_bytes()[:-100])
+    (tmp_path / "checkpoint3.pt").write_bytes(b"PK cut")
+    save(tmp_path / "checkpoint_average.pt")  # without an optimizer's state: none to train on from
+    for i, path in enumerate((old, new, tmp_path / "checkpoint3.pt", tmp_path / "checkpoint_average.pt")):
+        os.utime(path, (i, i))
+    with pytest.raises(SystemExit, match=r"cut short; .* copy .*checkpoint2\.pt"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(last))
+
+
+# ------------------------------------------------------------------------------------- vocabularies
+
+
+def other() -> Dictionary:
+    """As large as the helpers' dictionary, with two words exchanged."""
+    words = dictionary()
+    words.symbols[5], words.symbols[6] = words.symbols[6], words.symbols[5]
+    return words
+
+
+def translation(source: Dictionary, target: Dictionary, data: str = "somewhere") -> TranslationTask:
+    config = TranslationConfig(data=data, source_lang="de", target_lang="en")
+    return TranslationTask(config, source, target)
+
+
+def test_the_dictionaries_of_each_kind_of_task():
+    words, two = dictionary(), other()
+    pair = vocabulary_of(translation(words, two))
+    assert pair.dictionaries["source"] != pair.dictionaries["target"]
+    assert pair.files["target"] == "somewhere/dict.en.txt"
+    lm = vocabulary_of(LanguageModelingTask(LanguageModelingConfig(data="somewhere"), words))
+    assert set(lm.dictionaries.values()) == {pair.dictionaries["source"]}
+    assert lm.files["source"] == "somewhere/dict.txt"
+    masked = vocabulary_of(MaskedLMTask(MaskedLMConfig(data="somewhere"), dictionary()))
+    assert masked.dictionaries["source"] != lm.dictionaries["source"]  # with <mask>
+    several = vocabulary_of(SimpleNamespace(args=None, dicts={"de": words, "en": two}))
+    assert list(several.dictionaries) == ["de", "en"]
+    assert vocabulary_of(SimpleNamespace(source_dictionary=None, target_dictionary=None)) is None
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    settings = vars(parse(f"{SMALL} --task translation --source-lang de --target-lang en"))
+    state = checkpoint_state(settings, model=build().float().state_dict())
+    state["cfg"]["model"]["_name"] = settings["arch"]
+    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en", "data": str(tmp_path)}
+    state["vocabulary"] = vocabulary_of(translation(dictionary(), dictionary())).recorded()
+    save_checkpoint(state, tmp_path / "some.pt")
+    return tmp_path / "some.pt"
+
+
+@pytest.mark.parametrize("sides", [(other, dictionary), (dictionary, other)])
+def test_a_model_is_loaded_with_its_vocabulary_alone(checkpoint, sides):
+    def load(task):
+        return checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+
+    assert load(translation(dictionary(), dictionary()))
+    with pytest.raises(UserError, match=r"some\.pt .*somewhere/dict\.(de|en)\.txt"):
+        load(translation(*(make() for make in sides)))
+    state = torch.load(checkpoint, weights_only=False)
+    del state["vocabulary"]  # as fairseq alone writes it
+    save_checkpoint(state, checkpoint)
+    assert load(translation(*(make() for make in sides)))
+
+
+def test_the_task_of_the_checkpoint_itself_is_compared_too(checkpoint, tmp_path):
+    def load(words):
+        for language in ("de", "en"):
+            words.save(str(tmp_path / f"dict.{language}.txt"))
+        return checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+
+    assert load(dictionary())
+    with pytest.raises(UserError, match=r"some\.pt .*dict\.\w\w\.txt"):
+        load(other())
+
+
+def test_a_model_needs_no_file_that_its_training_began_with(checkpoint):
+    state = torch.load(checkpoint, weights_only=False)
+    state["cfg"]["model"]["encoder_embed_path"] = "/no/such/file"
+    save_checkpoint(state, checkpoint)
+    task = translation(dictionary(), dictionary())
+    assert checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+
+
+# ----------------------------------------------------------------------------------------- patience
+
+STATE = {"best": 3.5, "validations": 2, "metric": "loss"}
+
+
+@pytest.fixture
+def resumed():
+    """``resumed(state, updates, **settings)``: what early stopping knows after resuming."""
+
+    def resume(state, updates=10, **settings):
+        vars(train.should_stop_early).clear()
+        trainer = SimpleNamespace(get_num_updates=lambda: updates)
+        cfg = dataclasses.replace(CheckpointConfig(), **settings)
+        restored = {resuming.PATIENCE: state}, None
+        resuming.resume_with_patience(lambda cfg, trainer: restored, cfg, trainer)
+        return vars(train.should_stop_early)
+
+    yield resume
+    vars(train.should_stop_early).clear()
+
+
+def test_early_stopping_counts_on(resumed):
+    assert resumed(STATE, patience=3) == {"best": 3.5, "num_runs": 2}
+    assert resumed(None, patience=3) == resumed({**STATE, "metric": "bleu"}, patience=3) == {}
+    for settings in ({"reset_optimizer": True}, {"reset_meters": True}):  # fairseq forgets its best, too
+        assert resumed(STATE, patience=2, **settings) == {}
+    assert resumed(STATE, updates=0, patience=2, finetune_from_model="model.pt") == {}
+
+
+@pytest.mark.parametrize(("limit", "ends"), [(3, False), (2, True), (1, True), (0, False), (-1, False)])
+def test_a_run_that_has_stopped_stays_stopped(resumed, limit, ends):
+    if not ends:
+        assert resumed(STATE, patience=limit)["num_runs"] == 2
+        return
+    with pytest.raises(SystemExit) as ended:
+        resumed(STATE, patience=limit)
+    assert ended.value.code == 0

@@ -1,0 +1,323 @@
+"""Settings, workers, optimizers, losses and scores of fairseq's trainings."""
+
+import importlib.util
+import math
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+import torch
+from endless_batches import Batches
+from fairseq import options
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    label_smoothed_nll_loss,
+)
+from fairseq.data import Dictionary
+from fairseq.data.iterators import BufferedIterator
+from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils
+from fairseq.models.transformer import TransformerConfig
+from fairseq.optim.composite import CompositeOptimizerConfig, FairseqCompositeOptimizer
+from fairseq.tasks.translation import TranslationTask
+from helpers import MODEL_TOLERANCE, batch, build, dictionary, parse
+from omegaconf import MISSING, OmegaConf
+
+from user_dir.errors import UserError
+from user_dir.guards import training
+from user_dir.guards.training import SmoothedLoss, end_prefetching, launched_workers
+
+# ----------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("there", "flags", "tpu"), [(False, [], False), (False, ["--tpu"], True), (True, [], True)]
+)
+def test_a_tpu_is_taken_if_there_may_be_one_or_it_is_asked_for(there, flags, tpu, monkeypatch):
+    found = importlib.util.find_spec
+    spec = object() if there else None
+    monkeypatch.setattr(training, "find_spec", lambda name: spec if name == "torch_xla" else found(name))
+    words = ["data", "--arch", "transformer", "--bf16", *flags]
+    parsed = options.parse_args_and_arch(options.get_training_parser(), input_args=words)
+    assert (parsed.tpu, parsed.bf16) == (tpu, True)
+
+
+@pytest.mark.parametrize("made", [Namespace, lambda **settings: OmegaConf.create(settings)])
+def test_settings_that_fairseq_does_not_know_are_kept(made):
+    cfg = TransformerConfig.from_namespace(made(encoder_embed_dim=24, ours="kept", dropout=0.3))
+    assert (cfg.ours, cfg.encoder.embed_dim, cfg.dropout) == ("kept", 24, 0.3)
+    cfg = TransformerConfig.from_namespace(OmegaConf.create({"dropout": MISSING, "ours": MISSING}))
+    assert cfg.dropout == TransformerConfig().dropout and not hasattr(cfg, "ours")
+
+
+# ------------------------------------------------------------------------------------------ workers
+
+TORCHRUN = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1"}
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """The variables that torchrun gives the second worker of the second of two nodes with four workers."""
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+
+
+@pytest.mark.usefixtures("torchrun", "gpus")
+def test_with_gpus_they_are_what_fairseq_infers():
+    config = DistributedTrainingConfig(distributed_world_size=4, tpu=False)
+    utils.infer_init_method(config)
+    settings = launched_workers("pytorch_ddp", cpu=False)
+    assert settings == {name: getattr(config, name) for name in settings}
+    assert {"distributed_init_method", "distributed_rank", "distributed_world_size"} <= settings.keys()
+
+
+@pytest.mark.usefixtures("torchrun")
+@pytest.mark.parametrize("asked", ["pytorch_ddp", "c10d"])
+@pytest.mark.parametrize("machine", ["gpus", "no_gpu"])
+def test_on_a_cpu_they_are_for_a_cpu(request, machine, asked):
+    request.getfixturevalue(machine)
+    settings = launched_workers(asked, cpu=machine == "gpus")
+    assert settings["ddp_backend"] == "legacy_ddp"
+    assert settings["distributed_backend"] == "gloo"
+    assert "ddp_backend" not in launched_workers("no_c10d", cpu=True)
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("changed", [{"RANK": None}, {"WORLD_SIZE": "1"}])
+def test_there_are_none_outside_torchrun_or_for_one_worker(torchrun, monkeypatch, changed):
+    for name, value in changed.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    assert launched_workers("pytorch_ddp", cpu=False) == {}
+
+
+def joined(flags: str = "", arch: str = "adaptively_sparse_transformer", model: bool = True) -> FairseqConfig:
+    """The settings with which fairseq-train, or a command without a model of its own, begins its work."""
+    found = []
+    cfg = convert_namespace_to_omegaconf(parse(f"{flags} --task translation --cpu", arch))
+    if not model:
+        cfg.model, cfg.distributed_training.distributed_world_size = None, 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "distributed_main", lambda device, main, cfg, kwargs: found.append(cfg))
+        utils.call_main(cfg, found.append)
+    return found[0]
+
+
+@pytest.mark.usefixtures("torchrun", "no_gpu")
+def test_fairseq_train_takes_them_for_every_model():
+    for arch in ("adaptively_sparse_transformer", "transformer"):
+        cfg = joined(arch=arch)
+        distributed = cfg.distributed_training
+        assert (distributed.distributed_rank, distributed.distributed_world_size) == (5, 8)
+        assert (distributed.distributed_init_method, distributed.distributed_no_spawn) == ("env://", True)
+        assert (distributed.distributed_backend, distributed.ddp_backend) == ("gloo", "legacy_ddp")
+        assert (distributed.device_id, cfg.checkpoint.load_checkpoint_on_all_dp_ranks) == (1, True)
+    flags = "--distributed-init-method tcp://here:1234 --distributed-world-size 2 --distributed-no-spawn"
+    distributed = joined(flags).distributed_training  # what the command line says comes first
+    assert (distributed.distributed_rank, distributed.distributed_world_size) == (0, 2)
+    assert joined(model=False).distributed_training.distributed_init_method is None
+
+
+@pytest.mark.parametrize("room", [2, 1_000_000], ids=["waiting", "at work"])
+def test_batches_are_prepared_no_longer_than_the_run_lasts(room):
+    batches = BufferedIterator(room, Batches())
+    next(batches)
+    assert batches._consumer.is_alive()
+    end_prefetching()
+    assert not batches._consumer.is_alive()
+
+
+# ------------------------------------------------------------------------------------------ updates
+
+
+def test_a_model_is_told_of_an_update_when_it_is_made():
+    told, trainer = [], SimpleNamespace(updates=3, get_num_updates=lambda: trainer.updates)
+    model = SimpleNamespace(after_update=lambda updates: told.append(updates))
+    trainer.get_model = lambda: model
+
+    def step(self):
+        told.append("made")
+        self.updates += 1
+        return {"loss": 1.0}
+
+    assert training.train_step(step, trainer) == {"loss": 1.0}
+    assert told == [3, "made", 4]
+
+
+def optimizer(groups, of_params):
+    """An optimizer with a rate for each of ``groups``, and a parameter with a gradient of 1 of each group."""
+    params = []
+    for group in of_params:
+        params.append(torch.nn.Parameter(torch.ones(2)))
+        params[-1].grad = torch.ones(2)
+        if group:
+            params[-1].param_group = group
+    settings = {
+        group: {
+            "lr_float": rate,
+            "optimizer": {"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [rate]},
+            "lr_scheduler": {"_name": "fixed", "lr": [rate]},
+        }
+        for group, rate in groups.items()
+    }
+    config = OmegaConf.merge(OmegaConf.structured(CompositeOptimizerConfig), {"groups": settings})
+    return params, FairseqCompositeOptimizer(config, params)
+
+
+def test_groups_of_parameters_with_and_without_settings():
+    params, built = optimizer({"bert": 0.1, "default": 0.5}, ["bert", "alpha", None])
+    built.step()
+    assert [each[0].item() for each in params] == pytest.approx([0.9, 0.5, 0.5])
+    others, built = optimizer({"bert": 0.1, "alpha": 0.2, "default": 0.5}, ["bert", "alpha", None])
+    built.step()
+    assert [each[0].item() for each in others] == pytest.approx([0.9, 0.8, 0.5])
+    assert params[0][0].item() == pytest.approx(0.9), "of another optimizer"
+
+
+@pytest.mark.parametrize(
+    ("groups", "of_params"), [({"bert": 0.1}, ["bert", "alpha"]), ({"default": 0.1}, [None])]
+)
+def test_what_cannot_be_built_is_an_error_of_the_user(groups, of_params):
+    with pytest.raises(UserError):
+        optimizer(groups, of_params)
+
+
+# --------------------------------------------------------------------------------------- validation
+
+THAI, CHINESE, ENGLISH = "ฉันรักแมวดำ", "我喜欢黑色的小猫", "the dog sees a cat"
+
+
+def validated(code: str, words: Dictionary, reference, found, text: str = "", **settings):
+    """The BLEU of fairseq's translation task."""
+    cfg = {"eval_bleu_remove_bpe": None, "eval_bleu_print_samples": False, "eval_tokenized_bleu": False}
+    joined = SimpleNamespace(decode=lambda line: line if " " in text else line.replace(" ", ""))
+    task = SimpleNamespace(
+        tgt_dict=words,
+        tokenizer=joined if text else None,
+        cfg=SimpleNamespace(target_lang=code, **{**cfg, **settings}),
+        inference_step=lambda *_, **__: [[{"tokens": found}]],
+    )
+    sample = {"target": reference[None], "net_input": {"src_tokens": reference[None]}}
+    return TranslationTask._inference_with_bleu(task, SimpleNamespace(), sample, None)
+
+
+def without_the_last(code: str, text: str, **settings):
+    """BLEU of a translation that lacks the last symbol, a word or a character."""
+    words, symbols = Dictionary(), text.split() if " " in text else list(text)
+    for symbol in symbols:
+        words.add_symbol(symbol)
+    reference = words.encode_line(" ".join(symbols), add_if_not_exist=False).long()
+    return validated(code, words, reference, torch.cat([reference[:-2], reference[-1:]]), text, **settings)
+
+
+@pytest.mark.parametrize(("codes", "text"), [("th tha_Thai", THAI), ("zh zh_CN cmn yue", CHINESE)])
+def test_one_character_less_costs_one_character(codes, text):
+    for code in codes.split():
+        score = without_the_last(code, text).score
+        assert score == pytest.approx(100 * math.exp(1 - len(text) / (len(text) - 1))), code
+
+
+def test_languages_with_spaces_and_tokens_are_scored_as_by_fairseq():
+    stock = sacrebleu.corpus_bleu
+    expected = stock(["the dog sees a"], [[ENGLISH]]).score
+    for code in ("en", "deu_Latn", "xx"):
+        assert without_the_last(code, ENGLISH).score == pytest.approx(expected)
+    assert without_the_last("th", THAI, eval_tokenized_bleu=True).sys_len == 1
+    assert sacrebleu.corpus_bleu is stock
+
+
+def test_unknown_symbols_match_nothing():
+    words = Dictionary()
+    unknown = torch.tensor([words.unk(), words.eos()])
+    assert validated("th", words, unknown, unknown).counts[0] == 0
+
+
+# ---------------------------------------------------------------------------------- label smoothing
+
+FAIRSEQS_OWN = LabelSmoothedCrossEntropyCriterion.compute_loss.__wrapped__
+PAD = dictionary().pad()
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """Parts of three rows, the last of which is smaller, for the vocabularies of this module."""
+    monkeypatch.setattr(training, "PART", 3 * 20 + 2)
+
+
+def criterion(smoothing=0.1, **settings) -> LabelSmoothedCrossEntropyCriterion:
+    task = SimpleNamespace(target_dictionary=dictionary())
+    return LabelSmoothedCrossEntropyCriterion(task, False, smoothing, **settings)
+
+
+def rows(dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(1)
+    scores = (4 * torch.randn(10, 20, generator=generator)).to(dtype).requires_grad_()
+    target = torch.randint(4, 20, (10, 1), generator=generator)
+    target[[0, 4, 9]] = PAD
+    return scores, target
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_model_has_fairseqs_loss_and_gradients(parts, smoothing):
+    model, sample, found = build().float(), batch(), []
+    inputs = {name: sample[name] for name in sample if name != "target"}
+    for compute in (LabelSmoothedCrossEntropyCriterion.compute_loss, FAIRSEQS_OWN):
+        model.zero_grad()
+        loss, nll = compute(criterion(smoothing), model, model(**inputs), sample)
+        loss.backward()
+        found.append([loss, nll, *(each.grad for each in model.parameters())])
+    assert found[0][0].grad_fn.name() == "SmoothedLossBackward"
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_scores_of_every_precision_have_fairseqs_gradient_under_a_scale(parts, dtype, smoothing):
+    scores, target = rows(dtype)
+    log_p = torch.log_softmax(scores, -1, dtype=torch.float32)
+    of_fairseq = label_smoothed_nll_loss(log_p, target, smoothing, ignore_index=PAD)
+    found = SmoothedLoss.apply(scores, target, smoothing, PAD)
+    torch.testing.assert_close(found, tuple(of_fairseq))
+    ours, theirs = (torch.autograd.grad(512 * each[0], scores)[0] for each in (found, of_fairseq))
+    torch.testing.assert_close(ours, theirs)
+    assert not ours[[0, 4, 9]].any() and ours[1:4].all()
+
+
+def test_the_gradient_is_that_of_the_loss(parts):
+    scores, target = rows(torch.float64)
+    assert torch.autograd.gradcheck(lambda z: SmoothedLoss.apply(z, target, 0.1, PAD)[0], scores)
+    found = SmoothedLoss.apply(scores, target, 0.1, PAD)
+    expected = label_smoothed_nll_loss(scores.log_softmax(-1), target, 0.1, ignore_index=PAD)
+    torch.testing.assert_close(found, tuple(expected), **MODEL_TOLERANCE)
+    loss, nll = SmoothedLoss.apply(scores, torch.full_like(target, PAD), 0.1, PAD)
+    assert loss == nll == 0 and not torch.autograd.grad(loss, scores)[0].any()
+
+
+@pytest.mark.parametrize(
+    ("flags", "arch", "settings"),
+    [
+        ("", "transformer", {}),
+        ("--latent-alignment --latent-alignment-soft", "adaptively_sparse_transformer", {}),
+        ("", "adaptively_sparse_transformer", {"ignore_prefix_size": 1}),
+    ],
+)
+def test_others_are_left_to_fairseq(parts, flags, arch, settings):
+    model, sample = build(flags, arch).float(), batch()
+    inputs = {name: sample[name] for name in sample if name != "target"}
+    loss, _ = criterion(**settings).compute_loss(model, model(**inputs), sample)
+    assert loss.grad_fn.name() != "SmoothedLossBackward"

@@ -1,0 +1,309 @@
+"""Checkpoints of fairseq: read without running code, written whole, and resumed as if never stopped."""
+
+import copy
+import itertools
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
+
+from ..checkpoints import (
+    KEY,
+    OPTIMIZER,
+    Vocabulary,
+    fingerprints_of,
+    forget_files,
+    load_checkpoint,
+    pieces_file,
+    read_checkpoint,
+    require_same,
+    save_checkpoint,
+)
+from ..errors import UserError, exit_on_user_error
+from ..files import copy_file
+from . import around
+
+logger = logging.getLogger(__name__)
+
+# --------------------------------------------------------------------- reading without running code
+
+NEEDLESS = {"bert", "encoder_embed_path", "decoder_embed_path"}
+"""Settings whose files a model was begun with; where it is read from a checkpoint, they may be gone."""
+
+
+class _TorchThatChecks:
+    """``torch`` for fairseq's ``checkpoint_utils``, which reads all checkpoints with ``torch.load``."""
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+    @staticmethod
+    def load(file, *args, **kwargs) -> dict:
+        return forget_files(read_checkpoint(file.name), NEEDLESS)
+
+
+def install() -> None:
+    """Let fairseq read checkpoints by our reader; its own refuses those with numbers of numpy."""
+    checkpoint_utils.torch = _TorchThatChecks()
+
+
+@around(checkpoint_utils, "load_checkpoint_to_cpu")
+def read(load, path: str, *args, **kwargs) -> dict:
+    """Compare a checkpoint with the vocabulary that it is read for; end the command if it cannot be read."""
+    try:
+        state = load(path, *args, **kwargs)
+    except UserError as error:  # which trainer and hydra would print a traceback for, as it is an Exception
+        raise SystemExit(error.code + _way_on(Path(path))) from None
+    compare = _comparison.get()
+    if compare is not None:
+        compare(state, path)
+    return state
+
+
+def _way_on(broken: Path) -> str:
+    """Which checkpoint to resume from, if the last one is broken."""
+    if not broken.name.startswith("checkpoint_last"):
+        return ""
+    others = [path for path in broken.parent.glob("checkpoint*.pt") if path != broken]
+    for path in sorted(others, key=lambda each: each.stat().st_mtime, reverse=True):
+        try:
+            if load_checkpoint(path, optimizer=True)[OPTIMIZER] is not None:
+                return f"; to resume from the one before, copy {path} over it"
+        except UserError:
+            continue
+    return "; remove it to train from scratch"
+
+
+# ------------------------------------------------------------------------------------ written whole
+# fairseq overwrites checkpoint_last.pt in place: a run that is killed meanwhile cannot resume.
+
+
+@around(checkpoint_utils, "torch_persistent_save")
+def save(_, state: dict, filename: str, async_write: bool = False) -> None:
+    """Write a checkpoint atomically, or end the run: to train for days without saving would be worse."""
+    with exit_on_user_error("; earlier checkpoints are complete"):
+        save_checkpoint(state, filename)
+
+
+@around(PathManager, "copy")
+def copy_atomically(_, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    """Copy a checkpoint atomically."""
+    with exit_on_user_error("; earlier checkpoints are complete"):
+        copy_file(src_path, dst_path)
+    return True
+
+
+@around(checkpoint_utils, "verify_checkpoint_directory")
+def begin_training(verify, save_dir: str) -> None:
+    """Remove what killed runs have left."""
+    for torn in Path(save_dir).glob("checkpoint*.pt.*.tmp"):
+        torn.unlink(missing_ok=True)
+    verify(save_dir)
+
+
+# ------------------------------------------------------------------------------------- vocabularies
+# fairseq compares only the shapes of parameters: with other pieces or another corpus, it computes nonsense.
+
+_comparison: ContextVar[Callable[[dict, str], None] | None] = ContextVar("_comparison", default=None)
+
+
+@contextmanager
+def _comparing(compare: Callable[[dict, str], None]) -> Iterator[None]:
+    """Call ``compare(state, path)`` for each checkpoint that fairseq reads."""
+    token = _comparison.set(compare)
+    try:
+        yield
+    finally:
+        _comparison.reset(token)
+
+
+def vocabulary_of(task) -> Vocabulary | None:
+    """The vocabulary of one of fairseq's tasks; None if it has no dictionaries."""
+    settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+    folder = getattr(settings, "data", None)
+    folder = Path(utils.split_paths(folder)[0]) if folder else None
+    if isinstance(getattr(task, "dicts", None), dict):  # several languages
+        dictionaries = {**task.dicts}
+        languages = {name: name for name in dictionaries}
+    else:
+        dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
+        languages = {side: getattr(settings, f"{side}_lang", None) for side in dictionaries}
+    dictionaries = {name: words for name, words in dictionaries.items() if hasattr(words, "pad")}
+    if not dictionaries:
+        return None
+    if folder is None:
+        return fingerprints_of(dictionaries, {}, None)
+    names = {name: ".".join(filter(None, ("dict", languages[name], "txt"))) for name in dictionaries}
+    return fingerprints_of(dictionaries, {name: folder / names[name] for name in names}, pieces_file(folder))
+
+
+@around(checkpoint_utils, "load_model_ensemble_and_task")
+def load_models(load, filenames, arg_overrides=None, task=None, *args, **kwargs):
+    """Compare models with the vocabulary of their task, which may be set up only after they are read."""
+    seen: list[tuple[dict, str]] = []
+
+    def compare(state: dict, path: str) -> None:
+        seen.append(({KEY: state.get(KEY)}, path))
+        if task is not None:
+            require_same(state, path, present)
+
+    present = None if task is None else vocabulary_of(task)
+    with _comparing(compare):
+        loaded = load(filenames, arg_overrides, task, *args, **kwargs)
+    if task is None and (present := vocabulary_of(loaded[2])) is not None:
+        for state, path in seen:
+            require_same(state, path, present)
+    return loaded
+
+
+@around(Trainer, "__init__")
+def init_with_vocabulary(init, self, cfg, task, *args, **kwargs):
+    """Take the fingerprints now, since the files may change while the training goes on."""
+    init(self, cfg, task, *args, **kwargs)
+    self.vocabulary = vocabulary_of(task)
+
+
+@around(Trainer, "state_dict")
+def state_with_vocabulary(state_dict, self):
+    """Keep fingerprints in every checkpoint."""
+    kept = {} if self.vocabulary is None else {KEY: self.vocabulary.recorded()}
+    return {**state_dict(self), **kept}
+
+
+@around(Trainer, "load_checkpoint")
+def resume(load, self, filename, reset_optimizer=False, *args, **kwargs):
+    """Compare the checkpoint of a training that begins or goes on; the latter needs the same languages."""
+
+    def compare(state: dict, path: str) -> None:
+        if self.vocabulary is not None:
+            require_same(state, path, self.vocabulary)
+        if not reset_optimizer:
+            _require_same_languages(state, path, self.task)
+
+    with exit_on_user_error(), _comparing(compare):
+        return load(self, filename, reset_optimizer, *args, **kwargs)
+
+
+def _require_same_languages(state: dict, path: str, task) -> None:
+    trained, now = (state.get("cfg") or {}).get("task"), getattr(task, "cfg", None)
+    before, after = (
+        [getattr(each, f"{side}_lang", None) for side in ("source", "target")] for each in (trained, now)
+    )
+    if before != after and None not in (*before, *after):
+        raise UserError(
+            f"{path} was trained from {before[0]} to {before[1]}, not from {after[0]} to {after[1]}"
+        )
+
+
+# ----------------------------------------------------------------------------------------- resuming
+
+
+@around(checkpoint_utils, "load_checkpoint")
+def load_unless_finished(load, cfg, trainer, **iterator):
+    """End a run that has made all updates; fairseq counts them only after one more."""
+    restored = load(cfg, trainer, **iterator)
+    updates, limit = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    if limit and limit <= updates:
+        logger.info("nothing to train: %d updates are done and --max-update is %d", updates, limit)
+        raise SystemExit(0)
+    return restored
+
+
+PATIENCE = "patience"
+"""Where a checkpoint keeps the best value of early stopping, and the number of validations since then."""
+
+
+@around(Trainer, "save_checkpoint")
+def save_with_patience(save, self, filename, extra_state):
+    """Save what ``--patience`` counts, which fairseq keeps in attributes of a function."""
+    for function in _counters():
+        if hasattr(function, "best"):
+            state = {"best": float(function.best), "validations": int(function.num_runs)}
+            state["metric"] = self.cfg.checkpoint.best_checkpoint_metric
+            extra_state = {**extra_state, PATIENCE: state}
+    return save(self, filename, extra_state)
+
+
+@around(checkpoint_utils, "load_checkpoint")
+def resume_with_patience(resume, cfg, trainer, **iterator):
+    """Count on when resuming, and end a run that has stopped early."""
+    restored = resume(cfg, trainer, **iterator)
+    state = (restored[0] or {}).get(PATIENCE)
+    forgets = trainer.get_num_updates() == 0 or cfg.reset_optimizer or cfg.reset_meters  # its best value, too
+    if not state or forgets or state["metric"] != cfg.best_checkpoint_metric or math.isnan(state["best"]):
+        return restored
+    for function in _counters():
+        function.best, function.num_runs = state["best"], state["validations"]
+    if 0 < cfg.patience <= state["validations"]:
+        count = f"{cfg.best_checkpoint_metric} has not improved for {state['validations']} validations"
+        logger.info("nothing to train: %s, and --patience is %d", count, cfg.patience)
+        raise SystemExit(0)
+    return restored
+
+
+def _counters() -> list[Any]:
+    """The function that counts; in ``python -m fairseq_cli.train`` it is that of ``__main__``."""
+    modules = (sys.modules.get(name) for name in ("fairseq_cli.train", "__main__"))
+    functions = (getattr(module, "should_stop_early", None) for module in modules)
+    return [function for function in functions if callable(function)]
+
+
+LAST = "checkpoint_last.pt"
+RESETS = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+OTHERS = ("finetune_from_model", "continue_once")
+
+
+@around(checkpoint_utils, "load_checkpoint")
+def load_or_resume(load, cfg, trainer, **iterator):
+    """Resume from ``checkpoint_last.pt`` if the same command wrote it.
+
+    fairseq reads the file of ``--restore-file``, and applies ``--reset-optimizer`` and the like, whenever a
+    training starts, so that a command that is repeated starts again and overwrites what it did. If the file
+    does not exist, it trains from scratch.
+    """
+    last = Path(cfg.save_dir) / f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+    asked, of_another = _beginning(cfg), False
+    if any(asked.values()) and last.is_file():
+        with exit_on_user_error():
+            settings = (read_checkpoint(last).get("cfg") or {}).get("checkpoint") or {}
+        if _beginning(settings) == asked:
+            logger.info("resuming from %s, which this command wrote", last)
+            cfg = copy.deepcopy(cfg)
+            cfg.restore_file = LAST
+            for name in RESETS:
+                cfg[name] = False
+        else:
+            file = asked["restore_file"]
+            of_another = file is not None and Path(file).resolve() != last.resolve()
+    _require_file(cfg, last)
+    restored = load(cfg, trainer, **iterator)
+    if of_another and trainer.data_parallel_rank == 0:
+        names = (last.with_name(f"{last.name}.{number}") for number in itertools.count(1))
+        kept = next(name for name in names if not name.exists())
+        last.rename(kept)
+        logger.warning("%s is of another command; it is kept as %s", last, kept.name)
+    return restored
+
+
+def _beginning(settings) -> dict:
+    """How a command begins a training, unless it resumes one: file and resets; nothing for the defaults."""
+    file = settings.get("restore_file")
+    others = {name: settings.get(name) or None for name in (*RESETS, *OTHERS)}
+    return {"restore_file": None if file == LAST else file, **others}
+
+
+def _require_file(cfg, last: Path) -> None:
+    file = cfg.restore_file
+    if file == LAST:
+        file = None if last.is_file() else cfg.get("continue_once")
+    if file is not None and not Path(file).is_file() and Path(file).resolve() != last.resolve():
+        raise SystemExit(f"error: there is no file {file} to begin with")

@@ -1,0 +1,272 @@
+"""fairseq's trainings: their start, their workers and optimizers, losses and validation, and their end.
+
+All versions from 0.12.2 on are affected by each.
+"""
+
+import atexit
+import logging
+import math
+import os
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from importlib.util import find_spec
+from unittest.mock import patch
+
+import torch
+from fairseq import options
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data.iterators import BackgroundConsumer
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils
+from fairseq.models.transformer import TransformerConfig
+from fairseq.optim.composite import FairseqCompositeOptimizer
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..errors import UserError
+from ..languages import language
+from ..modules import SparseOutput
+from . import around
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """End the threads that prepare batches before the interpreter exits."""
+    atexit.register(end_prefetching)
+
+
+# ----------------------------------------------------------------------------------------- settings
+
+
+@around(options, "parse_args_and_arch")
+def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
+    """Let ``--bf16`` mean bfloat16 alone; fairseq's parser asks for a TPU as well."""
+    found = parse(parser, input_args, *args, **kwargs)
+    given = found[0] if isinstance(found, tuple) else found  # else with the words that are not known
+    asked = "--tpu" in (sys.argv if input_args is None else input_args)
+    if getattr(given, "bf16", False) and not asked and find_spec("torch_xla") is None:
+        given.tpu = False
+    return found
+
+
+@around(TransformerConfig, "from_namespace")
+def from_namespace(convert, cls, args):
+    """Keep the settings of our models that come from hydra: fairseq looks for them among attributes."""
+    if isinstance(args, DictConfig):
+        args = Namespace(**{name: args[name] for name in args if not OmegaConf.is_missing(args, name)})
+    return convert(cls, args)
+
+
+# ------------------------------------------------------------------------------------------ workers
+# fairseq reads torchrun's variables only if it counts several GPUs, and has worker 0 read a checkpoint and
+# broadcast it as a pickle, which PyTorch 2.6 and later refuse.
+
+READ_BY_EACH = "load_checkpoint_on_all_dp_ranks"
+
+
+def launched_workers(ddp_backend: str, cpu: bool) -> dict[str, object]:
+    """The ``distributed_training`` settings that join the workers started by ``torchrun``.
+
+    fairseq divides by the number of GPUs: without GPUs, each process would train its own model and overwrite
+    the checkpoints of the others.
+
+    Args:
+        ddp_backend: the configured backend, including fairseq's default.
+        cpu: whether a CPU is requested even if there is a GPU.
+
+    Returns:
+        The settings by name; empty outside torchrun, or if it started a single process.
+    """
+    names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+    if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
+        return {}
+    settings = {
+        "distributed_init_method": "env://",
+        "distributed_world_size": int(os.environ["WORLD_SIZE"]),
+        "distributed_rank": int(os.environ["RANK"]),
+        "device_id": int(os.environ["LOCAL_RANK"]),
+        "distributed_no_spawn": True,
+    }
+    if cpu or not torch.cuda.is_available():
+        settings["distributed_backend"] = "gloo"  # NCCL is for GPUs
+        if ddp_backend in ("c10d", "pytorch_ddp"):
+            # fairseq would name a GPU, which torch rejects for a model on a CPU. Gradients are the same.
+            settings["ddp_backend"] = "legacy_ddp"
+    return settings
+
+
+@around(utils, "call_main")
+def call_main(call, cfg: FairseqConfig, main, **kwargs):
+    """Let training commands join the workers; others, such as fairseq-validate, have no model."""
+    if getattr(cfg, "model", None) is not None:
+        cfg.checkpoint[READ_BY_EACH] = True
+        distributed = cfg.distributed_training
+        if distributed.distributed_init_method is None:
+            for name, value in launched_workers(distributed.ddp_backend, cfg.common.cpu).items():
+                distributed[name] = value
+    return call(cfg, main, **kwargs)
+
+
+def end_prefetching(seconds: float = 30) -> None:
+    """Let each thread that prepares batches finish its current one; else it aborts the process."""
+    for thread in threading.enumerate():
+        if isinstance(thread, BackgroundConsumer):
+            thread._max_len = 0  # makes the current batch the last one
+            with thread._queue.mutex:
+                thread._queue.maxsize = math.inf
+                thread._queue.not_full.notify_all()
+            thread.join(seconds)
+
+
+# ------------------------------------------------------------------------------------------ updates
+
+
+@around(Trainer, "train_step")
+def train_step(step, self, *args, **kwargs):
+    """Call ``model.after_update(n)`` before the first update of a run and after each update.
+
+    fairseq calls ``set_num_updates`` only when the next update begins, after checkpoints and validation.
+    PyTorch's hook after an optimizer step comes too early: in half precision the model still has the previous
+    parameters.
+    """
+    report = getattr(self.get_model(), "after_update", lambda updates: None)
+    report(self.get_num_updates())
+    logged = step(self, *args, **kwargs)
+    report(self.get_num_updates())
+    return logged
+
+
+DEFAULT = "default"
+
+
+@around(FairseqCompositeOptimizer, "__init__")
+def build_optimizer(build, self, cfg, params):
+    """Build the optimizer ``composite``, with parameters of groups without settings in the group ``default``.
+
+    A parameter names its group: those that start from a BERT are in ``bert``, those of α in ``alpha``, all
+    others in ``default``. fairseq asks for settings of exactly these groups. A second optimizer of a process
+    would also step the parameters of the first.
+    """
+    params = list(params)
+    if len(params) == 1:
+        raise UserError(
+            "the optimizer composite got all parameters as one, as fairseq joins them for fp16; "
+            "set common.fp16_no_flatten_grads=true, or use bf16"
+        )
+    groups = {getattr(parameter, "param_group", DEFAULT) for parameter in params}
+    missing = groups - set(cfg.groups)
+    if missing and not cfg.dynamic_groups:
+        if DEFAULT not in cfg.groups:
+            raise UserError(f"optimizer.groups has no settings for {', '.join(sorted(missing))} or {DEFAULT}")
+        logger.info("optimizer.groups: %s as %s", ", ".join(sorted(missing)), DEFAULT)
+        for parameter in params:
+            if getattr(parameter, "param_group", DEFAULT) in missing:
+                parameter.param_group = DEFAULT
+    self.optimizers, self.lr_schedulers = {}, {}  # instead of the class's, which keeps all groups
+    build(self, cfg, params)
+
+
+# --------------------------------------------------------------------------------------- validation
+
+# fairseq's unknown symbols of both sides → characters that match no other: as words they have most letters
+# in common.
+_UNKNOWN = {"UNKNOWNTOKENINREF": "\ue000", "UNKNOWNTOKENINHYP": "\ue001"}
+
+
+@around(TranslationTask, "_inference_with_bleu")
+def score_by_language(inference, self, generator, sample, model):
+    """Score ``--eval-bleu`` with sacrebleu's tokenizer of the target language, unless tokens are scored.
+
+    fairseq always takes 13a, by which a sentence written without spaces is one word.
+    """
+    import sacrebleu  # here, because trainings without --eval-bleu start without it
+
+    stock, tokenizer = sacrebleu.corpus_bleu, language(self.cfg.target_lang or "").tokenizer
+
+    def corpus_bleu(hypotheses, references, **options):
+        if options or tokenizer == "13a":
+            return stock(hypotheses, references, **options)
+        return stock(_marked(hypotheses), list(map(_marked, references)), tokenize=tokenizer)
+
+    with patch.object(sacrebleu, "corpus_bleu", corpus_bleu):
+        return inference(self, generator, sample, model)
+
+
+def _marked(lines: list[str]) -> list[str]:
+    for word, character in _UNKNOWN.items():
+        lines = [line.replace(word, character) for line in lines]
+    return lines
+
+
+# ---------------------------------------------------------------------------------- label smoothing
+# fairseq keeps three float32 copies of the scores of a whole batch, more than all the rest of a small model's
+# update (125 MiB each for 2,048 tokens × 16,000 pieces), and reads each from end to end.
+
+PART = 1 << 18  # scores at a time: in float32 they fit into a processor's cache
+
+
+@around(LabelSmoothedCrossEntropyCriterion, "compute_loss")
+def compute_loss(compute, self, model, net_output, sample, reduce=True):
+    """Compute the loss in parts where it is known to be the sum over rows of scores, on a CPU."""
+    scores = net_output[0]
+    if not reduce or self.ignore_prefix_size or scores.device.type != "cpu" or not _is_softmax(model):
+        return compute(self, model, net_output, sample, reduce=reduce)
+    target = model.get_targets(sample, net_output)
+    return SmoothedLoss.apply(scores.flatten(0, -2), target.reshape(-1, 1), self.eps, self.padding_idx)
+
+
+def _is_softmax(model) -> bool:
+    """Whether probabilities are the softmax of the scores, and nothing else, in a model of this package."""
+    decoder = getattr(model, "decoder", None)
+    own = getattr(type(decoder), "get_normalized_probs", None) is SparseOutput.get_normalized_probs
+    return own and decoder.adaptive_softmax is None and decoder.output_normalizer.alpha() == 1
+
+
+class SmoothedLoss(torch.autograd.Function):
+    """fairseq's ``label_smoothed_nll_loss`` of the log-softmax of scores, summed, a few rows at a time.
+
+    For a target y of a vocabulary of V, with ε′ = ε/(V − 1), the loss is −(1 − ε − ε′) log p_y − ε′ Σ log p,
+    and its gradient p − ε′ − (1 − ε − ε′) e_y.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, target: Tensor, epsilon: float, ignored: int) -> tuple[Tensor, Tensor]:
+        """Loss and negative log-likelihood, both scalars, of scores (N, V) and targets (N, 1)."""
+        ctx.other = epsilon / (scores.size(-1) - 1)
+        ctx.own, ctx.ignored = 1 - epsilon - ctx.other, ignored
+        ctx.save_for_backward(scores, target)
+        found = []
+        for rows, own in _parts(scores, target):
+            log_p = torch.log_softmax(rows, -1, dtype=_working(scores))
+            found.append(torch.cat([log_p.gather(1, own), log_p.sum(-1, keepdim=True)], 1))
+        nll, smooth = -torch.cat(found).masked_fill_(target == ignored, 0).sum(0)
+        ctx.mark_non_differentiable(nll)
+        return ctx.own * nll + ctx.other * smooth, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor, _) -> tuple:
+        """The gradient of the scores."""
+        scores, target = ctx.saved_tensors
+        result = torch.empty_like(scores)
+        weights = torch.where(target == ctx.ignored, 0, grad)
+        for rows, own, weight, part in _parts(scores, target, weights, result):
+            p = torch.softmax(rows, -1, dtype=_working(scores)).sub_(ctx.other)
+            p.scatter_add_(1, own, p.new_full(own.shape, -ctx.own))
+            part.copy_(p.mul_(weight))
+        return result, None, None, None
+
+
+def _parts(scores: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    size = max(1, PART // scores.size(-1))
+    return zip(*(tensor.split(size) for tensor in (scores, *others)), strict=True)
+
+
+def _working(scores: Tensor) -> torch.dtype:
+    return torch.promote_types(scores.dtype, torch.float32)

@@ -1,0 +1,225 @@
+"""fairseq's search: beams that are exhausted, repeated n-grams, blank lines, and translations that are cut.
+
+All versions are affected by each unless something else is said.
+"""
+
+import logging
+import math
+from typing import Optional
+
+import torch
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.search import BeamSearch, Sampling
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor
+
+from ..errors import UserError
+from . import around
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Replace steps of the search, in Python and in TorchScript."""
+    BeamSearch.step_of_fairseq = BeamSearch.step
+    BeamSearch.step = torch.jit.export(_step)
+    Sampling.step_of_fairseq = Sampling.step
+    Sampling.step = torch.jit.export(_sampling_step)
+    NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
+
+
+# ---------------------------------------------------------------------------------- exhausted beams
+# A model with sparse outputs gives a probability of exactly 0 to most continuations. fairseq never ends a
+# hypothesis with a score of −∞: if fewer hypotheses than the beam size have a probability, or none may end at
+# the maximum length, the search goes on to that length and stops with an AssertionError. Here, the search for
+# a sentence ends as soon as all its unfinished hypotheses have the probability 0. It returns the finished
+# ones, even if they are fewer than the beam; if there are none, the most probable unfinished one, with the
+# score −∞. Sampling, which raises an error where no token has a probability, ends such a hypothesis likewise.
+
+# The score of ending a hypothesis that has probability 0: below that of any real one, and finite.
+IMPOSSIBLE = -1e6
+
+
+def _step(
+    self,
+    step: int,
+    lprobs: Tensor,
+    scores: Optional[Tensor],
+    prev_output_tokens: Optional[Tensor] = None,
+    original_batch_idxs: Optional[Tensor] = None,
+    candidate_multiple: int = 2,
+):
+    """As fairseq's, except that if no candidate of a sentence has a probability, all its hypotheses end."""
+    found, tokens, beams = self.step_of_fairseq(
+        step, lprobs, scores, prev_output_tokens, original_batch_idxs, candidate_multiple
+    )
+    exhausted = found[:, 0] == -float("inf")  # candidates are sorted
+    if bool(exhausted.any()):
+        bsz, beam_size, _ = lprobs.size()
+        before = torch.zeros([bsz, beam_size], dtype=lprobs.dtype, device=lprobs.device)
+        if scores is not None and step > 0:
+            before = scores[:, :, step - 1].to(lprobs.dtype).clamp(min=-1e6)
+        order = before.argsort(dim=1, descending=True)
+        width = min(beam_size, found.size(1))
+        ended = torch.full_like(found, -float("inf"))
+        ended[:, :width] = (before.gather(1, order) - 1e6)[:, :width]
+        parents = torch.zeros_like(beams)
+        parents[:, :width] = order[:, :width]
+        rows = exhausted.unsqueeze(1)
+        found = torch.where(rows, ended, found)
+        tokens = torch.where(rows, torch.full_like(tokens, self.eos), tokens)
+        beams = torch.where(rows, parents, beams)
+    return found, tokens, beams
+
+
+def _sampling_step(
+    self,
+    step: int,
+    lprobs: Tensor,
+    scores: Tensor,
+    prev_output_tokens: Optional[Tensor] = None,
+    original_batch_idxs: Optional[Tensor] = None,
+):
+    """As fairseq's, except that a hypothesis none of whose continuations has a probability ends."""
+    dead = (lprobs == -float("inf")).all(2)
+    if not bool(dead.any()):
+        return self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+    lprobs = lprobs.clone()
+    lprobs[:, :, self.eos] = torch.where(dead, torch.zeros_like(lprobs[:, :, 0]), lprobs[:, :, self.eos])
+    found, tokens, beams = self.step_of_fairseq(step, lprobs, scores, prev_output_tokens, original_batch_idxs)
+    return found - 1e6 * dead.to(found.dtype).gather(1, beams), tokens, beams
+
+
+@around(SequenceGenerator, "generate")
+def generate(search, self, *args, **kwargs):
+    """Drop the hypotheses that only served to end a search."""
+    return [_possible(hypotheses) for hypotheses in search(self, *args, **kwargs)]
+
+
+def _possible(hypotheses: list[dict]) -> list[dict]:
+    """The hypotheses of a sentence that have a probability; if none has, the best with the score −∞."""
+    # NaN where a hypothesis was continued at −∞
+    sums = [float(hypothesis["positional_scores"].sum()) for hypothesis in hypotheses]
+    possible = [hypothesis for hypothesis, total in zip(hypotheses, sums) if total > IMPOSSIBLE / 2]
+    if possible or not hypotheses:
+        return possible
+    best = dict(hypotheses[0])
+    best["score"] = torch.full_like(best["score"], -math.inf)
+    best["positional_scores"] = best["positional_scores"].clone()
+    best["positional_scores"][best["positional_scores"] < IMPOSSIBLE / 2] = -math.inf
+    return [best]
+
+
+@around(SequenceGeneratorWithAlignment, "generate")
+@torch.no_grad()
+def align(search, self, models, sample, **kwargs):
+    """Align the hypotheses that there are; fairseq expects as many as the beam has."""
+    if any(getattr(model, "full_context_alignment", False) for model in self.model.models):
+        return search(self, models, sample, **kwargs)
+    found = SequenceGenerator.generate(self, models, sample, **kwargs)
+    for source, hypotheses in zip(sample["net_input"]["src_tokens"].cpu(), found):
+        for hypothesis in hypotheses:
+            attention, target = hypothesis["attention"].cpu(), hypothesis["tokens"].cpu()
+            if not attention.numel():
+                raise UserError("--print-alignment needs a context attention in the decoder's last layer")
+            alignment = self.extract_alignment(attention.t(), source, target, self.pad, self.eos)
+            hypothesis["alignment"] = alignment
+    return found
+
+
+# --------------------------------------------------------------------------------- repeated n-grams
+# On a CPU, fairseq (0.12.2 and later) compares the padding at the end of its buffer instead of the end of the
+# translation so far, so that --no-repeat-ngram-size has no effect. A size of 1 would forbid the end of the
+# sentence, too, because the same symbol stands before the first; here it is no part of a translation.
+
+
+def _no_repeat_ngram(self, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int):
+    """See fairseq."""
+    rows, symbols = repeating(tokens[:, 1 : step + 1], self.no_repeat_ngram_size)
+    lprobs[rows, symbols] = -float("inf")
+    return lprobs
+
+
+def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Which symbols would repeat an n-gram of this size after tokens (R, T): rows, in order, and symbols."""
+    if tokens.size(1) < size:
+        nothing = torch.empty([0], dtype=torch.long, device=tokens.device)
+        return nothing, nothing
+    seen = tokens.unfold(1, size, 1)  # (R, T − n + 1, n)
+    last = tokens[:, tokens.size(1) - size + 1 :]
+    rows, places = torch.where((seen[:, :, : size - 1] == last.unsqueeze(1)).all(2))
+    return rows, seen[rows, places, size - 1]
+
+
+# -------------------------------------------------------------------------------------- blank lines
+# fairseq invents a translation of a line without any piece: an empty one, or one of white space alone.
+
+
+@around(SequenceGenerator, "generate")
+@around(SequenceGeneratorWithAlignment, "generate")
+def leave_blank(search, self, models, sample, **kwargs):
+    """Find an empty translation, with the score 0, of a blank source; not if its beginning is given."""
+    found = search(self, models, sample, **kwargs)
+    source = sample["net_input"].get("src_tokens")
+    prescribed = kwargs.get("prefix_tokens") is not None or kwargs.get("constraints") is not None
+    if prescribed or source is None or source.dim() != 2 or not self.model.has_encoder():
+        return found
+    for row in (source.eq(self.pad) | source.eq(self.eos)).all(1).nonzero().flatten().tolist():
+        found[row] = [_blank(hypothesis, self.eos) for hypothesis in found[row][:1]]
+    return found
+
+
+def _blank(hypothesis: dict, end: int) -> dict:
+    """A hypothesis that has only its end, in the form of another."""
+    tokens, attention = hypothesis["tokens"], hypothesis.get("attention")
+    empty = {
+        "tokens": tokens.new_tensor([end]),
+        "score": hypothesis["score"].new_zeros(()),
+        "positional_scores": hypothesis["positional_scores"].new_zeros(1),
+        "alignment": hypothesis["alignment"][:0],
+    }
+    if isinstance(attention, Tensor) and attention.dim() == 2:
+        empty["attention"] = attention[:, :1]
+    return {**hypothesis, **empty}
+
+
+# --------------------------------------------------------------------------------- cut translations
+# Translations end, without a word, at max_len_a times the source and max_len_b pieces, by default 0 and 200.
+
+
+@around(SequenceGenerator, "generate")
+@around(SequenceGeneratorWithAlignment, "generate")
+def tell_unfinished(search, self, models, sample, **kwargs):
+    """Warn once, unless the owner of the generator counts the translations (``tells_unfinished``)."""
+    found = search(self, models, sample, **kwargs)
+    if getattr(self, "tells_unfinished", True) and any(unfinished(self, sample, found)):
+        self.tells_unfinished = False
+        told = "a translation reached the limit of %d pieces, and may lack its end (this is said once)"
+        logger.warning(told, longest(self, sample["net_input"]["src_tokens"]))
+    return found
+
+
+@around(TranslationTask, "_inference_with_bleu")
+def validate_in_silence(inference, self, generator, sample, model):
+    """Say nothing in validation, where a model that has learned little repeats itself."""
+    generator.tells_unfinished = False
+    return inference(self, generator, sample, model)
+
+
+def longest(generator: SequenceGenerator, source: Tensor) -> int:
+    """The most pieces of a translation, without its end, of the (B, S) tokens of a batch."""
+    return min(int(generator.max_len_a * source.size(1) + generator.max_len_b), generator.max_len - 1)
+
+
+def unfinished(generator: SequenceGenerator, sample: dict, found: list[list[dict]]) -> list[bool]:
+    """Whether the best translation of each sentence reached the limit, or was given up without an end."""
+    source = sample["net_input"].get("src_tokens")
+    if source is None or getattr(generator, "match_source_len", False):
+        return [False] * len(found)
+    limit = longest(generator, source)
+    return [
+        bool(hypotheses)
+        and (len(hypotheses[0]["tokens"]) > limit or float(hypotheses[0]["score"]) == -math.inf)
+        for hypotheses in found
+    ]
