@@ -15,8 +15,7 @@ from post_editing import batch as triplets
 from post_editing import task as editing_task
 
 from user_dir.criterions import EntmaxLossCriterion
-from user_dir.graphs.replayable import why_never, why_not_now
-from user_dir.graphs.stock import ask_nothing
+from user_dir.graphs.training import why_never, why_not_now
 
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"
@@ -126,13 +125,3 @@ def test_a_graph_would_repeat_an_alpha_of_the_host(flags, until):
     assert f"until update {until}" in why_not_now(model)
     model.set_num_updates(until)
     assert why_not_now(model) is None
-
-
-def test_fairseqs_own_transformer_asks_the_host_unless_told_not_to():
-    model, criterion, update = model_and_update("transformer")
-    assert why_never(model, criterion) is None
-    with NoHost():
-        with pytest.raises(HostInTheLoop):
-            update()
-        ask_nothing(model)
-        update()
