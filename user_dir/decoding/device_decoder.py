@@ -60,8 +60,8 @@ class DeviceDecoder:
 
     def context(self, encoded: Tensor) -> list[Tensor]:
         """Keys and values of encoded sentences (S, B, C) by layer: (B, S, 2·C)."""
-        attentions = [layer.encoder_attn for layer in self._layers]
-        return [each.joined(encoded).transpose(0, 1) for each in attentions if each is not None]
+        attentions = [layer.encoder_attn for layer in self._layers if layer.encoder_attn is not None]
+        return [attention.joined(encoded).transpose(0, 1) for attention in attentions]
 
     def step(self, state: State) -> tuple[Tensor, Tensor | None]:
         """Scores of all symbols at the next position (R, V), before softmax; and, if the state keeps it, what

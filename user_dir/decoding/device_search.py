@@ -7,6 +7,7 @@ looks every few steps which sentences are finished, and in the end reads the tra
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,21 +76,24 @@ class DeviceSearch:
         with torch.inference_mode(False), torch.no_grad():
             while True:
                 try:
-                    found = self._search(net_input, longest, begin, prefix)
+                    by_number = self._search(net_input, longest, begin, prefix)
                     break
                 except Restart:
                     continue
-        hypotheses, width = [found[number] for number in range(len(found))], net_input["src_tokens"].size(1)
-        if [] in hypotheses:
-            number = hypotheses.index([]) + 1
+        sentences, width = net_input["src_tokens"].shape
+        translations = [by_number[number] for number in range(sentences)]
+        if [] in translations:
+            number = translations.index([]) + 1
             raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
-        return [[{**each, "attention": each["attention"][:width]} for each in of] for of in hypotheses]
+        for hypothesis in itertools.chain(*translations):
+            hypothesis["attention"] = hypothesis["attention"][:width]
+        return translations
 
     def _search(
         self, net_input: dict, longest: int, begin: int, prefix: Tensor | None
     ) -> dict[int, list[dict]]:
         """Hypotheses by the numbers of their sentences."""
-        found: dict[int, list[dict]] = {}
+        translations: dict[int, list[dict]] = {}
         state = self._begin(net_input, longest, begin, prefix)
         sentences = list(range(len(net_input["src_tokens"])))
         for step in range(longest + 1):
@@ -99,11 +103,11 @@ class DeviceSearch:
             is_last = step == longest or step + 1 == state.shape.positions
             self._graphs.run(state, self._step, is_last)
             if step % EVERY == EVERY - 1 and step < longest:
-                state, sentences = self._without_finished(state, sentences, step + 1, found)
+                state, sentences = self._without_finished(state, sentences, step + 1, translations)
                 if not sentences:
                     break
-        self._collect(state, dict(enumerate(sentences)), step + 1, found)
-        return found
+        self._collect(state, dict(enumerate(sentences)), step + 1, translations)
+        return translations
 
     # ---------------------------------------------------------------------------------- between steps
 
@@ -149,7 +153,7 @@ class DeviceSearch:
             self._graphs.clear()
 
     def _without_finished(
-        self, state: State, sentences: list[int], steps: int, found: dict[int, list[dict]]
+        self, state: State, sentences: list[int], steps: int, translations: dict[int, list[dict]]
     ) -> tuple[State, list[int]]:
         """The state of the unfinished sentences, in less memory if that is worth while; waits for the device.
 
@@ -157,15 +161,15 @@ class DeviceSearch:
             state: after so many ``steps``.
             sentences: their numbers.
             steps: see ``state``.
-            found: gets the hypotheses of sentences that are left out.
+            translations: gets the hypotheses of sentences that are left out.
         """
         finished = state.finished.tolist()
         going = [place for place in range(len(sentences)) if not finished[place]]
         room = bucket(len(going), LEAST_SENTENCES)
         if going and room * SMALLER > state.shape.sentences:
             return state, sentences
-        done = {place: each for place, each in enumerate(sentences) if finished[place]}
-        self._collect(state, done, steps, found)
+        done = {place: number for place, number in enumerate(sentences) if finished[place]}
+        self._collect(state, done, steps, translations)
         if not going:
             return state, []
         smaller = self._state(state.shape._replace(sentences=room))
@@ -175,14 +179,14 @@ class DeviceSearch:
         return smaller, [sentences[place] for place in going]
 
     def _collect(
-        self, state: State, places: dict[int, int], steps: int, found: dict[int, list[dict]]
+        self, state: State, places: dict[int, int], steps: int, translations: dict[int, list[dict]]
     ) -> None:
-        """Read the hypotheses of the sentences at these places; ``found`` gets them by their numbers."""
+        """Read the hypotheses of the sentences at these places into ``translations``, by their numbers."""
         generator, shape = self._generator, state.shape
         power = generator.len_penalty if generator.normalize_scores else 0.0
         may_fail = shape.prescribed or shape.ngram > 0 or self._model.decoder.output_normalizer.alpha() != 1
         made = state.hypotheses(list(places), steps, self._end, power, may_fail)
-        found.update({places[place]: hypotheses for place, hypotheses in made.items()})
+        translations.update({places[place]: hypotheses for place, hypotheses in made.items()})
 
     # ------------------------------------------------------------------------------------------- a step
 
@@ -194,7 +198,7 @@ class DeviceSearch:
         self._finish(state, ends[:, : state.beam], values, parents)
         # The first K that go on. A hypothesis ends only once, so of 2·K at least K do.
         order = (ends * len(state.candidates) + state.candidates).topk(state.beam, dim=1, largest=False)[1]
-        values, symbols, parents = (each.gather(1, order) for each in (values, symbols, parents))
+        values, symbols, parents = (tensor.gather(1, order) for tensor in (values, symbols, parents))
         for history, chosen in zip((state.symbols, state.parents, state.scores), (symbols, parents, values)):
             history.index_copy_(0, state.step, chosen.view(1, -1))
         rows = (parents + state.first_rows).flatten()
@@ -216,16 +220,16 @@ class DeviceSearch:
         wanted = 2 * state.beam
         best, symbols = scores.topk(wanted)
         if state.shape.prescribed:
-            only, given = self._given(state)
-            alone = torch.where(state.candidates == 0, scores.gather(1, given), -torch.inf)
-            best, symbols = torch.where(only, alone, best), torch.where(only, given, symbols)
+            only, prefix = self._prescribed(state)
+            alone = torch.where(state.candidates == 0, scores.gather(1, prefix), -torch.inf)
+            best, symbols = torch.where(only, alone, best), torch.where(only, prefix, symbols)
         # as fairseq: nothing follows a NaN, which topk takes for the greatest
         best = best.masked_fill(best.isnan().any(1, keepdim=True), -torch.inf) + state.totals.view(-1, 1)
         values, order = best.view(len(state.totals), -1).topk(wanted)
         symbols, parents = symbols.reshape(len(values), -1).gather(1, order), order // wanted
         if state.shape.prescribed:
             # where the end is prescribed, fairseq ends the first hypothesis as often as there are others
-            ended = (only & given.eq(self._end))[:: state.beam] & (state.step > 0)
+            ended = (only & prefix.eq(self._end))[:: state.beam] & (state.step > 0)
             ended = ended & (state.candidates < state.beam)
             values = torch.where(ended, values[:, :1], values)
             symbols, parents = symbols.masked_fill(ended, self._end), parents.masked_fill(ended, 0)
@@ -243,11 +247,11 @@ class DeviceSearch:
             return torch.log_softmax(logits, -1, dtype=self._sizes.scores)
         return normalizer(logits, log_probs=True)
 
-    def _given(self, state: State) -> tuple[Tensor, Tensor]:
+    def _prescribed(self, state: State) -> tuple[Tensor, Tensor]:
         """Whether a symbol is prescribed for each hypothesis, and which (R, 1)."""
-        given = state.prefix.index_select(0, state.step).t()  # (B, 1)
-        only = given.ne(self._generator.pad) & (state.step < state.prescribed)
-        return tuple(each.expand(-1, state.beam).reshape(-1, 1) for each in (only, given))
+        prefix = state.prefix.index_select(0, state.step).t()  # (B, 1)
+        only = prefix.ne(self._generator.pad) & (state.step < state.prescribed)
+        return tuple(tensor.expand(-1, state.beam).reshape(-1, 1) for tensor in (only, prefix))
 
     def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
         """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""

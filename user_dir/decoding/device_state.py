@@ -159,8 +159,8 @@ class State:
         self.source[:count, length:] = source[:, -1:]  # no symbol that is not there
         self.mask.fill_(True)[:count, :length] = padding
         self.visible.copy_((~self.mask).sum(1, keepdim=True))
-        for own, given in zip(self.context, context):
-            own.zero_()[:count, :length] = given
+        for place, layer in zip(self.context, context):
+            place.zero_()[:count, :length] = layer
         self.clear(0)
 
     def prescribe(self, prefix: Tensor, most: int) -> None:
@@ -211,25 +211,25 @@ class State:
             power: scores are divided by the length, with the end, to this power.
             may_fail: a probability of 0 is one; otherwise it is that of a sentence whose scores are NaN.
         """
-        found: dict[int, list[dict[str, Tensor]]] = {place: [] for place in places}
+        by_place: dict[int, list[dict[str, Tensor]]] = {place: [] for place in places}
         if not places:
-            return found
+            return by_place
         at = torch.tensor(places)
         counts, end_steps, end_parents, end_totals = (
-            each.cpu()[at] for each in (self.counts, self.end_steps, self.end_parents, self.end_totals)
+            ends.cpu()[at] for ends in (self.counts, self.end_steps, self.end_parents, self.end_totals)
         )
         exists = torch.arange(self.beam) < counts[:, None]
         if not may_fail:
             exists &= end_totals.isfinite()
         sentence, number = exists.nonzero(as_tuple=True)
         if not len(sentence):
-            return found
-        lengths, parents, totals = (each[sentence, number] for each in (end_steps, end_parents, end_totals))
+            return by_place
+        lengths, parents, totals = (ends[sentence, number] for ends in (end_steps, end_parents, end_totals))
         symbols, sums, attended = self._traced(steps, at[sentence], lengths, parents, totals, end)
         scores = totals / (lengths + 1).double().pow(power).to(totals.dtype)
         positional = sums.diff(dim=1, prepend=sums.new_zeros(len(sums), 1))
         for i, (place, length) in enumerate(zip(at[sentence].tolist(), (lengths + 1).tolist())):
-            found[place].append(
+            by_place[place].append(
                 {
                     "tokens": symbols[i, :length],
                     "score": scores[i],
@@ -238,7 +238,9 @@ class State:
                     "alignment": torch.empty(0),
                 }
             )
-        return {place: sorted(each, key=lambda one: -one["score"].item()) for place, each in found.items()}
+        for hypotheses in by_place.values():
+            hypotheses.sort(key=lambda hypothesis: -hypothesis["score"].item())
+        return by_place
 
     def _traced(
         self, steps: int, sentences: Tensor, lengths: Tensor, parents: Tensor, totals: Tensor, end: int
@@ -255,7 +257,7 @@ class State:
             end: the symbol of the end.
         """
         symbols, before, scores, *attention = (
-            each[:steps].view(steps, -1, self.beam, *each.shape[2:]).cpu() for each in self._by_position()
+            rows[:steps].view(steps, -1, self.beam, *rows.shape[2:]).cpu() for rows in self._by_position()
         )
         width = int(lengths.max()) + 1
         whole = torch.full((len(lengths), width), end)

@@ -171,7 +171,7 @@ class FastGenerator(SequenceGenerator):
     def _device_search(self) -> DeviceSearch:
         """The search on a GPU, kept while these options are the same and parameters are where they were."""
         (model,) = self.model.models
-        places = [each.data_ptr() for each in itertools.chain(model.parameters(), model.buffers())]
+        places = [tensor.data_ptr() for tensor in itertools.chain(model.parameters(), model.buffers())]
         state = places, model.decoder.output_normalizer.alpha(), self.beam_size, self.temperature, self.eos
         kept = getattr(self, "_kept_search", None)
         if kept is None or kept[0] != state:
@@ -181,8 +181,8 @@ class FastGenerator(SequenceGenerator):
     def _engine(self) -> Engine:
         """The search in C++, kept while parameters are the same if the model is no longer trained."""
         (model,) = self.model.models
-        state = [(each.data_ptr(), each._version) for each in model.parameters()]
-        state = state, model.int8, model.decoder.output_normalizer.alpha()
+        versions = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
+        state = versions, model.int8, model.decoder.output_normalizer.alpha()
         kept = getattr(self, "_kept_engine", None)
         if kept is None or kept[0] != state:
             kept = state, Engine(Weights(model, model.int8))

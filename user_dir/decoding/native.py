@@ -121,23 +121,24 @@ class Engine:
         attended = scores.new_empty(*symbols.shape, longest) if aligns and self._weights.attends else None
         results = _Results(*addresses(counts, sizes, scores, symbols, positional, attended), longest)
         kernels["use_threads", "float32"](torch.get_num_threads())  # OpenMP may not know torch's number
-        given = map(ctypes.addressof, (self._weights.model, settings, batch, results))
-        if kernels["search", self._weights.dtype](*given):
+        structures = self._weights.model, settings, batch, results
+        if kernels["search", self._weights.dtype](*map(ctypes.addressof, structures)):
             raise MemoryError(f"no memory to translate {sentences} sentences at once")
 
         if not counts.all():
             number = int(counts.argmin()) + 1
             raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
         inside, exists = torch.arange(width) < sizes[:, :, None], sizes > 0
-        parts = sizes[exists].tolist()
-        found = iter(zip(symbols[inside].split(parts), scores[exists], positional[inside].split(parts)))
-        hypotheses = [[_hypothesis(*next(found)) for _ in range(count)] for count in counts.tolist()]
+        ends = sizes[exists].tolist()
+        made = iter(zip(symbols[inside].split(ends), scores[exists], positional[inside].split(ends)))
+        translations = [[_hypothesis(*next(made)) for _ in range(count)] for count in counts.tolist()]
         if attended is not None:
-            for of, weights, shown, length in zip(hypotheses, attended, there, lengths.tolist()):
-                for each, rows in zip(of, weights):
-                    each["attention"] = rows.new_zeros(source.size(1), len(each["tokens"]))
-                    each["attention"][shown] = rows[: len(each["tokens"]), :length].t()
-        return hypotheses
+            for hypotheses, weights, visible, length in zip(translations, attended, there, lengths.tolist()):
+                for hypothesis, rows in zip(hypotheses, weights):
+                    count = len(hypothesis["tokens"])
+                    hypothesis["attention"] = rows.new_zeros(source.size(1), count)
+                    hypothesis["attention"][visible] = rows[:count, :length].t()
+        return translations
 
 
 def _hypothesis(tokens: Tensor, score: Tensor, positional: Tensor) -> dict[str, Tensor]:

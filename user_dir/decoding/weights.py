@@ -68,18 +68,19 @@ class PackedLinear:
 
     def __init__(self, *layers: nn.Linear, int8: bool = False):
         weight = torch.cat([layer.weight.detach() for layer in layers])
+        biases = [layer.bias for layer in layers]
         self._bias = None
-        if any(layer.bias is not None for layer in layers):
-            zeros = (layer.weight.new_zeros(layer.out_features) for layer in layers)
-            biases = zip(layers, zeros)
-            self._bias = torch.cat([zero if x.bias is None else x.bias.detach() for x, zero in biases])
+        if any(bias is not None for bias in biases):
+            zeros = [layer.weight.new_zeros(layer.out_features) for layer in layers]
+            biases = [zero if bias is None else bias.detach() for bias, zero in zip(biases, zeros)]
+            self._bias = torch.cat(biases)
         outputs, inputs = weight.shape
         size = kernels["packed_bytes", weight.dtype](inputs, outputs, int8)
         self._memory = torch.empty(size + 63, dtype=torch.uint8)
         place = (self._memory.data_ptr() + 63) // 64 * 64  # as panels are aligned
         self.packed = Packed()
-        given = addresses(weight, self._bias)
-        kernels["pack", weight.dtype](*given, inputs, outputs, int8, place, ctypes.addressof(self.packed))
+        sizes, packed = (inputs, outputs, int8), ctypes.addressof(self.packed)
+        kernels["pack", weight.dtype](*addresses(weight, self._bias), *sizes, place, packed)
 
 
 class Weights:
@@ -169,15 +170,13 @@ class Weights:
         """``queries``: projections of the input of a block; ``keys``: of the encoder's output."""
         scaling, norm = attention.length_scaling, attention.gated_norm
         packed = [queries, keys, [attention.out_proj], [scaling.beta, scaling.gamma] if scaling else []]
-        alpha = attention.alpha().flatten().double().expand(attention.num_heads)
-        normalizer = (
-            [alpha, None, None] if norm is None else [None, norm.scale, norm.gate]
-        )  # α-entmax, or ReLA
-        return _Heads(
-            *(self._packed(*layers) for layers in packed),
-            *(None if each is None else self._address(each) for each in normalizer),
-            attention.num_heads,
-        )
+        heads = _Heads(*(self._packed(*layers) for layers in packed), count=attention.num_heads)
+        if norm is None:
+            alpha = attention.alpha().flatten().double().expand(attention.num_heads)
+            heads.alpha = self._address(alpha)
+        else:  # ReLA
+            heads.norm_scale, heads.norm_gate = self._address(norm.scale), self._address(norm.gate)
+        return heads
 
     def _norm(self, norm: nn.LayerNorm | None) -> ctypes.Structure:
         if norm is None:

@@ -33,7 +33,7 @@ OutOfMemory = torch.cuda.OutOfMemoryError
 # Their losses are sums over words, or sentences, in which padding has no weight.
 CRITERIONS = {CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion, EntmaxLossCriterion}
 # Their backward is that of the loss, times the loss scale of half precision.
-BACKWARDS = {each.backward for each in (FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer)}
+BACKWARDS = {FairseqOptimizer.backward, FP16Optimizer.backward, MemoryEfficientFP16Optimizer.backward}
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
@@ -66,11 +66,11 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
 def graph_setting(model_settings) -> str:
     """``--cuda-graphs``, of flags or of a config's section ``model``; raises UserError."""
     get = model_settings.get if isinstance(model_settings, DictConfig) else vars(model_settings).get
-    given = get("cuda_graphs", None)
-    given = {None: "auto", True: "on", False: "off"}.get(given, given)  # YAML reads on as true
-    if given not in CHOICES:
-        raise UserError(f"unknown --cuda-graphs {given!r}: choose from {', '.join(CHOICES)}")
-    return given
+    setting = get("cuda_graphs", None)
+    setting = {None: "auto", True: "on", False: "off"}.get(setting, setting)  # YAML reads on as true
+    if setting not in CHOICES:
+        raise UserError(f"unknown --cuda-graphs {setting!r}: choose from {', '.join(CHOICES)}")
+    return setting
 
 
 def _why_not_in(trainer) -> str | None:
@@ -243,7 +243,7 @@ class TrainingGraphs:
     def begin_update(self, batches: int) -> None:
         """Called before the first of so many batches."""
         self.left, self.batches, self.replayed = batches, batches, 0
-        places = [each.data_ptr() for each in chain(self.model.parameters(), self.model.buffers())]
+        places = [tensor.data_ptr() for tensor in chain(self.model.parameters(), self.model.buffers())]
         if places != self.places:  # a graph would read the previous ones
             self._forget()
             self.places = places
