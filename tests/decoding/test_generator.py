@@ -1,4 +1,10 @@
-"""Our beam search against fairseq's: the same hypotheses, in the same order, with the same scores."""
+"""Our beam searches against fairseq's: the same hypotheses, in the same order, with the same scores.
+
+The one for a GPU is tested on the CPU here, beside the one in C++.
+"""
+
+import copy
+import types
 
 import own_normalizer
 import post_editing
@@ -8,14 +14,13 @@ from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.search import BeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from helpers import batch, build, dictionary, peaked
+from torch import nn
 
-from user_dir.attention import ATTENTION_TYPES
 from user_dir.attention.normalizers import NORMALIZERS
-from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
-from user_dir.decoding import generator as generator_module
-from user_dir.decoding.generator import AligningGenerator, FastGenerator, unsupported
-from user_dir.decoding.supported import unsupported_model
+from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax, Softmax
+from user_dir.decoding.generator import AligningGenerator, FastGenerator, build_generator, can_search
 from user_dir.errors import UserError
+from user_dir.modules import AdaptivelySparseDecoderLayer, EntmaxMultiheadAttention
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
 
@@ -28,51 +33,46 @@ class AligningAsOnGpu(AligningGenerator):
     on_device = True
 
 
-def sources(left_pad: bool = True) -> dict:
+SEARCH = FastGenerator, AsOnGpu, SequenceGenerator
+ALIGNMENT = AligningGenerator, AligningAsOnGpu, SequenceGeneratorWithAlignment
+
+
+def sources(left_pad: bool = True, whole: dict | None = None) -> dict:
     """A batch as fairseq-generate passes it on."""
-    whole = batch(left_pad)
+    whole = whole or batch(left_pad)
     return {"net_input": {name: whole[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}}
 
 
-SEARCH = FastGenerator, SequenceGenerator
-ALIGNMENT = AligningGenerator, SequenceGeneratorWithAlignment
+def searched(built, options=None, sample=None, *, kinds=SEARCH, known=True, words=None, **arguments) -> list:
+    """What our search finds in a batch, after comparing it, and that for a GPU, with fairseq's.
 
-
-def both(built, options: dict, sample=None, words=None, known: bool = True, kinds=SEARCH, **arguments):
-    """What our generator and fairseq's return for the same batch; by our search if its model is ``known``.
-
-    Several models are an ensemble. Our search for a GPU is compared with fairseq's here.
+    ``known``: whether ours are expected to take the model; fairseq's is then taken by our generators.
     """
     sample, models = sample or sources(), built if isinstance(built, list) else [built]
-    settings = {"beam_size": 3, "max_len_a": 1.2, "max_len_b": 4, **options}
+    settings = {"beam_size": 3, "max_len_a": 1.2, "max_len_b": 4, **(options or {})}
     results = []
     for kind in kinds:
         generator = kind(models, words or dictionary(), **settings)
-        if kind is kinds[0]:
-            assert (unsupported(generator, sample) is None) == known
+        assert kind is kinds[2] or generator.can_search(sample) == known
         results.append(generator.generate(models, sample, **arguments))
-    generator = (AsOnGpu if kinds is SEARCH else AligningAsOnGpu)(models, words or dictionary(), **settings)
-    assert (unsupported(generator, sample) is None) == known
-    assert_same(generator.generate(models, sample, **arguments), results[1])
-    return tuple(results)
+    for ours in results[:2]:
+        assert_same(ours, results[2])
+    return results[0]
 
 
-def tokens(hypotheses: list) -> list[list[int]]:
-    return [each["tokens"].tolist() for each in hypotheses]
+def tokens(found: list) -> list:
+    return [[each["tokens"].tolist() for each in hypotheses] for hypotheses in found]
 
 
 def assert_same(ours: list, theirs: list) -> None:
-    assert len(ours) == len(theirs)
-    for number, (mine, expected) in enumerate(zip(ours, theirs)):
-        assert [each["tokens"].tolist() for each in mine] == [each["tokens"].tolist() for each in expected], (
-            number
-        )
+    assert tokens(ours) == tokens(theirs)
+    for mine, expected in zip(ours, theirs):
         for one, other in zip(mine, expected):
             assert one.keys() == other.keys()
-            compared = ["score", "positional_scores", *(["attention"] if one["attention"].numel() else [])]
-            for name in compared:
+            aligned = one["attention"].numel() > 0
+            for name in ("score", "positional_scores", *["attention"] * aligned):
                 torch.testing.assert_close(one[name].double(), other[name].double(), rtol=1e-5, atol=1e-5)
-            if compared[2:]:
+            if aligned:
                 assert_same_alignment(one["alignment"], other["alignment"])
 
 
@@ -85,73 +85,7 @@ def assert_same_alignment(ours: list, theirs: list) -> None:
         torch.testing.assert_close(*numbers, rtol=0, atol=2e-6)
 
 
-LATENT = f"{PRE_NORM} --latent-alignment --latent-alignment-alpha 1.6 --latent-alignment-top-k 3"
-
-
-@pytest.mark.parametrize(
-    "flags",
-    (
-        PRE_NORM,
-        "",
-        f"{PRE_NORM} --attention-normalizer softmax",
-        "--attention-normalizer sparsemax --activation-fn gelu",
-        f"{PRE_NORM} --encoder-learned-pos --decoder-learned-pos --layernorm-embedding --alpha-tying layer",
-        f"{PRE_NORM} --share-all-embeddings --no-decoder-final-norm --no-scale-embedding",
-        "--no-token-positional-embeddings --encoder-attention-heads 1 --decoder-attention-heads 8",
-        f"{PRE_NORM} --fixed-alpha 2.5 --attention-dropout 0.3 --dropout 0.2",
-        f"{PRE_NORM} --attention-normalizer fixed --encoder-attention-heads 8",
-        "--encoder-self-attention-normalizer fixed --length-scaling",
-        f"{PRE_NORM} --length-scaling",
-        f"{PRE_NORM} --decoder-embed-dim 8 --decoder-output-dim 12",
-        f"{PRE_NORM} --attention-normalizer rela --length-scaling",
-        f"{PRE_NORM} --decoder-context-attention-normalizer rela",
-        LATENT,
-        f"{LATENT} --latent-alignment-soft",
-        "--latent-alignment --latent-alignment-top-k 9 --alpha-tying model",
-        "--latent-alignment --latent-alignment-alpha 2 --attention-normalizer rela",
-    ),
-)
-@pytest.mark.parametrize("left_pad", (True, False))
-def test_same_hypotheses_and_alignments_for_all_models(flags, left_pad):
-    ours, theirs = both(peaked(flags), {}, sources(left_pad), kinds=ALIGNMENT)
-    assert_same(ours, theirs)
-    assert all(each["attention"].numel() and each["alignment"] for found in ours for each in found)
-    without, _ = both(peaked(flags), {}, sources(left_pad))
-    assert [tokens(each) for each in without] == [tokens(each) for each in ours]
-    assert not any(each["attention"].numel() for found in without for each in found)
-
-
-def test_a_model_without_context_attention_has_no_alignments():
-    built = peaked(f"{PRE_NORM} --no-cross-attention")
-    assert_same(*both(built, {}))
-    with pytest.raises(UserError, match="context attention"):
-        AligningGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
-
-
-@pytest.fixture
-def _own():
-    with own_normalizer.registered() as normalizer:
-        yield normalizer
-
-
-@pytest.mark.usefixtures("_own")
-@pytest.mark.parametrize("name", (*NORMALIZERS, "own"))
-def test_same_hypotheses_for_all_normalizers(name):
-    """By the kernels, or by the normalizer's own ``forward``."""
-    types = ("", *(each.replace("_", "-") + "-" for each in ATTENTION_TYPES))
-    for prefix in types:
-        built = peaked(f"{PRE_NORM} --{prefix}attention-normalizer {name}")
-        assert_same(*both(built, {}, kinds=ALIGNMENT))
-
-
-def test_the_kernels_compute_something_else_than_another_normalizer(_own, monkeypatch):
-    """The test above could fail."""
-    monkeypatch.setattr(_own, "forward", AlphaEntmax.forward)
-    ours, _ = both(peaked(f"{PRE_NORM} --attention-normalizer own"), {}, known=False)
-    monkeypatch.undo()
-    _, theirs = both(peaked(f"{PRE_NORM} --attention-normalizer own"), {})
-    assert sum(tokens(one) != tokens(other) for one, other in zip(ours, theirs)) == 3
-
+# -------------------------------------------------------------------------------------------- models
 
 ARCHITECTURES = [
     name
@@ -160,56 +94,81 @@ ARCHITECTURES = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _own():
+    with own_normalizer.registered() as normalizer:
+        yield normalizer
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_same_hypotheses_for_all_architectures(arch):
-    if "post_editor" not in arch:
-        return assert_same(*both(peaked("", arch=arch), {}))
-    built = post_editing.build("--decoder-layers 2 --decoder-attention-heads 4", arch).eval()
-    built.decoder.output_projection.bias.data.normal_(std=2)
-    assert_same(*both(built, {}, post_edited(), post_editing.dictionary()))
+@pytest.mark.parametrize("name", (*NORMALIZERS, "own"))
+def test_all_architectures_with_all_normalizers(arch, name):
+    """By our searches if they compute the normalizer, which is α-entmax or ReLA then; else by fairseq's."""
+    known, flags = NORMALIZERS[name].searchable, f"--attention-normalizer {name}"
+    if "post_editor" in arch:
+        built = post_editing.build(f"--decoder-layers 2 --decoder-attention-heads 4 {flags}", arch).eval()
+        built.decoder.output_projection.bias.data.normal_(std=2)
+        sample = sources(whole=post_editing.batch())
+        found = searched(built, {}, sample, known=False, words=post_editing.dictionary())
+    else:
+        found = searched(peaked(flags, arch=arch), known=known, kinds=ALIGNMENT)
+    assert all(len(hypotheses) == 3 for hypotheses in found)
+    assert known == (NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela")
 
 
 def test_architectures_are_found():
     assert {"adaptively_sparse_transformer_tiny", "adaptively_sparse_post_editor"} <= {*ARCHITECTURES}
 
 
-def post_edited(left_pad: bool = True) -> dict:
-    """As :func:`sources`, for post-editors."""
-    whole = post_editing.batch(left_pad)
-    return {"net_input": {name: whole[name] for name in ("src_tokens", "src_lengths", "prev_output_tokens")}}
+def test_another_normalizer_finds_something_else(_own, monkeypatch):
+    """The test above could fail."""
+    built = peaked(f"{PRE_NORM} --attention-normalizer own")
+    theirs = searched(built, known=False)
+    monkeypatch.setattr(_own, "searchable", True)
+    ours = FastGenerator([built], dictionary(), beam_size=3, max_len_a=1.2, max_len_b=4)
+    assert tokens(ours.generate([built], sources())) != tokens(theirs)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    (
+        PRE_NORM,
+        "--attention-normalizer sparsemax --activation-fn gelu",
+        f"{PRE_NORM} --encoder-learned-pos --decoder-learned-pos --layernorm-embedding --alpha-tying layer",
+        f"{PRE_NORM} --share-all-embeddings --no-decoder-final-norm --no-scale-embedding",
+        "--no-token-positional-embeddings --encoder-attention-heads 1 --decoder-attention-heads 8",
+        f"{PRE_NORM} --fixed-alpha 2.5 --attention-dropout 0.3 --dropout 0.2",
+        f"{PRE_NORM} --length-scaling --decoder-self-attention-normalizer fixed",
+        f"{PRE_NORM} --decoder-embed-dim 8 --decoder-output-dim 12",
+        "--attention-normalizer rela --length-scaling",
+        f"{PRE_NORM} --decoder-context-attention-normalizer rela",
+    ),
+)
 @pytest.mark.parametrize("left_pad", (True, False))
-@pytest.mark.parametrize("flags", ("", "--drop-sep --share-self-attention", "--attention-normalizer softmax"))
-def test_same_hypotheses_for_post_editors(flags, left_pad):
-    built, words = post_editing.build(flags).eval(), post_editing.dictionary()
-    built.decoder.output_projection.bias.data.normal_(std=2)
-    options, given = {"beam_size": 4, "len_penalty": 0.5}, {"words": words, "kinds": ALIGNMENT}
-    assert_same(*both(built, options, post_edited(left_pad), **given))
+def test_all_options_of_models(flags, left_pad):
+    built, sample = peaked(flags), sources(left_pad)
+    aligned = searched(built, {}, sample, kinds=ALIGNMENT)
+    assert all(each["attention"].numel() and each["alignment"] for found in aligned for each in found)
+    without = searched(built, {}, sample)
+    assert tokens(without) == tokens(aligned)
+    assert not any(each["attention"].numel() for found in without for each in found)
 
 
-def test_same_hypotheses_with_a_penalty_on_new_pieces():
-    built, words = post_editing.build().eval(), post_editing.dictionary()
-    without, _ = both(built, {}, post_edited(), words=words)
-    built.decoder.new_piece_penalty = 2.0
-    ours, theirs = both(built, {}, post_edited(), words=words)
-    assert_same(ours, theirs)
-    assert [tokens(each) for each in ours] != [tokens(each) for each in without]
+def test_a_model_without_context_attention_has_no_alignments():
+    built = peaked(f"{PRE_NORM} --no-cross-attention")
+    searched(built)
+    with pytest.raises(UserError, match="context attention"):
+        AligningGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
 
 
-@pytest.mark.parametrize("kind", (FastGenerator, AsOnGpu))
-def test_another_penalty_is_noticed(kind):
-    built, words = post_editing.build().eval(), post_editing.dictionary()
-    built.decoder.output_projection.bias.data.normal_(std=2)
-    built._is_generation_fast = True
-    search = kind([built], words, beam_size=3, max_len_b=6)
-    found = []
-    for penalty in (0.0, 4.0, 0.0):
-        built.decoder.new_piece_penalty = penalty
-        found.append(search.generate([built], post_edited()))
-        expected = SequenceGenerator([built], words, beam_size=3, max_len_b=6)
-        assert_same(found[-1], expected.generate([built], post_edited()))
-    assert [tokens(each) for each in found[0]] != [tokens(each) for each in found[1]]
+@pytest.mark.parametrize("kind", ("hard", "soft"))
+def test_alignments_of_both_kinds(kind):
+    ours = searched(peaked(PRE_NORM), {"print_alignment": kind}, sources(False), kinds=ALIGNMENT)
+    width = {len(row) for found in ours for each in found for row in each["alignment"]}
+    assert (width == {2}) == (kind == "hard")
+
+
+# ------------------------------------------------------------------------------------------- options
 
 
 @pytest.mark.parametrize(
@@ -225,15 +184,16 @@ def test_another_penalty_is_noticed(kind):
         {"tokens_to_suppress": ("word3", "word7")},
         {"max_len_a": 0, "max_len_b": 1},
         {"eos": 9},
-        {"no_repeat_ngram_size": 1, "max_len_b": 12},
-        {"no_repeat_ngram_size": 2, "max_len_b": 12, "min_len": 8},
-        {"no_repeat_ngram_size": 3, "max_len_b": 12, "min_len": 10},
     ),
     ids=str,
 )
-def test_same_hypotheses_for_all_options(options):
+def test_all_options_of_the_search(options):
     for seed in (1, 2):
-        assert_same(*both(peaked(PRE_NORM, seed), options))
+        searched(peaked(PRE_NORM, seed), options)
+
+
+def test_another_first_symbol():
+    searched(peaked(), bos_token=7)
 
 
 @pytest.mark.parametrize("size", (1, 2, 3))
@@ -241,14 +201,12 @@ def test_no_ngram_is_repeated(size):
     """Although the same search without the option repeats some in every sentence."""
 
     def repeats(found: list) -> list[bool]:
-        every = [each["tokens"].tolist() for each in found]
-        ngrams = [[tuple(x[i : i + size]) for i in range(len(x) - size + 1)] for x in every]
+        ngrams = [[tuple(x[i : i + size]) for i in range(len(x) - size + 1)] for x in tokens([found])[0]]
         return [len(set(each)) < len(each) for each in ngrams]
 
     options = {"max_len_b": 12, "min_len": 10}
-    ours, _ = both(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size})
-    free, _ = both(peaked(PRE_NORM), options)
-    assert all(any(repeats(each)) for each in free)
+    ours = searched(peaked(PRE_NORM), {**options, "no_repeat_ngram_size": size})
+    assert all(any(repeats(each)) for each in searched(peaked(PRE_NORM), options))
     assert not any(any(repeats(each)) for each in ours)
 
 
@@ -266,7 +224,6 @@ PREFIXES = {
 @pytest.mark.parametrize(
     "options",
     (
-        {},
         {"min_len": 4, "tokens_to_suppress": ("word3",), "unk_penalty": 1.5},
         {"beam_size": 1},
         {"no_repeat_ngram_size": 1},
@@ -274,54 +231,16 @@ PREFIXES = {
     ids=str,
 )
 @pytest.mark.parametrize("case", PREFIXES)
-def test_same_hypotheses_after_the_same_beginning(case, options):
+def test_the_same_beginning(case, options):
     prefix = torch.tensor(PREFIXES[case])
     for flags in (PRE_NORM, f"{PRE_NORM} --output-alpha 1.5"):
-        ours, theirs = both(peaked(flags), options, prefix_tokens=prefix)
-        assert_same(ours, theirs)
-        for found, given in zip(ours, prefix.tolist()):
+        found = searched(peaked(flags), options, prefix_tokens=prefix)
+        for hypotheses, given in zip(found, prefix.tolist()):
             begin = [symbol for symbol in given if symbol != 1]
-            for each in found:
+            for each in hypotheses:
                 made = each["tokens"].tolist()
                 possible = each["score"].isfinite()
                 assert not possible or made[: len(begin)] == begin[: len(made) - 1] or begin == made
-
-
-ENSEMBLES = {
-    "alike": ([PRE_NORM, PRE_NORM], {}),
-    "three, warm": ([PRE_NORM, "", f"{PRE_NORM} --attention-normalizer rela"], {"temperature": 1.7}),
-    "sparse": ([f"{PRE_NORM} --output-alpha 1.5", f"{PRE_NORM} --output-alpha 1.2"], {"temperature": 2.5}),
-    "sparse and dense": ([f"{PRE_NORM} --output-alpha 1.5", PRE_NORM], {"unk_penalty": 1.0}),
-    "latent": ([LATENT, PRE_NORM], {"no_repeat_ngram_size": 2}),
-}
-
-
-@pytest.mark.parametrize("case", ENSEMBLES)
-def test_same_hypotheses_and_alignments_for_ensembles(case):
-    flags, options = ENSEMBLES[case]
-    models = [peaked(each, seed) for seed, each in enumerate(flags, start=1)]
-    ours, theirs = both(models, options, kinds=ALIGNMENT)
-    assert_same(ours, theirs)
-    assert_same(*both(models, options, prefix_tokens=torch.tensor([[5, 9], [6, 1], [9, 4]])))
-    alone, _ = both(models[0], options)
-    assert [tokens(each) for each in alone] != [tokens(each) for each in ours]
-
-
-@pytest.mark.parametrize("kind", ("hard", "soft"))
-@pytest.mark.parametrize("left_pad", (True, False))
-def test_same_alignments_of_both_kinds(kind, left_pad):
-    ours, theirs = both(peaked(PRE_NORM), {"print_alignment": kind}, sources(left_pad), kinds=ALIGNMENT)
-    assert_same(ours, theirs)
-    width = {len(row) for found in ours for each in found for row in each["alignment"]}
-    assert (width == {2}) == (kind == "hard")
-
-
-def test_alignments_of_fewer_hypotheses_than_the_beam():
-    ours, theirs = both(peaked(f"{PRE_NORM} --output-alpha 2"), {"beam_size": 11}, kinds=ALIGNMENT)
-    assert_same(ours, theirs)
-    assert any(len(each) < 11 for each in ours)
-    for each in [each for hypotheses in ours for each in hypotheses]:
-        assert len(each["alignment"]) == len(each["tokens"]) - 1
 
 
 SPARSE_CASES = {
@@ -334,112 +253,45 @@ SPARSE_CASES = {
 
 @pytest.mark.parametrize("alpha", (1.25, 1.5, 2.0))
 @pytest.mark.parametrize("case", SPARSE_CASES)
-def test_same_hypotheses_for_sparse_outputs(alpha, case):
-    options, found = SPARSE_CASES[case], []
-    for seed in range(1, 6):
-        ours, theirs = both(peaked(f"{PRE_NORM} --output-alpha {alpha}", seed), options)
-        assert_same(ours, theirs)
-        found += ours
+def test_sparse_outputs(alpha, case):
+    built = [peaked(f"{PRE_NORM} --output-alpha {alpha}", seed) for seed in range(1, 4)]
+    found = [each for model in built for each in searched(model, SPARSE_CASES[case], kinds=ALIGNMENT)]
     if case == "fewer hypotheses":
         assert any(len(each) < 11 for each in found)
     if case == "no whole translation":
         assert any(each[0]["score"].isinf() for each in found)
 
 
-def test_same_hypotheses_after_another_first_symbol():
-    assert_same(*both(peaked(), {}, bos_token=7))
-
-
 def test_in_single_precision_the_first_hypothesis_is_the_same():
     built = peaked(PRE_NORM).float()
-    ours, theirs = both(built, {"beam_size": 4})
+    settings = {"beam_size": 4, "max_len_a": 1.2, "max_len_b": 4}
+    ours, _, theirs = (
+        kind([built], dictionary(), **settings).generate([built], sources()) for kind in SEARCH
+    )
     for mine, expected in zip(ours, theirs):
         assert mine[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
         torch.testing.assert_close(mine[0]["score"], expected[0]["score"], rtol=1e-4, atol=1e-4)
 
 
 def test_changed_parameters_are_noticed():
-    built = peaked(PRE_NORM)
-    sample = sources()
+    built, options = peaked(PRE_NORM), {"beam_size": 2, "max_len_b": 5}
     for fast in (False, True):
         built._is_generation_fast = fast
-        generator = FastGenerator([built], dictionary(), beam_size=2, max_len_b=5)
-        first = generator.generate([built], sample)[0][0]["score"]
+        generator = FastGenerator([built], dictionary(), **options)
+        first = generator.generate([built], sources())
         with torch.no_grad():
             built.decoder.layers[0].fc1.weight.mul_(-1)
-        second = generator.generate([built], sample)[0][0]["score"]
-        theirs = SequenceGenerator([built], dictionary(), beam_size=2, max_len_b=5).generate([built], sample)
-        assert first != second
-        torch.testing.assert_close(second, theirs[0][0]["score"].double(), rtol=1e-5, atol=1e-5)
-
-
-def test_a_model_in_use_is_looked_at_once(monkeypatch):
-    built, looked = peaked(PRE_NORM), []
-    monkeypatch.setattr(
-        generator_module,
-        "unsupported_model",
-        lambda *given: looked.append(given) or unsupported_model(*given),
-    )
-    for fast in (True, False):
-        built._is_generation_fast = fast
-        generator = FastGenerator([built], dictionary())
-        assert [unsupported(generator, sources()) for _ in range(3)] == [None] * 3
-        assert len(looked) == (1 if fast else 3)
-        handle = built.decoder.register_forward_hook(lambda *_: None)
-        assert "hook" in unsupported(generator, sources())
-        handle.remove()
-        looked.clear()
-
-
-def test_what_is_not_supported_is_left_to_fairseq():
-    words, sample = dictionary(), sources()
-    built = peaked()
-
-    def reason(**options):
-        return unsupported(FastGenerator([built], words, **options), sample)
-
-    assert reason() is None
-    assert "a language model" in reason(lm_model=built)
-    assert "plain beam search" in reason(search_strategy=Sampling(words))
-    assert "plain beam search" in reason(search_strategy=BeamSearch(words), match_source_len=True)
-    assert "as large as the vocabulary" in reason(beam_size=12)
-    stock, narrow = build("", "transformer").eval(), peaked().float()
-    assert "TransformerModel" in unsupported(FastGenerator([built, stock], words), sample)
-    assert "different types" in unsupported(FastGenerator([built, narrow], words), sample)
-    assert "prescribed" in unsupported(FastGenerator([built], words), sample, torch.tensor([[5]]))
-    built.int8 = True
-    with pytest.raises(UserError, match="--int8 is not possible here: the search is not plain"):
-        FastGenerator([built], words, search_strategy=Sampling(words)).generate([built], sample)
-    latent = peaked(LATENT)
-    latent.int8 = True
-    assert "8-bit" in unsupported(FastGenerator([latent], words), sample)
-
-
-@pytest.mark.parametrize(
-    "flags, reason",
-    (
-        ("--cross-self-attention --no-cross-attention", "prepends_source"),
-        ("--scale-heads", "c_attn"),
-    ),
-)
-def test_models_that_are_left_to_fairseq(flags, reason):
-    if "--scale-heads" in flags:
-        built = peaked()
-        built.decoder.layers[1].c_attn = torch.nn.Parameter(torch.ones(2))
-    else:
-        built = build(flags).eval()
-    assert reason in unsupported_model(built)
-
-
-def test_a_stock_transformer_is_left_to_fairseq():
-    assert "TransformerModel" in unsupported_model(build("", "transformer"))
+        second = generator.generate([built], sources())
+        assert first[0][0]["score"] != second[0][0]["score"]
+        assert_same(second, SequenceGenerator([built], dictionary(), **options).generate([built], sources()))
 
 
 def test_scores_that_are_nan_are_an_error():
     built = peaked()
     built.decoder.output_projection.weight.data.fill_(torch.nan)
-    with pytest.raises(ValueError, match="sentence 1 of the batch has no translation"):
-        FastGenerator([built], dictionary(), max_len_b=3).generate([built], sources())
+    for kind in (FastGenerator, AsOnGpu):
+        with pytest.raises(ValueError, match="sentence 1 of the batch has no translation"):
+            kind([built], dictionary(), max_len_b=3).generate([built], sources())
 
 
 def test_int8_is_close():
@@ -451,3 +303,132 @@ def test_int8_is_close():
     for one, other in zip(exact, rounded):
         assert one[0]["score"] != other[0]["score"]
         torch.testing.assert_close(one[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
+
+
+# --------------------------------------------------------------------------------- left to fairseq
+
+
+def test_searches_that_are_left_to_fairseq():
+    built, words, sample = peaked(), dictionary(), sources()
+
+    def ours(models=(built,), **options):
+        return FastGenerator(list(models), words, **options).can_search(sample)
+
+    assert ours()
+    assert not ours(lm_model=built)
+    assert not ours(search_strategy=Sampling(words))
+    assert not ours(search_strategy=BeamSearch(words), match_source_len=True)
+    assert not ours(beam_size=12)
+    searched([built, peaked(seed=2)], known=False, kinds=ALIGNMENT)
+
+
+def test_int8_is_refused_where_fairseqs_search_translates():
+    built, words = peaked(), dictionary()
+    built.int8 = True
+    generators = [
+        FastGenerator([built], words, search_strategy=Sampling(words)),
+        AsOnGpu([built], words),
+        FastGenerator([built, built], words),
+    ]
+    for generator in generators:
+        with pytest.raises(UserError, match="--int8"):
+            generator.generate([built], sources())
+    with pytest.raises(UserError, match="--int8"):
+        build_generator(None, None, [built], types.SimpleNamespace(score_reference=True))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    (
+        "--latent-alignment --latent-alignment-alpha 1.6",
+        "--activation-fn tanh",
+        "--encoder-self-attention-normalizer fixed",
+        "--cross-self-attention --no-cross-attention",
+        "--quant-noise-pq 0.1",
+    ),
+)
+def test_models_that_are_left_to_fairseq(flags):
+    built = build(flags).eval()
+    assert not can_search(built) and not can_search(built, on_device=True)
+
+
+def test_a_stock_transformer_is_left_to_fairseq():
+    assert not can_search(build("", "transformer").eval())
+
+
+class OwnAttention(EntmaxMultiheadAttention):
+    pass
+
+
+class OwnLayer(AdaptivelySparseDecoderLayer):
+    pass
+
+
+class OwnSoftmax(Softmax):
+    name = "own softmax"
+
+
+def layer(model):
+    return model.decoder.layers[1]
+
+
+def attention(model):
+    return layer(model).encoder_attn
+
+
+def method(module):
+    return types.MethodType(lambda self, *given, **named: type(self).forward(self, *given, **named), module)
+
+
+CHANGES = {
+    "subclass of a layer": lambda model: setattr(layer(model), "__class__", OwnLayer),
+    "subclass of attention": lambda model: setattr(attention(model), "__class__", OwnAttention),
+    "subclass of a normalizer": lambda model: setattr(attention(model), "normalizer", OwnSoftmax()),
+    "other part": lambda model: setattr(layer(model), "fc1", nn.Sequential(layer(model).fc1)),
+    "output norm": lambda model: setattr(attention(model), "gated_norm", nn.RMSNorm(16)),
+    "own forward": lambda model: setattr(attention(model), "forward", method(attention(model))),
+    "pre-hook": lambda model: attention(model).register_forward_pre_hook(lambda *_: None),
+    "hook": lambda model: attention(model).out_proj.register_forward_hook(lambda *_: None),
+    "parametrisation": lambda model: nn.utils.parametrizations.weight_norm(layer(model).fc1),
+    "training mode": lambda model: layer(model).dropout_module.train(),
+    "kept dropout": lambda model: setattr(layer(model).dropout_module, "apply_during_inference", True),
+    "other types": lambda model: setattr(layer(model), "fc2", layer(model).fc2.float()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_not_passed_over(change):
+    model = build("--length-scaling").eval()
+    assert can_search(model)
+    CHANGES[change](model)
+    assert not can_search(model)
+
+
+def test_a_hook_of_all_modules_is_not_passed_over():
+    model = build().eval()
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not can_search(model)
+    finally:
+        handle.remove()
+    assert can_search(model)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    (
+        "--checkpoint-activations",
+        "--encoder-layerdrop 0.3 --decoder-layerdrop 0.3",
+        "--output-alpha 1.5 --alpha-schedule linear --alpha-schedule-updates 9",
+        "--dropout 0.1 --attention-dropout 0.1 --activation-dropout 0.1",
+    ),
+)
+def test_a_model_in_use_is_known(flags):
+    """After what fairseq does to a model for training and for translation, and as a copy."""
+    model = build(flags)
+    model.train()
+    model.set_num_updates(3)
+    model.decoder.set_beam_size(4)
+    model.make_generation_fast_()
+    model.eval()
+    assert can_search(model) and can_search(copy.deepcopy(model))

@@ -1,40 +1,129 @@
-"""The search in C++: which models it takes, and that what it finds for a sentence depends on nothing else.
+"""The search in C++: its products, and that what it finds for a sentence depends on nothing else.
 
 That it finds what fairseq does is tested in test_generator.py.
 """
 
-import dataclasses
+import ctypes
 import itertools
-import threading
 
-import numpy as np
 import pytest
 import torch
-from fairseq.modules import SinusoidalPositionalEmbedding
-from helpers import build, dictionary, peaked
+from helpers import dictionary, peaked
+from torch import nn
 
-from user_dir.attention.normalizers import NORMALIZERS
-from user_dir.attention.normalizers.alpha_entmax import AlphaEntmax
-from user_dir.decoding.from_model import not_native, weights_of
-from user_dir.decoding.kernels import kernels
-from user_dir.decoding.native import Engine
-from user_dir.decoding.settings import Settings
-from user_dir.decoding.weights import Linear, sinusoids
+from user_dir.cpp import build
+from user_dir.decoding import weights
+from user_dir.decoding.native import Engine, Settings, kernels
+from user_dir.decoding.weights import PackedLinear, Weights
 
 PRE_NORM = "--encoder-normalize-before --decoder-normalize-before"
+DTYPES = (torch.float32, torch.float64)
 
 
-def settings(**others) -> Settings:
-    words = dictionary()
-    given = {"beam": 3, "symbols": len(words), "longest": 12, "shortest": 1, "begin": words.eos()}
-    given |= {"end": words.eos(), "padding": words.pad(), "unknown": words.unk(), "penalty": 0.0}
-    given |= {"normalised": True, "length_penalty": 1.0, "suppressed": ()}
-    return Settings(**given | others)
+# ------------------------------------------------------------------------------------------ products
 
 
-def sentences(count: int, seed: int = 1) -> list[torch.Tensor]:
+def multiply(linear: PackedLinear, x: torch.Tensor, relu: bool = False) -> torch.Tensor:
+    y = x.new_empty(len(x), linear.packed.outputs)
+    address, places = ctypes.addressof(linear.packed), (x.data_ptr(), len(x), x.stride(0), y.data_ptr())
+    weights.kernels["multiply", x.dtype](address, *places, y.size(1), relu)
+    return y
+
+
+def reference(layers, x, relu=False):
+    weight = torch.cat([layer.weight for layer in layers]).double()
+    bias = [torch.zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in layers]
+    y = nn.functional.linear(x.double(), weight, torch.cat(bias).double()).detach()
+    return y.relu() if relu else y
+
+
+@pytest.fixture(params=("avx512", "avx2", "default"))
+def instructions(request, monkeypatch):
+    """The kernels as processors of this kind compile them."""
+    has = build.capability().lower()
+    order = ("default", "avx2", "avx512")
+    if order.index(request.param) > order.index(has):
+        pytest.skip(f"this processor has no {request.param}")
+    if request.param != has:
+        monkeypatch.setattr(build, "capability", request.param.upper)
+        others = build.NativeKernels(kernels.source, with_torch=False, **kernels.signatures)
+        monkeypatch.setattr(weights, "kernels", others)
+    return request.param
+
+
+def test_products_of_floats(instructions):
+    for dtype in DTYPES:
+        for inputs, outputs in ((1, 1), (3, 257), (67, 33), (130, 96), (300, 515)):
+            layers = [nn.Linear(inputs, outputs), nn.Linear(inputs, 5, bias=False)]
+            layers = [layer.to(dtype) for layer in layers]
+            linear = PackedLinear(*layers)
+            for relu, rows in itertools.product((False, True), (0, 1, 2, 3, 4, 5, 6, 7, 70)):
+                x = torch.randn(rows, inputs, dtype=dtype)
+                found, expected = multiply(linear, x, relu), reference(layers, x, relu)
+                tolerance = 20 * torch.finfo(dtype).eps
+                torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+
+
+def test_integers_are_summed_exactly(instructions):
+    """Where nothing is lost by rounding: 254 steps of x, and weights up to ±127."""
+    for dtype, (inputs, outputs) in itertools.product(DTYPES, ((2, 3), (67, 33), (514, 130))):
+        x = torch.randint(-100, 155, (11, inputs), dtype=dtype)
+        x[:, 0], x[:, 1] = -100, 154
+        x[0, 1:], x[1, 2:] = 154, -100  # only the greatest products tell whether 16 bits are enough
+        layer = nn.Linear(inputs, outputs, bias=False).to(dtype)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randint(-127, 128, (outputs, inputs)))
+            layer.weight[0] = 127
+            layer.weight[:, 0] = -127
+        linear = PackedLinear(layer, int8=True)
+        expected = reference([layer], x).to(dtype)
+        fastest = linear.packed.instructions
+        assert fastest in {"default": [0], "avx2": [1], "avx512": [1, 2]}[instructions]
+        for linear.packed.instructions in range(fastest + 1):
+            assert torch.equal(multiply(linear, x), expected), (instructions, linear.packed.instructions)
+
+
+def test_int8_is_off_by_its_rounding_at_most(instructions):
+    for dtype, (relu, bias) in itertools.product(DTYPES, ((True, False), (False, True))):
+        layers = [nn.Linear(65, 40, bias=bias).to(dtype), nn.Linear(65, 8, bias=bias).to(dtype)]
+        with torch.no_grad():
+            layers[1].weight.mul_(100)  # outputs have scales of their own
+        x = torch.randn(30, 65, dtype=dtype) * torch.logspace(-9, 9, 30, dtype=dtype)[:, None]  # and rows
+        x[5], x[6] = 0, x[6].abs()
+        found = multiply(PackedLinear(*layers, int8=True), x, relu)
+        weight = torch.cat([layer.weight for layer in layers]).detach().abs()
+        # half a step of x, and of each weight, of which there are 127 up to the largest
+        step = (x.amax(1).clamp(min=0) - x.amin(1).clamp(max=0))[:, None] / 254
+        bound = step / 2 * weight.sum(1) + weight.amax(1) / 254 * (x.abs().sum(1)[:, None] + 65 * step)
+        off = (found - reference(layers, x, relu)).abs()
+        assert (off <= 1.05 * bound + 1e-5).all() and off.max() > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nan_and_infinity_stay(dtype):
+    layer = nn.Linear(21, 40).to(dtype)
+    exact, rounded = PackedLinear(layer), PackedLinear(layer, int8=True)
+    x = torch.randn(9, 21, dtype=dtype)
+    clean = multiply(rounded, x)
+    x[2, 20], x[5, 0], x[7, 3] = torch.nan, torch.inf, -torch.inf
+    found = multiply(exact, x).double()
+    torch.testing.assert_close(found, reference([layer], x), rtol=0, atol=1e-5, equal_nan=True)
+    broken = torch.zeros(9, dtype=torch.bool)
+    broken[[2, 5, 7]] = True
+    assert multiply(rounded, x)[broken].isnan().all()
+    assert torch.equal(multiply(rounded, x)[~broken], clean[~broken])
+    layer.weight.data[38, 20] = torch.inf
+    for int8 in (False, True):
+        found = multiply(PackedLinear(layer, int8=int8), torch.randn(5, 21, dtype=dtype)).isfinite()
+        assert not found[:, 38].any() and found.sum() == 5 * 39
+
+
+# ------------------------------------------------------------------------------------------ searches
+
+
+def sentences(count: int) -> list[torch.Tensor]:
     """Of 1 to 9 tokens, the last the end."""
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     words = dictionary()
     lengths = torch.randint(9, (count,)).tolist()
     each = [torch.randint(words.nspecial, len(words), (length,)) for length in lengths]
@@ -42,40 +131,37 @@ def sentences(count: int, seed: int = 1) -> list[torch.Tensor]:
 
 
 def search(engine: Engine, given: list[torch.Tensor], **options) -> list[list[dict]]:
-    lengths = np.array([len(each) for each in given])
-    return engine.search(torch.cat(given).numpy(), lengths, settings(**options))
+    words = dictionary()
+    known = {"beam": 3, "longest": 12, "shortest": 1, "begin": words.eos(), "end": words.eos()}
+    known |= {"padding": words.pad(), "unknown": words.unk(), "normalised": 1, "length_penalty": 1.0}
+    settings = Settings(**known | {"temperature": 1.0} | options)
+    source = nn.utils.rnn.pad_sequence(given, batch_first=True, padding_value=words.pad())
+    return engine.search(source, settings, [])
 
 
 def assert_equal(found: list[list[dict]], expected: list[list[dict]]) -> None:
     assert [len(each) for each in found] == [len(each) for each in expected]
     for one, other in zip(*(itertools.chain(*each) for each in (found, expected))):
-        assert all(
-            np.array_equal(one[name], other[name]) for name in ("tokens", "score", "positional_scores")
-        )
+        assert all(torch.equal(one[name], other[name]) for name in ("tokens", "score", "positional_scores"))
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("int8", (False, True))
 @pytest.mark.parametrize(
     "flags",
     (
         f"{PRE_NORM} --decoder-attention-heads 3 --decoder-embed-dim 24",
-        "",
+        "--decoder-self-fixed-alpha 3",
         "--encoder-self-attention-normalizer rela --output-alpha 1.5",
     ),
 )
 def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, flags):
     """To the bit; with more sentences than are decoded at a time: some begin where others have ended."""
-    built = peaked(flags).to(dtype)
-    alphas = np.array([1.3, 1.5, 2.0, 1.0][: built.decoder.layers[0].self_attn.num_heads])
-    weights = weights_of(built)
-    for layer in (*weights.encoder.layers, *weights.decoder.layers):
-        layer.attention.alpha = alphas[: len(layer.attention.alpha)]
-    engine, given = Engine(weights, int8), sentences(90)
+    engine, given = Engine(Weights(peaked(flags).to(dtype), int8)), sentences(90)
     alone = [search(engine, [each])[0] for each in given]
     before = torch.get_num_threads()
     try:
-        for threads in (1, 2, 3):
+        for threads in (1, 3):
             torch.set_num_threads(threads)
             assert_equal(search(engine, given), alone)
             assert_equal(search(engine, given[:4]), alone[:4])
@@ -83,95 +169,17 @@ def test_a_translation_depends_neither_on_its_batch_nor_on_threads(dtype, int8, 
         torch.set_num_threads(before)
 
 
-def test_heads_with_alpha_above_2_do_not_change_others():
-    weights = weights_of(peaked(PRE_NORM).float())
-    weights.decoder.layers[0].attention.alpha = np.array([1.5, 3.0, 1.0, 2.0])
-    engine, given = Engine(weights), sentences(7)
-    assert_equal(search(engine, given, beam=1), [search(engine, [each], beam=1)[0] for each in given])
-
-
-def test_integers_are_near():
-    built = peaked(PRE_NORM).float()
-    exact, rounded = (search(Engine(weights_of(built), int8), sentences(5)) for int8 in (False, True))
-    for one, other in zip(exact, rounded):
-        assert one[0]["score"] != other[0]["score"]
-        np.testing.assert_allclose(one[0]["score"], other[0]["score"], rtol=0.1, atol=0.1)
-
-
-NATIVE = (
-    "",
-    "--length-scaling",
-    PRE_NORM,
-    "--activation-fn gelu",
-    "--no-cross-attention",
-    "--decoder-embed-dim 8 --decoder-output-dim 12",
-    "--output-alpha 1.5",
-    "--decoder-context-attention-normalizer rela",
-)
-OTHERS = (
-    "--latent-alignment --latent-alignment-alpha 1.6",
-    "--activation-fn tanh",
-    "--encoder-self-attention-normalizer fixed",
-)
-
-
-@pytest.mark.parametrize("flags", (*NATIVE, *OTHERS))
-def test_what_is_not_known_in_cpp_stays_in_python(flags):
-    assert (not_native(build(flags).eval()) is None) == (flags in NATIVE)
-
-
-@pytest.mark.parametrize("name", NORMALIZERS)
-def test_all_normalizers_that_are_entmax_or_rela_are_known(name):
-    built = build(f"--attention-normalizer {name}").eval()
-    known = NORMALIZERS[name].forward is AlphaEntmax.forward or name == "rela"
-    assert (not_native(built) is None) == known
-
-
-def test_sentences_longer_than_the_first_table_of_sinusoids():
-    """Of 1024 positions; the rows of a new one are those of the first."""
-    built = peaked(PRE_NORM)
-    table = built.decoder.embed_positions.weights
-    first = built.padding_idx if hasattr(built, "padding_idx") else built.decoder.padding_idx
-    expected = table[first + 1 :].float()
-    weights = weights_of(built)
-    assert np.array_equal(weights.decoder.positions(len(expected)), expected)
-    engine = Engine(weights)
-    short = search(engine, sentences(1))
-    (found,) = search(engine, sentences(1), longest=1200, shortest=1100, beam=1)
-    assert len(found[0]["tokens"]) > 1100
-    assert_equal(search(engine, sentences(1)), short)
-
-
-@pytest.mark.parametrize("width", (16, 33, 512))
-def test_sinusoids_without_torch_are_those_of_fairseq(width):
-    expected = SinusoidalPositionalEmbedding.get_embedding(2002, width, 1)[2:]
-    np.testing.assert_allclose(sinusoids(2000, width, 1), expected, rtol=0, atol=2e-4)
-    np.testing.assert_allclose(sinusoids(40, width, 1), expected[:40], rtol=0, atol=5e-6)
-
-
-def test_what_is_out_of_range_is_an_error():
-    flags = f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8"
-    engine = Engine(weights_of(peaked(flags)))
-    for token in (-1, len(dictionary())):
-        with pytest.raises(ValueError, match=str(len(dictionary()))):
-            search(engine, [torch.tensor([5, token, 2])])
-    assert search(engine, [torch.full((8,), 5)])
-    with pytest.raises(ValueError, match="8 positions"):
-        search(engine, [torch.full((9,), 5)])
-
-
-def test_weights_are_read_from_both_sides():
-    """Every weight of a model counts."""
+def test_every_weight_counts():
     flags = "--layernorm-embedding --decoder-embed-dim 8 --decoder-output-dim 12 --length-scaling "
     flags += "--decoder-self-attention-normalizer rela"
     built = peaked(f"{PRE_NORM} {flags}")
     given = sentences(3)
-    expected = search(Engine(weights_of(built)), given)
+    expected = search(Engine(Weights(built)), given)
     for name, parameter in built.named_parameters():
         kept = parameter.detach().clone()
         with torch.no_grad():
             parameter.mul_(1.3).add_(0.2 * torch.randn_like(parameter))
-        found = search(Engine(weights_of(built)), given)
+        found = search(Engine(Weights(built)), given)
         same = all(one[0]["score"] == other[0]["score"] for one, other in zip(found, expected))
         # the bias of keys adds the same to all scores of a query
         assert not same or name.endswith("k_proj.bias"), name
@@ -179,37 +187,20 @@ def test_weights_are_read_from_both_sides():
             parameter.copy_(kept)
 
 
-def test_weights_may_be_taken_away():
-    built = peaked(PRE_NORM)
-    weights = weights_of(built)
-    found = search(Engine(weights, consume=True), sentences(3))
-    assert_equal(found, search(Engine(weights_of(built)), sentences(3)))
-    assert not weights.output.weight.size and not weights.encoder.layers[1].attention.key.weight.size
+def test_translations_longer_than_the_first_table_of_sinusoids():
+    """Of 1024 positions; the rows of a new one are those of the first."""
+    engine = Engine(Weights(peaked(PRE_NORM)))
+    short = search(engine, sentences(1))
+    (found,) = search(engine, sentences(1), longest=1200, shortest=1100, beam=1)
+    assert len(found[0]["tokens"]) > 1100
+    assert_equal(search(engine, sentences(1)), short)
 
 
-def test_a_linear_layer_without_bias():
-    weights = weights_of(peaked(PRE_NORM))
-    layer = weights.decoder.layers[1]
-    without = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight))
-    zero = dataclasses.replace(layer, fc1=Linear(layer.fc1.weight, np.zeros_like(layer.fc1.bias)))
-    found = []
-    for each in (without, zero):
-        weights.decoder.layers[1] = each
-        found.append(search(Engine(weights), sentences(3)))
-    assert_equal(*found)
-
-
-def test_threads_are_as_many_as_torch_has(monkeypatch):
-    """Also in a thread of Python that has not called torch yet."""
-    wanted = []
-    monkeypatch.setitem(kernels, ("use_threads", "float32"), wanted.append)
-    engine = Engine(weights_of(peaked(PRE_NORM).float()))
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
-        thread = threading.Thread(target=lambda: search(engine, sentences(2)))
-        thread.start()
-        thread.join()
-    finally:
-        torch.set_num_threads(before)
-    assert wanted == [3]
+def test_what_is_out_of_range_is_an_error():
+    engine = Engine(Weights(peaked(f"{PRE_NORM} --encoder-learned-pos --max-source-positions 8")))
+    for token in (-1, len(dictionary())):
+        with pytest.raises(ValueError, match=str(len(dictionary()))):
+            search(engine, [torch.tensor([5, token, 2])])
+    assert search(engine, [torch.full((8,), 5)])
+    with pytest.raises(ValueError, match="8 positions"):
+        search(engine, [torch.full((9,), 5)])

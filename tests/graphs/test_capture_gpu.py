@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from trainings import OURS, Training, assert_same
+from trainings import Training, assert_same
 
 from user_dir.graphs.recorder import Recorder
 
@@ -28,18 +28,16 @@ def without_recording(self, function):
         ("--bf16", 5e-2),
     ],
 )
-@pytest.mark.parametrize("arch", [OURS, "transformer"])
-def test_replays_give_what_the_same_buffers_give_without(data, monkeypatch, arch, flags, tolerance):
+def test_replays_give_what_the_same_buffers_give_without(data, monkeypatch, flags, tolerance):
     """With dropout, too, because a replay draws the numbers that an ordinary call would."""
-    replayed = train(data, 50, flags, arch=arch)
-    assert replayed.graphs.compared and replayed.logged[-1]["replayed"] == 1
+    replayed = train(data, 50, flags)
+    assert replayed.logged[-1]["replayed"] == 1
     monkeypatch.setattr(Recorder, "record", without_recording)
-    assert_same(replayed, train(data, 50, flags, arch=arch), tolerance)
+    assert_same(replayed, train(data, 50, flags), tolerance)
 
 
-@pytest.mark.parametrize("arch", [OURS, "transformer"])
-def test_replays_give_what_an_ordinary_training_gives(data, arch):
-    assert_same(train(data, 50, arch=arch), train(data, 50, how="off", arch=arch), 1e-5)
+def test_replays_give_what_an_ordinary_training_gives(data):
+    assert_same(train(data, 50), train(data, 50, how="off"), 1e-5)
 
 
 def test_auto_takes_graphs_for_our_models_alone(data):

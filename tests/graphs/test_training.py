@@ -9,9 +9,8 @@ import torch
 from trainings import LM, OURS, Training, assert_same
 
 from user_dir.graphs.recorder import Recorder
-from user_dir.graphs.shapes import shapes_of
-from user_dir.graphs.start import training_graphs
-from user_dir.graphs.static_batch import StaticBatch
+from user_dir.graphs.shapes import StaticBatch, shapes_of
+from user_dir.graphs.training import Gradients, training_graphs
 
 
 @pytest.fixture
@@ -26,7 +25,6 @@ def train(data):
     ("updates", "flags", "arch"),
     [
         (24, "", OURS),
-        (24, "", "transformer"),
         (16, "--update-freq 2 --sentence-avg --clip-norm 0.5", OURS),
         (16, "--criterion cross_entropy", LM),
         (16, "--left-pad-source --max-tokens 100", OURS),
@@ -108,9 +106,7 @@ OUTPUT_SCHEDULE = (
 @pytest.mark.parametrize(
     ("flags", "until"),
     [
-        # the others by night: test_replay.py has the reasons for all of them
-        pytest.param("--alpha-schedule linear --alpha-schedule-updates 4", 4, marks=pytest.mark.nightly),
-        ("--alpha-freeze-updates 3", 3),
+        ("--alpha-freeze-updates 3", 3),  # test_replay.py has the reasons for all of them
         pytest.param(OUTPUT_SCHEDULE, 2, marks=pytest.mark.nightly),
     ],
 )
@@ -126,9 +122,6 @@ def test_updates_in_which_the_host_sets_alpha(train, plain, flags, until, caplog
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
-        pytest.param("--encoder-layerdrop 0.5", "layer drop", marks=pytest.mark.nightly),
-        pytest.param("--checkpoint-activations", "checkpointed", marks=pytest.mark.nightly),
-        pytest.param("--latent-alignment --criterion cross_entropy", "latent", marks=pytest.mark.nightly),
         ("--latent-alignment --latent-alignment-soft --criterion cross_entropy", "latent"),
         ("--adaptive-softmax-cutoff 6,12 --criterion adaptive_loss --ddp-backend legacy_ddp", "AdaptiveLoss"),
         ("--report-accuracy", "--report-accuracy"),
@@ -194,53 +187,6 @@ def recording(monkeypatch, replay_of, fails=lambda count: None):
         return lambda: replay_of(function)
 
     monkeypatch.setattr(Recorder, "record", record)
-
-
-@pytest.mark.parametrize("wrong", ["gradients", "loss"])
-def test_a_wrong_replay_is_noticed(train, plain, data, monkeypatch, caplog, wrong):
-    def replay(function):
-        loss, logged = function()
-        if wrong == "loss":
-            return loss * 1.01, logged
-        here.graphs.parameters[3].grad.mul_(1.01)
-        return loss, logged
-
-    recording(monkeypatch, replay)
-    here = train(0)
-    here.run(1).graphs.strict = False  # as with auto
-    here.run(15)
-    assert_same(here, plain(16))
-    assert here.graphs.stopped and here.logged[-1]["replayed"] == 0
-    (warning,) = [each for each in caplog.messages if "going on without CUDA graphs" in each]
-    assert wrong.removesuffix("s") in warning
-
-    here = train(0)
-    with pytest.raises(SystemExit, match="differs"):
-        here.run(16)
-
-
-def test_dropout_is_the_same_in_the_first_comparison(train):
-    assert train(14, "--dropout 0.3 --attention-dropout 0.2").graphs.compared
-
-
-def test_a_loss_that_is_not_finite_only_in_a_replay_ends_the_run(train, monkeypatch):
-    def replay(function):
-        loss, logged = function()
-        if here.graphs.compared and broken:
-            for parameter in here.graphs.parameters:
-                parameter.grad.mul_(float("nan"))
-            return loss * float("nan"), logged
-        return loss, logged
-
-    broken = False
-    recording(monkeypatch, replay)
-    here = train(0)
-    here.run(16)
-    broken = True
-    with pytest.raises(SystemExit) as stopped:
-        here.run(5)
-    assert any(str(shape) in str(stopped.value.code) for shape in here.graphs.shapes)
-    assert "--cuda-graphs off" in str(stopped.value.code)
 
 
 def test_a_loss_that_is_never_finite_ends_it_as_before(train):
@@ -330,7 +276,7 @@ def save(training, folder, name):
     return path
 
 
-# -------------------------------------------------------------------------------------------- setting
+# -------------------------------------------------------------------------------------- setting, gradients
 
 
 def test_unknown_values_are_refused(data):
@@ -340,3 +286,23 @@ def test_unknown_values_are_refused(data):
     training.trainer.cfg.model.cuda_graphs = "sometimes"  # as by a config
     with pytest.raises(SystemExit, match="auto, off, on"):
         training.run(1)
+
+
+def test_gradients_add_up_in_place_and_start_at_zero():
+    used, other, unused = (torch.nn.Parameter(torch.full((2,), float(i))) for i in range(3))
+    gradients = Gradients()
+    assert gradients.restore(), "before the first batch there are none"
+    (used * 2 + other).sum().backward()
+    assert gradients.adopt([used, other, unused]) and not gradients.adopt([used, other, unused])
+    place = gradients.places[used]
+    (used * 3).sum().backward()
+    assert not gradients.restore(), "in the middle of an update they are kept"
+    assert used.grad is place and used.grad.tolist() == [5, 5] and other.grad.tolist() == [1, 1]
+    used.grad = other.grad = None  # as fairseq does
+    assert gradients.restore()
+    assert used.grad is place and used.grad.tolist() == other.grad.tolist() == [0, 0]
+    assert unused.grad is None, "an optimizer would move it"
+    used.grad = torch.tensor([7.0, 8.0])
+    assert not gradients.restore() and used.grad is place and used.grad.tolist() == [7, 8]
+    gradients.clear([used, other, unused])
+    assert used.grad.tolist() == [0, 0]

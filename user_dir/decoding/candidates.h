@@ -2,10 +2,10 @@
 
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "../cpp/lanes.h"
-#include "threads.h"
 
 namespace decoding {
 
@@ -20,7 +20,6 @@ struct Rules {
   const int64_t* starts;    // for each hypothesis, where its part of `repeated` starts, and for the last where it ends
   int64_t unknown;          // the symbol whose log-probability is lowered by penalty
   double penalty;
-  bool sparse;  // rows are probabilities, many of them 0, instead of logits
 
   // Set the scores of all banned symbols of a hypothesis, of which `values` has begin … end − 1; returns the one symbol
   // allowed, or −1.
@@ -187,54 +186,5 @@ class Continuations {
   T top_, total_;           // the greatest logit, and the sum of exp(· − top)
   bool broken_;
 };
-
-// Add the best continuations of one hypothesis, from probabilities instead of logits. Logarithms are only taken of those that may be chosen.
-template <typename T>
-void search_sparse_row(T* p, int64_t symbols, T score, int64_t row, int64_t beam, const Rules& rules,
-                       Found<T>& found) {
-  constexpr int lanes = Simd<T>::lanes;
-  IntVec<T> broken = {};
-  for (int64_t i = 0; i < symbols; i += lanes) {
-    const Vec<T> values = load(p + i, symbols - i);
-    broken |= values != values;
-  }
-  if (any<T>(broken)) return;
-  const T penalty = static_cast<T>(rules.penalty);
-  const auto consider = [&](int64_t symbol) {
-    const T value = std::log(p[symbol]) - (symbol == rules.unknown ? penalty : T(0)) + score;
-    if (value > found.worst()) found.add(value, symbol, beam);
-  };
-  const int64_t only = rules.apply(row, 0, symbols, p, T(0));
-  if (only >= 0) return consider(only);
-  // No lower one is better than the worst found so far, with a margin for rounding.
-  const T lowest = std::exp(found.worst() - score + std::min(penalty, T(0))) * static_cast<T>(0.999);
-  for (int64_t i = 0; i < symbols; i += lanes) {
-    uint32_t possible = bits<T>(load(p + i, symbols - i) > lowest);
-    for (; possible != 0; possible &= possible - 1) consider(i + __builtin_ctz(possible));
-  }
-}
-
-template <typename T>
-void best(int64_t sentences, int64_t beams, int64_t symbols, int64_t wanted, T* logits, const T* scores,
-          const Rules& rules, T* to_scores, int64_t* to_symbols, int64_t* to_beams) {
-  share_out(sentences, 4.0 * beams * symbols / Simd<T>::lanes, [&](int64_t begin, int64_t end) {
-    for (int64_t s = begin; s < end; ++s) {
-      Found<T> found{to_scores + s * wanted, to_symbols + s * wanted, to_beams + s * wanted, wanted};
-      Continuations<T> continuations;
-      for (int64_t beam = 0; beam < beams; ++beam) {
-        const int64_t row = s * beams + beam;
-        T* values = logits + row * symbols;
-        if (scores[row] == -std::numeric_limits<T>::infinity()) continue;
-        if (rules.sparse) {
-          search_sparse_row<T>(values, symbols, scores[row], row, beam, rules, found);
-        } else {
-          continuations.start(wanted, 0);
-          continuations.read(values, 0, symbols, row, rules);
-          continuations.finish(scores[row], beam, found);
-        }
-      }
-    }
-  });
-}
 
 }  // namespace decoding

@@ -1,15 +1,20 @@
-"""The model's decoder one position at a time, on tensors of fixed shapes and without reading one of them."""
+"""The model's decoder one position at a time, on tensors of fixed shapes and without reading one of them.
+
+What a layer computes, and in which order, is said by its own ``forward``, called on a copy of the layer that
+has other attentions and no dropout.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
 
 import torch
+from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..attention import AttentionInputs
+from ..models.sides import layers_of
 from .device_state import Arena, State
-from .parts import with_parts
 
 
 class DeviceDecoder:
@@ -19,44 +24,26 @@ class DeviceDecoder:
 
     Args:
         decoder: the model's.
-        number: of the model.
-        caches, sides: the next places in states for what layers keep of translations and of the source.
         arena: for the embeddings of positions.
 
     Attributes:
-        widths: of what is kept of the source, in the order of ``sides``.
         attends: whether the decoder says what it attends to.
     """
 
-    def __init__(
-        self, decoder: nn.Module, number: int, caches: Iterator[int], sides: Iterator[int], arena: Arena
-    ):
+    def __init__(self, decoder: nn.Module, arena: Arena):
         self._layers = [
-            with_parts(
+            _with_parts(
                 layer,
-                self_attn=_SelfAttention(layer.self_attn, next(caches)),
-                encoder_attn=layer.encoder_attn
-                and _ContextAttention(layer.encoder_attn, number, next(sides)),
+                self_attn=_SelfAttention(layer.self_attn, number),
+                encoder_attn=layer.encoder_attn and _ContextAttention(layer.encoder_attn, number),
             )
-            for layer in decoder.layers
+            for number, layer in enumerate(layers_of(decoder))
         ]
-        self._sides = [layer.encoder_attn for layer in self._layers if layer.encoder_attn]
-        alignment = {}
-        if hasattr(decoder, "alignment"):
-            alignment["alignment"] = _Alignment(decoder.alignment, number, next(sides))
-            self._sides += alignment.values()
-        self.widths = [side.keys.width for side in self._sides]
-        self.attends = bool(alignment or self._layers[-1].encoder_attn)
+        self.attends = self._layers[-1].encoder_attn is not None
         positions = decoder.embed_positions
-        self._positions = None
-        if positions is not None:
-            self._positions = _Positions(positions, f"embedded positions {number}", arena)
-        self._decoder = with_parts(
-            decoder,
-            layers=[layer.forward for layer in self._layers],
-            embed_positions=self._positions,
-            **alignment,
-        )
+        self._positions = None if positions is None else _Positions(positions, arena)
+        layers = [layer.forward for layer in self._layers]
+        self._decoder = _with_parts(decoder, layers=layers, embed_positions=self._positions)
 
     def refresh(self, positions: int) -> None:
         """Copy what is computed from parameters, which may have changed, and is the same in all steps.
@@ -66,35 +53,47 @@ class DeviceDecoder:
         """
         for layer in self._layers:
             layer.self_attn.refresh()
-        for side in self._sides:
-            side.refresh()
+            if layer.encoder_attn is not None:
+                layer.encoder_attn.refresh()
         if self._positions is not None:
             self._positions.refresh(positions)
 
     def context(self, encoded: Tensor) -> list[Tensor]:
-        """What is kept of encoded sentences (S, B, C): (B, S, width) each."""
-        return [side.keys(encoded).transpose(0, 1) for side in self._sides]
+        """Keys and values of encoded sentences (S, B, C) by layer: (B, S, 2·C)."""
+        attentions = [layer.encoder_attn for layer in self._layers if layer.encoder_attn is not None]
+        return [attention.joined(encoded).transpose(0, 1) for attention in attentions]
 
     def step(self, state: State) -> tuple[Tensor, Tensor | None]:
         """Scores of all symbols at the next position (R, V), before softmax; and, if the state keeps it, what
         hypotheses attend to (R, S), mean over heads.
         """
         encoder_out = {
-            "encoder_out": [state.source],  # of which layers ask only whether it is there
+            "encoder_out": [state.source],
             "encoder_padding_mask": [],
-            "src_tokens": [state.source],
-        }
+        }  # only asked for whether it is
         features, extra = self._decoder.extract_features(state.tokens.view(-1, 1), encoder_out, state)
-        scores = self._decoder.outputs(features, extra, encoder_out, state)[:, 0]
         attended = extra["attn"][0]
-        return scores, None if attended is None else attended[:, 0]
+        return self._decoder.output_layer(features)[:, 0], None if attended is None else attended[:, 0]
+
+
+def _with_parts(module: nn.Module, **parts: object) -> nn.Module:
+    """A copy of a module with other parts, and without dropout; all else, and the parameters, it shares.
+
+    Parts need not be modules. They are plain attributes, which Python finds faster than those of a module.
+    """
+    made = copy.copy(module)
+    for name, part in module._modules.items():
+        vars(made)[name] = (lambda x: x) if isinstance(part, FairseqDropout) else part
+    vars(made).update(parts)
+    vars(made).pop("forward", None)  # with checkpointed activations it is the original's
+    return made
 
 
 class _Positions:
     """Embeddings of positions by a number on the device."""
 
-    def __init__(self, module: nn.Module, name: str, arena: Arena):
-        self._module, self._name, self._arena = module, name, arena
+    def __init__(self, module: nn.Module, arena: Arena):
+        self._module, self._arena = module, arena
         self._table: Tensor | None = None
 
     def refresh(self, positions: int) -> None:
@@ -102,7 +101,7 @@ class _Positions:
         device = (self._module.weights if parameter is None else parameter).device
         words = torch.full((1, positions), self._module.padding_idx + 1, device=device)
         embedded = self._module(words)[0]
-        self._table = self._arena.view(self._name, embedded.dtype, *embedded.shape)
+        self._table = self._arena.view("embedded positions", embedded.dtype, *embedded.shape)
         self._table.copy_(embedded)
 
     def __call__(self, tokens: Tensor, incremental_state: State) -> Tensor:
@@ -111,13 +110,12 @@ class _Positions:
 
 
 class _Joined:
-    """The function x ↦ xWᵀ + b of linear layers whose outputs, ``width`` numbers, stand side by side."""
+    """The function x ↦ xWᵀ + b of linear layers whose outputs stand side by side."""
 
     def __init__(self, *layers: nn.Linear):
         self._layers = layers
         self._weight = torch.cat([layer.weight.detach() for layer in layers])
         self._bias = torch.cat(self._biases())
-        self.width = len(self._bias)
 
     def refresh(self) -> None:
         torch.cat([layer.weight.detach() for layer in self._layers], out=self._weight)
@@ -134,32 +132,28 @@ class _Joined:
 
 
 class _Attention:
-    """What all kinds of attention share.
+    """What both kinds of attention share.
 
     Args:
         attention: the layer's.
-        place: in states, of what it keeps.
-        joined: the projections that are computed together.
+        layer: its number.
+        layers: the projections that are computed together.
     """
 
-    def __init__(self, attention: nn.Module, place: int, *joined: nn.Linear):
-        self.attention, self._place = attention, place
-        self._joined = _Joined(*joined)
+    def __init__(self, attention: nn.Module, layer: int, *layers: nn.Linear):
+        self.attention, self._layer = attention, layer
+        self.joined = _Joined(*layers)
         alpha = attention.alpha()
         self._alpha = torch.empty_like(alpha, dtype=torch.float64, device=attention.q_proj.weight.device)
 
     def refresh(self) -> None:
         """Copy what has been trained since."""
-        self._joined.refresh()
+        self.joined.refresh()
         alpha = self.attention.alpha.value()
         if isinstance(alpha, Tensor):
             self._alpha.copy_(alpha)
         else:
             self._alpha.fill_(alpha)
-
-    def value(self) -> Tensor:
-        """α, where a step finds it."""
-        return self._alpha
 
     def _queries(self, projected: Tensor, x: Tensor, keys: Tensor) -> Tensor:
         """(R, H, 1, D) of projections (R, C) of x (1, R, C), scaled by the number of keys if so set."""
@@ -197,14 +191,14 @@ class _Attention:
 class _SelfAttention(_Attention):
     """Attention of single positions to those of the translation so far."""
 
-    def __init__(self, attention: nn.Module, place: int):
-        super().__init__(attention, place, attention.q_proj, attention.k_proj, attention.v_proj)
+    def __init__(self, attention: nn.Module, layer: int):
+        super().__init__(attention, layer, attention.q_proj, attention.k_proj, attention.v_proj)
 
     def __call__(self, query: Tensor, incremental_state: State, **_: object) -> tuple[Tensor, None]:
         """(1, R, C) → (1, R, C), without weights."""
         state, channels = incremental_state, query.size(2)
-        rows = self._joined(query[0])
-        cache = state.caches[self._place]
+        rows = self.joined(query[0])
+        cache = state.caches[self._layer]
         cache.index_copy_(0, state.step, rows[None, :, channels:])
         both = cache.flatten(0, 1).index_select(0, state.places.flatten()).view_as(cache).transpose(0, 1)
         later = (state.positions > state.step).expand(state.rows, -1).contiguous()
@@ -215,9 +209,8 @@ class _SelfAttention(_Attention):
 class _ContextAttention(_Attention):
     """Attention to the source, whose keys and values all hypotheses of a sentence share."""
 
-    def __init__(self, attention: nn.Module, model: int, place: int):
-        super().__init__(attention, place, attention.k_proj, attention.v_proj)
-        self.keys, self._model = self._joined, model
+    def __init__(self, attention: nn.Module, layer: int):
+        super().__init__(attention, layer, attention.k_proj, attention.v_proj)
 
     def __call__(
         self, query: Tensor, incremental_state: State, need_head_weights: bool = False, **_: object
@@ -225,26 +218,6 @@ class _ContextAttention(_Attention):
         """(1, R, C) → (1, R, C), and weights (H, R, 1, S) if they are needed and kept."""
         state = incremental_state
         needed = need_head_weights and state.attention is not None
-        queries = self._queries(self.attention.q_proj(query[0]), query, state.visible[self._model])
+        queries = self._queries(self.attention.q_proj(query[0]), query, state.visible)
         queries = queries.squeeze(2).unflatten(0, (-1, state.beam)).transpose(1, 2)
-        return self._attend(queries, state.context[self._place], state.masks[self._model], needed)
-
-
-class _Alignment(_Attention):
-    """A latent alignment, with the hypotheses of a sentence as its positions."""
-
-    def __init__(self, alignment: nn.Module, model: int, place: int):
-        super().__init__(alignment, place, alignment.k_proj, alignment.source_proj)
-        self.keys, self._model = self._joined, model
-        self._sizes = [alignment.k_proj.out_features, alignment.source_proj.out_features]
-        static = {"alpha": self, "log_probabilities": alignment.log_probabilities_of_all}
-        self._alignment = with_parts(alignment, _source=lambda source, _: source, **static)
-
-    def __call__(
-        self, x: Tensor, source: Tensor, mask: Tensor, vocabulary: Tensor, state: State
-    ) -> tuple[Tensor, Tensor]:
-        """(R, 1, C) → (R, 1, V), and what is attended to (R, 1, S)."""
-        source = state.context[self._place].split(self._sizes, 2)
-        grouped = x.view(-1, state.beam, x.size(2))
-        results = self._alignment.forward(grouped, source, state.masks[self._model], vocabulary)
-        return tuple(each.flatten(0, 1)[:, None] for each in results)
+        return self._attend(queries, state.context[self._layer], state.mask, needed)

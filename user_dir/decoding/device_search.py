@@ -8,7 +8,6 @@ looks every few steps which sentences are finished, and in the end reads the tra
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,44 +16,37 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
-from ..entmax import has_native
 from .device_decoder import DeviceDecoder
 from .device_graphs import Graphs, Restart
 from .device_state import LEAST_POSITIONS, LEAST_SENTENCES, LEAST_SOURCE, Arena, Shape, Sizes, State, bucket
-from .hypotheses import hypotheses_of
 
 EVERY = 4  # steps after which the host looks which sentences are finished
 SMALLER = 4  # a batch is moved together if it then needs this part of the room: a new shape costs two steps
 
 
 class DeviceSearch:
-    """Searches with one model or an ensemble; keeps memory and captured graphs for the batches that follow.
+    """Searches with one model; keeps memory and captured graphs for the batches that follow.
 
     Args:
-        generator: fairseq's, with its models in evaluation mode and its options. Beam, temperature and end
+        generator: fairseq's, with its model in evaluation mode and its options. Beam, temperature and end
             must not change; parameters, on one device and of one dtype, may, but must stay where they are.
     """
 
     @torch.inference_mode(False)
     def __init__(self, generator: SequenceGenerator):
         self._generator = weakref.proxy(generator)  # which keeps this, and its memory, alive
-        self._models = list(generator.model.models)
+        (self._model,) = generator.model.models
         self._temperature, self._end = generator.temperature, generator.eos
-        decoders = [model.decoder for model in self._models]
-        weight = decoders[0].output_projection.weight
+        decoder = self._model.decoder
+        weight = decoder.output_projection.weight
         self._device = weight.device
         self._arena = Arena(self._device)
-        caches, sides = itertools.count(), itertools.count()
-        self._decoders = [
-            DeviceDecoder(decoder, number, caches, sides, self._arena)
-            for number, decoder in enumerate(decoders)
-        ]
+        self._decoder = DeviceDecoder(decoder, self._arena)
         self._sizes = Sizes(
             generator.beam_size,
-            len(decoders),
-            tuple(decoder.embed_dim for decoder in decoders for _ in decoder.layers),
-            tuple(width for decoder in self._decoders for width in decoder.widths),
-            getattr(generator, "aligns", False) and any(decoder.attends for decoder in self._decoders),
+            len(decoder.layers),
+            decoder.embed_dim,
+            getattr(generator, "aligns", False) and self._decoder.attends,
             weight.dtype,
             torch.float64 if weight.dtype == torch.float64 else torch.float32,
         )
@@ -84,62 +76,55 @@ class DeviceSearch:
         with torch.inference_mode(False), torch.no_grad():
             while True:
                 try:
-                    found = self._search(net_input, longest, begin, prefix)
+                    by_number = self._search(net_input, longest, begin, prefix)
                     break
                 except Restart:
                     continue
-        for number in range(len(found)):
-            if not found[number]:
-                raise ValueError(
-                    f"sentence {number + 1} of the batch has no translation: scores are NaN or infinite"
-                )
-        width = net_input["src_tokens"].size(1)
-        return [
-            [{**each, "attention": each["attention"][:width]} for each in found[number]]
-            for number in range(len(found))
-        ]
+        sentences, width = net_input["src_tokens"].shape
+        translations = [by_number[number] for number in range(sentences)]
+        if [] in translations:
+            number = translations.index([]) + 1
+            raise ValueError(f"sentence {number} of the batch has no translation: scores are NaN or infinite")
+        for hypothesis in itertools.chain(*translations):
+            hypothesis["attention"] = hypothesis["attention"][:width]
+        return translations
 
     def _search(
         self, net_input: dict, longest: int, begin: int, prefix: Tensor | None
     ) -> dict[int, list[dict]]:
         """Hypotheses by the numbers of their sentences."""
-        found: dict[int, list[dict]] = {}
+        translations: dict[int, list[dict]] = {}
         state = self._begin(net_input, longest, begin, prefix)
         sentences = list(range(len(net_input["src_tokens"])))
         for step in range(longest + 1):
             if step == state.shape.positions:
                 state = self._state(state.shape._replace(positions=2 * step))
                 state.clear(step)
-            self._graphs.run(state, step, self._step, is_last=step == longest)
+            is_last = step == longest or step + 1 == state.shape.positions
+            self._graphs.run(state, self._step, is_last)
             if step % EVERY == EVERY - 1 and step < longest:
-                state, sentences = self._without_finished(state, sentences, step + 1, found)
+                state, sentences = self._without_finished(state, sentences, step + 1, translations)
                 if not sentences:
                     break
-        self._collect(state, dict(enumerate(sentences)), step + 1, found)
-        return found
+        self._collect(state, dict(enumerate(sentences)), step + 1, translations)
+        return translations
 
     # ---------------------------------------------------------------------------------- between steps
 
     def _begin(self, net_input: dict, longest: int, begin: int, prefix: Tensor | None = None) -> State:
         """The state before the first step."""
         generator, source = self._generator, net_input["src_tokens"]
-        encoded = [model.encoder.forward_torchscript(net_input) for model in self._models]
+        encoded = self._model.encoder.forward_torchscript(net_input)
         with self._forgetting():
-            for decoder in self._decoders:
-                decoder.refresh(longest + 1)
+            self._decoder.refresh(longest + 1)
         positions = LEAST_POSITIONS
         while prefix is not None and positions < min(prefix.size(1), longest):
             positions *= 2
         ngram = getattr(generator.repeat_ngram_blocker, "no_repeat_ngram_size", 0)
         room = bucket(len(source), LEAST_SENTENCES), bucket(source.size(1), LEAST_SOURCE), positions
         state = self._state(Shape(*room, prefix is not None, ngram))
-        context = [
-            each
-            for decoder, of in zip(self._decoders, encoded)
-            for each in decoder.context(of["encoder_out"][0])
-        ]
-        paddings = [of["encoder_padding_mask"][0] for of in encoded]
-        state.begin(source, paddings, context, begin, (generator.min_len, longest))
+        context = self._decoder.context(encoded["encoder_out"][0])
+        state.begin(source, encoded["encoder_padding_mask"][0], context, begin, (generator.min_len, longest))
         if prefix is not None:
             state.prefix.fill_(generator.pad)
             state.prescribe(prefix, longest)
@@ -168,7 +153,7 @@ class DeviceSearch:
             self._graphs.clear()
 
     def _without_finished(
-        self, state: State, sentences: list[int], steps: int, found: dict[int, list[dict]]
+        self, state: State, sentences: list[int], steps: int, translations: dict[int, list[dict]]
     ) -> tuple[State, list[int]]:
         """The state of the unfinished sentences, in less memory if that is worth while; waits for the device.
 
@@ -176,15 +161,15 @@ class DeviceSearch:
             state: after so many ``steps``.
             sentences: their numbers.
             steps: see ``state``.
-            found: gets the hypotheses of sentences that are left out.
+            translations: gets the hypotheses of sentences that are left out.
         """
         finished = state.finished.tolist()
         going = [place for place in range(len(sentences)) if not finished[place]]
         room = bucket(len(going), LEAST_SENTENCES)
         if going and room * SMALLER > state.shape.sentences:
             return state, sentences
-        done = {place: each for place, each in enumerate(sentences) if finished[place]}
-        self._collect(state, done, steps, found)
+        done = {place: number for place, number in enumerate(sentences) if finished[place]}
+        self._collect(state, done, steps, translations)
         if not going:
             return state, []
         smaller = self._state(state.shape._replace(sentences=room))
@@ -194,15 +179,14 @@ class DeviceSearch:
         return smaller, [sentences[place] for place in going]
 
     def _collect(
-        self, state: State, places: dict[int, int], steps: int, found: dict[int, list[dict]]
+        self, state: State, places: dict[int, int], steps: int, translations: dict[int, list[dict]]
     ) -> None:
-        """Read the hypotheses of the sentences at these places; ``found`` gets them by their numbers."""
+        """Read the hypotheses of the sentences at these places into ``translations``, by their numbers."""
         generator, shape = self._generator, state.shape
         power = generator.len_penalty if generator.normalize_scores else 0.0
-        may_fail = shape.prescribed or shape.ngram > 0
-        may_fail = may_fail or any(model.decoder.output_normalizer.alpha() != 1 for model in self._models)
-        made = hypotheses_of(state, list(places), steps, self._end, power, may_fail)
-        found.update({places[place]: hypotheses for place, hypotheses in made.items()})
+        may_fail = shape.prescribed or shape.ngram > 0 or self._model.decoder.output_normalizer.alpha() != 1
+        made = state.hypotheses(list(places), steps, self._end, power, may_fail)
+        translations.update({places[place]: hypotheses for place, hypotheses in made.items()})
 
     # ------------------------------------------------------------------------------------------- a step
 
@@ -214,7 +198,7 @@ class DeviceSearch:
         self._finish(state, ends[:, : state.beam], values, parents)
         # The first K that go on. A hypothesis ends only once, so of 2·K at least K do.
         order = (ends * len(state.candidates) + state.candidates).topk(state.beam, dim=1, largest=False)[1]
-        values, symbols, parents = (each.gather(1, order) for each in (values, symbols, parents))
+        values, symbols, parents = (tensor.gather(1, order) for tensor in (values, symbols, parents))
         for history, chosen in zip((state.symbols, state.parents, state.scores), (symbols, parents, values)):
             history.index_copy_(0, state.step, chosen.view(1, -1))
         rows = (parents + state.first_rows).flatten()
@@ -236,16 +220,16 @@ class DeviceSearch:
         wanted = 2 * state.beam
         best, symbols = scores.topk(wanted)
         if state.shape.prescribed:
-            only, given = self._given(state)
-            alone = torch.where(state.candidates == 0, scores.gather(1, given), -torch.inf)
-            best, symbols = torch.where(only, alone, best), torch.where(only, given, symbols)
+            only, prefix = self._prescribed(state)
+            alone = torch.where(state.candidates == 0, scores.gather(1, prefix), -torch.inf)
+            best, symbols = torch.where(only, alone, best), torch.where(only, prefix, symbols)
         # as fairseq: nothing follows a NaN, which topk takes for the greatest
         best = best.masked_fill(best.isnan().any(1, keepdim=True), -torch.inf) + state.totals.view(-1, 1)
         values, order = best.view(len(state.totals), -1).topk(wanted)
         symbols, parents = symbols.reshape(len(values), -1).gather(1, order), order // wanted
         if state.shape.prescribed:
             # where the end is prescribed, fairseq ends the first hypothesis as often as there are others
-            ended = (only & given.eq(self._end))[:: state.beam] & (state.step > 0)
+            ended = (only & prefix.eq(self._end))[:: state.beam] & (state.step > 0)
             ended = ended & (state.candidates < state.beam)
             values = torch.where(ended, values[:, :1], values)
             symbols, parents = symbols.masked_fill(ended, self._end), parents.masked_fill(ended, 0)
@@ -253,27 +237,21 @@ class DeviceSearch:
 
     def _scores(self, state: State) -> Tensor:
         """Log-probabilities (R, V) of what may follow; the state gets what is attended to."""
-        found, weights = [], []
-        for model, decoder in zip(self._models, self._decoders):
-            (logits, attended), normalizer = decoder.step(state), model.decoder.output_normalizer
-            weights += [] if attended is None else [attended.to(self._sizes.scores)]
-            if self._temperature != 1:
-                logits = logits / self._temperature
-            if normalizer.alpha() == 1:
-                found.append(torch.log_softmax(logits, -1, dtype=self._sizes.scores))
-            else:
-                found.append(normalizer(logits, log_probs=True))
+        logits, attended = self._decoder.step(state)
         if state.attention is not None:
-            state.attention.index_copy_(0, state.step, sum(weights)[None] / len(found))
-        if len(found) == 1:
-            return found[0]
-        return torch.stack(found).logsumexp(0) - math.log(len(found))
+            state.attention.index_copy_(0, state.step, attended.to(self._sizes.scores)[None])
+        if self._temperature != 1:
+            logits = logits / self._temperature
+        normalizer = self._model.decoder.output_normalizer
+        if normalizer.alpha() == 1:
+            return torch.log_softmax(logits, -1, dtype=self._sizes.scores)
+        return normalizer(logits, log_probs=True)
 
-    def _given(self, state: State) -> tuple[Tensor, Tensor]:
+    def _prescribed(self, state: State) -> tuple[Tensor, Tensor]:
         """Whether a symbol is prescribed for each hypothesis, and which (R, 1)."""
-        given = state.prefix.index_select(0, state.step).t()  # (B, 1)
-        only = given.ne(self._generator.pad) & (state.step < state.prescribed)
-        return tuple(each.expand(-1, state.beam).reshape(-1, 1) for each in (only, given))
+        prefix = state.prefix.index_select(0, state.step).t()  # (B, 1)
+        only = prefix.ne(self._generator.pad) & (state.step < state.prescribed)
+        return tuple(tensor.expand(-1, state.beam).reshape(-1, 1) for tensor in (only, prefix))
 
     def _finish(self, state: State, ends: Tensor, values: Tensor, parents: Tensor) -> None:
         """Note the hypotheses that end, (B, K) of the best, until there are K, and what ends with them."""
@@ -315,12 +293,3 @@ def repeated(state: State, padding: int) -> Tensor:
     for place in range(size - 1):
         repeats = repeats & (words[place : place + count] == last[place])
     return torch.where(repeats, words[size - 1 : size - 1 + count], padding).t()
-
-
-def unsupported_on_device(generator: SequenceGenerator) -> str | None:
-    """Why fairseq's own search is to translate on a GPU what ours can on a CPU; None if it can there."""
-    if any(model.int8 for model in generator.model.models):
-        return "8-bit integers are for models on a CPU"
-    if next(generator.model.parameters()).is_cuda and not has_native("cuda"):
-        return "it needs Triton, and ENTMAX_BACKEND not to be reference"
-    return None

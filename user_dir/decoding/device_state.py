@@ -25,9 +25,8 @@ class Sizes(NamedTuple):
     """What does not change between batches."""
 
     beam: int  # K
-    models: int
-    channels: tuple[int, ...]  # C, of the layers of all models
-    widths: tuple[int, ...]  # of what these, and latent alignments, keep of the source
+    layers: int  # of the decoder
+    channels: int  # C, of its layers
     attends: bool  # what hypotheses attend to is asked for
     dtype: torch.dtype
     scores: torch.dtype  # of sums of log-probabilities
@@ -83,12 +82,12 @@ class State:
             log-probability.
         places: int64 (T, R), the rows of each hypothesis in caches whose first two dimensions are one.
         attention: what each hypothesis attended to at each position, before it was continued, (T, R, S), mean
-            over models and heads; None if nobody asks.
+            over heads; None if nobody asks.
         caches: by layer, keys and values of translations (T, R, 2·C).
-        context: what is kept of the source, such as a layer's keys and values, (B, S, width) each.
+        context: by layer, keys and values of the source (B, S, 2·C).
         source: int64 (B, S), its symbols, and some of them again.
-        masks: by model, (B, S), true at padding of the source.
-        visible: by model, float32 (B, 1), the number of other positions.
+        mask: (B, S), true at padding of the source.
+        visible: float32 (B, 1), the number of other positions.
         prefix: int64 (T, B), the symbols that are prescribed, and padding.
         prescribed: int64 (1,), before which position there may be some.
     """
@@ -98,7 +97,7 @@ class State:
         sentences, source, positions, *_ = shape
         self.beam, self.rows = sizes.beam, sentences * sizes.beam
         beams, history = (sentences, sizes.beam), (positions, self.rows)
-        view, integer = arena.view, torch.int64
+        view, integer, both = arena.view, torch.int64, 2 * sizes.channels
         self.step, self.shortest, self.longest, self.prescribed = (
             view(name, integer, 1) for name in ("step", "shortest", "longest", "prescribed")
         )
@@ -116,50 +115,36 @@ class State:
         self.scores = view("scores", sizes.scores, *history)
         attention = (positions, self.rows, source)
         self.attention = view("attention", sizes.scores, *attention) if sizes.attends else None
-        models = range(sizes.models)
-        self.caches = [view(f"cache {i}", sizes.dtype, *history, 2 * c) for i, c in enumerate(sizes.channels)]
-        kept = enumerate(sizes.widths)
-        self.context = [view(f"context {i}", sizes.dtype, sentences, source, width) for i, width in kept]
+        layers = range(sizes.layers)
+        self.caches = [view(f"cache {i}", sizes.dtype, *history, both) for i in layers]
+        self.context = [view(f"context {i}", sizes.dtype, sentences, source, both) for i in layers]
         self.source = view("source", integer, sentences, source)
-        self.masks = [view(f"mask {i}", torch.bool, sentences, source) for i in models]
-        self.visible = [view(f"visible {i}", torch.float32, sentences, 1) for i in models]
+        self.mask = view("mask", torch.bool, sentences, source)
+        self.visible = view("visible", torch.float32, sentences, 1)
         # constants, which a captured graph reads
         self.own = torch.arange(self.rows, device=device)
         self.first_rows = torch.arange(0, self.rows, sizes.beam, device=device)[:, None]
         self.positions = torch.arange(positions, device=device)
         self.candidates = torch.arange(2 * sizes.beam, device=device)
 
-    def changing(self) -> list[Tensor]:
-        """What a step reads and overwrites."""
-        return [self.step, self.places, *self._found()]
-
-    def _found(self) -> list[Tensor]:
+    def _by_sentence(self) -> list[Tensor]:
         ends = [self.counts, self.end_steps, self.end_parents, self.end_totals]
-        return [self.tokens, self.totals, self.finished, *ends]
+        source = [self.source, self.mask, self.visible, *self.context]
+        return [self.tokens, self.totals, self.finished, *ends, *source]
 
-    def history(self) -> list[Tensor]:
-        """What is known of each position: symbols, parents, scores, and the attention, if it is kept."""
+    def _by_position(self) -> list[Tensor]:
         kept = [] if self.attention is None else [self.attention]
         return [self.symbols, self.parents, self.scores, *kept]
 
-    def written(self, step: int) -> list[Tensor]:
-        """What a step writes for those that follow."""
-        return [each[step] for each in (*self.history(), *self.caches)]
-
     def begin(
-        self,
-        source: Tensor,
-        paddings: list[Tensor],
-        context: list[Tensor],
-        first: int,
-        limits: tuple[int, int],
+        self, source: Tensor, padding: Tensor, context: list[Tensor], first: int, limits: tuple[int, int]
     ) -> None:
         """One empty hypothesis for each sentence.
 
         Args:
             source: (B′, S′), its symbols; not more than there is room for.
-            paddings: by model, (B′, S′), true at its padding.
-            context: what is kept of it, (B′, S′, width) each.
+            padding: (B′, S′), true at its padding.
+            context: by layer, its keys and values (B′, S′, 2·C).
             first: the symbol before the first position.
             limits: the least and the greatest position of an end.
         """
@@ -172,11 +157,10 @@ class State:
         self.counts.zero_()
         self.source[:count, :length] = source
         self.source[:count, length:] = source[:, -1:]  # no symbol that is not there
-        for mask, visible, padding in zip(self.masks, self.visible, paddings):
-            mask.fill_(True)[:count, :length] = padding
-            visible.copy_((~mask).sum(1, keepdim=True))
-        for own, given in zip(self.context, context):
-            own.zero_()[:count, :length] = given
+        self.mask.fill_(True)[:count, :length] = padding
+        self.visible.copy_((~self.mask).sum(1, keepdim=True))
+        for place, layer in zip(self.context, context):
+            place.zero_()[:count, :length] = layer
         self.clear(0)
 
     def prescribe(self, prefix: Tensor, most: int) -> None:
@@ -205,16 +189,88 @@ class State:
         """
         rows = (self.first_rows[kept] + self.own[: self.beam]).flatten()
         places = self.places[:steps].index_select(1, rows).flatten()
-
-        def by_sentence(state: State) -> list[Tensor]:
-            return [*state._found(), state.source, *state.masks, *state.visible, *state.context]
-
-        for old, new in zip(by_sentence(self), by_sentence(smaller)):
+        for old, new in zip(self._by_sentence(), smaller._by_sentence()):
             new.copy_(old.index_select(0, kept))
-        for old, new in zip(self.history(), smaller.history()):
+        for old, new in zip(self._by_position(), smaller._by_position()):
             new[:steps] = old[:steps].index_select(1, rows)
         smaller.prefix.copy_(self.prefix.index_select(1, kept))
         for old, new in zip(self.caches, smaller.caches):
             new[:steps] = old.flatten(0, 1).index_select(0, places).view_as(new[:steps])
         smaller.clear(steps)
         smaller._keep_places(0, steps)
+
+    def hypotheses(
+        self, places: list[int], steps: int, end: int, power: float, may_fail: bool
+    ) -> dict[int, list[dict[str, Tensor]]]:
+        """The ended hypotheses of the sentences at these places, on the host, best first.
+
+        Args:
+            places: of sentences.
+            steps: how many positions there are.
+            end: the symbol that ends a hypothesis.
+            power: scores are divided by the length, with the end, to this power.
+            may_fail: a probability of 0 is one; otherwise it is that of a sentence whose scores are NaN.
+        """
+        by_place: dict[int, list[dict[str, Tensor]]] = {place: [] for place in places}
+        if not places:
+            return by_place
+        at = torch.tensor(places)
+        counts, end_steps, end_parents, end_totals = (
+            ends.cpu()[at] for ends in (self.counts, self.end_steps, self.end_parents, self.end_totals)
+        )
+        exists = torch.arange(self.beam) < counts[:, None]
+        if not may_fail:
+            exists &= end_totals.isfinite()
+        sentence, number = exists.nonzero(as_tuple=True)
+        if not len(sentence):
+            return by_place
+        lengths, parents, totals = (ends[sentence, number] for ends in (end_steps, end_parents, end_totals))
+        symbols, sums, attended = self._traced(steps, at[sentence], lengths, parents, totals, end)
+        scores = totals / (lengths + 1).double().pow(power).to(totals.dtype)
+        positional = sums.diff(dim=1, prepend=sums.new_zeros(len(sums), 1))
+        for i, (place, length) in enumerate(zip(at[sentence].tolist(), (lengths + 1).tolist())):
+            by_place[place].append(
+                {
+                    "tokens": symbols[i, :length],
+                    "score": scores[i],
+                    "positional_scores": positional[i, :length],
+                    "attention": torch.empty(0) if attended is None else attended[i, :length].t(),
+                    "alignment": torch.empty(0),
+                }
+            )
+        for hypotheses in by_place.values():
+            hypotheses.sort(key=lambda hypothesis: -hypothesis["score"].item())
+        return by_place
+
+    def _traced(
+        self, steps: int, sentences: Tensor, lengths: Tensor, parents: Tensor, totals: Tensor, end: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Symbols and summed log-probabilities (N, T) of hypotheses, and what they attend to (N, T, S), if it
+        is kept; from their ends back to their beginnings.
+
+        Args:
+            steps: how many positions there are.
+            sentences: (N,), the sentence of each.
+            lengths: (N,), symbols before its end.
+            parents: (N,), the hypothesis that it ended.
+            totals: (N,), its log-probability.
+            end: the symbol of the end.
+        """
+        symbols, before, scores, *attention = (
+            rows[:steps].view(steps, -1, self.beam, *rows.shape[2:]).cpu() for rows in self._by_position()
+        )
+        width = int(lengths.max()) + 1
+        whole = torch.full((len(lengths), width), end)
+        sums = totals[:, None].repeat(1, width)
+        attended = None
+        if attention:
+            attended = attention[0].new_zeros(len(lengths), width, attention[0].size(3))
+            attended[torch.arange(len(lengths)), lengths] = attention[0][lengths, sentences, parents]
+        for step in range(width - 2, -1, -1):
+            rows = (step < lengths).nonzero().flatten()
+            at = step, sentences[rows], parents[rows]
+            whole[rows, step], sums[rows, step] = symbols[at], scores[at]
+            parents[rows] = before[at]
+            if attended is not None:  # by what was continued
+                attended[rows, step] = attention[0][step, sentences[rows], parents[rows]]
+        return whole, sums, attended

@@ -4,34 +4,105 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
+from fairseq.modules import FairseqDropout, LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
+from fairseq.modules.layer_drop import LayerDropModuleList
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch.nn.modules import module as torch_modules
+from torch.utils.checkpoint import checkpoint
 
+from ..attention import Alpha
+from ..attention.length_scaling import LengthScaling
+from ..attention.normalizers.rela import GatedRMSNorm
+from ..entmax import has_native
 from ..errors import UserError
-from ..guards.unfinished_translations import longest
-from .device_search import DeviceSearch, unsupported_on_device
-from .ensemble import Ensemble
-from .from_model import not_native, weights_of
-from .native import Engine
-from .search_loop import beam_search
-from .settings import Settings
-from .supported import unsupported_model
+from ..models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
+from ..models.sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+from ..modules import (
+    AdaptivelySparseDecoderLayer,
+    AdaptivelySparseEncoderLayer,
+    EntmaxMultiheadAttention,
+    OutputNormalizer,
+)
+from ..modules.linear import Linear
+from .device_search import DeviceSearch
+from .native import DTYPES, Engine, Settings, available
+from .weights import ACTIVATIONS, Weights
 
 logger = logging.getLogger(__name__)
 
 INPUTS = {"src_tokens", "src_lengths", "prev_output_tokens"}  # of a batch of text
+MODULES = {
+    AdaptivelySparseTransformerModel,
+    AdaptivelySparseEncoder,
+    AdaptivelySparseDecoder,
+    AdaptivelySparseEncoderLayer,
+    AdaptivelySparseDecoderLayer,
+    EntmaxMultiheadAttention,
+    Alpha,
+    LengthScaling,
+    GatedRMSNorm,
+    OutputNormalizer,
+    LearnedPositionalEmbedding,
+    SinusoidalPositionalEmbedding,
+    FairseqDropout,
+    Linear,
+    LayerDropModuleList,
+    nn.Embedding,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.ModuleList,
+}
+"""What a model may consist of, beside normalizers that say ``searchable``."""
+
+
+def can_search(model: nn.Module, on_device: bool = False) -> bool:
+    """Whether our searches compute a model as fairseq's does: whether they know all of its parts.
+
+    Args:
+        model: one of fairseq's.
+        on_device: it is searched with as on a GPU, which models on a GPU always are.
+    """
+    if type(model) is not AdaptivelySparseTransformerModel or model.decoder.prepends_source:
+        return False
+    if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
+        return False
+    if not all(map(_is_known, model.modules())):
+        return False
+    if not all(
+        layer.activation_fn in ACTIVATIONS for side in (model.encoder, model.decoder) for layer in side.layers
+    ):
+        return False
+    if len({(parameter.device, parameter.dtype) for parameter in model.parameters()}) > 1:
+        return False
+    weight = model.decoder.output_projection.weight
+    if weight.is_cuda or on_device:
+        return not model.int8 and (not weight.is_cuda or has_native("cuda"))
+    return weight.device.type == "cpu" and weight.dtype in DTYPES and available()
+
+
+def _is_known(module: nn.Module) -> bool:
+    """Whether the searches know what a module computes, not counting its parts."""
+    kind = type(module)
+    if kind not in MODULES and not getattr(kind, "searchable", False):
+        return False
+    if module.training or module._forward_hooks or module._forward_pre_hooks:
+        return False
+    if getattr(module, "apply_during_inference", False):  # --retain-dropout
+        return False
+    forward = vars(module).get("forward")  # of its own, as with checkpointed activations
+    return forward is None or getattr(forward, "func", None) is checkpoint
 
 
 class FastGenerator(SequenceGenerator):
     """fairseq's ``SequenceGenerator`` with a beam search that is two to four times as fast on a CPU.
 
     The translations are the same: scores agree up to rounding, which decides between hypotheses of equal
-    score. Models and options that :func:`unsupported` gives a reason for keep fairseq's own search.
+    score. Models and options for which :meth:`can_search` is false keep fairseq's own search.
 
     A model whose ``int8`` is true computes its linear layers with 8-bit integers, or not at all.
 
@@ -41,91 +112,83 @@ class FastGenerator(SequenceGenerator):
 
     aligns = on_device = _lacked_memory = False
 
+    def can_search(self, sample: dict) -> bool:
+        """Whether our search translates a batch; otherwise it is fairseq's."""
+        models = self.model.models
+        return (
+            len(models) == 1
+            and type(self.search) is BeamSearch
+            and not self.match_source_len
+            and self.lm_model is None
+            and 2 * self.beam_size < self.vocab_size
+            and {"src_tokens"} <= sample["net_input"].keys() <= INPUTS
+            and can_search(models[0], self.on_device)
+        )
+
     def _generate(
         self,
         sample: dict,
         prefix_tokens: Tensor | None = None,
         constraints: Tensor | None = None,
         bos_token: int | None = None,
-    ) -> list[list[dict]]:
-        reason = unsupported(self, sample, constraints)
-        if reason is not None:
-            require_no_int8(self.model.models, reason)
+    ) -> list[list[dict[str, Tensor]]]:
+        if constraints is not None or not self.can_search(sample):
+            require_no_int8(self.model.models)
             return super()._generate(sample, prefix_tokens, constraints, bos_token)
         source = sample["net_input"]["src_tokens"]
-        limit, suppressed = longest(self, source), self.token_indices_to_suppress
-        assert self.min_len <= limit, "min_len cannot be larger than max_len, please adjust these!"
+        longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
+        assert self.min_len <= longest, "min_len cannot be larger than max_len, please adjust these!"
         begin = self.eos if bos_token is None else bos_token
-        if _is_on_device(self):
-            found = self._found_on_device(sample["net_input"], limit, begin, prefix_tokens)
-            if found is not None:
-                return found
+        if self.on_device or source.is_cuda:
+            try:
+                return self._device_search()(sample["net_input"], longest, begin, prefix_tokens)
+            except torch.cuda.OutOfMemoryError:
+                del self._kept_search
+            if not self._lacked_memory:
+                self._lacked_memory = True
+                logger.warning(
+                    "the GPU has too little memory for the fast search: fairseq's translates a batch"
+                )
             return super()._generate(sample, prefix_tokens, bos_token=bos_token)
         settings = Settings(
             beam=self.beam_size,
-            symbols=self.vocab_size,
-            longest=limit,
+            longest=longest,
             shortest=self.min_len,
             begin=begin,
             end=self.eos,
             padding=self.pad,
-            suppressed=() if suppressed is None else suppressed.tolist(),
             unknown=self.unk,
-            penalty=self.unk_penalty,
+            unknown_penalty=self.unk_penalty,
             normalised=self.normalize_scores,
             length_penalty=self.len_penalty,
             ngram=getattr(self.repeat_ngram_blocker, "no_repeat_ngram_size", 0),
             temperature=self.temperature,
         )
-        prepared = self._prepared_models()
-        if isinstance(prepared, Engine):
-            there = source.ne(self.pad)
-            prefix = None if prefix_tokens is None else prefix_tokens.numpy()
-            given = source[there].numpy(), there.sum(1).numpy(), settings, prefix
-            found = [list(map(_as_tensors, each)) for each in prepared.search(*given, self.aligns)]
-            return _with_padding(found, there) if self.aligns else found
-        return beam_search(prepared.start(source, self.temperature, self.aligns), settings, prefix_tokens)
-
-    def _found_on_device(self, *given) -> list[list[dict]] | None:
-        """What the search on a GPU finds; None if it has too little memory for the batch."""
-        try:
-            return self._device_search()(*given)
-        except torch.cuda.OutOfMemoryError:
-            del self._kept_search
-        if not self._lacked_memory:
-            self._lacked_memory = True
-            logger.warning(
-                "warning: the GPU has too little memory to search a batch in the fast way; fairseq's search "
-                "translates it (this is said once)"
-            )
-        return None
+        suppressed = self.token_indices_to_suppress
+        suppressed = [] if suppressed is None else suppressed.tolist()
+        return self._engine().search(source, settings, suppressed, prefix_tokens, self.aligns)
 
     def _device_search(self) -> DeviceSearch:
         """The search on a GPU, kept while these options are the same and parameters are where they were."""
-        tensors = itertools.chain(self.model.parameters(), self.model.buffers())
-        constants = list(map(_constants, self.model.models))
-        state = [each.data_ptr() for each in tensors], constants, self.beam_size, self.temperature, self.eos
+        (model,) = self.model.models
+        places = [tensor.data_ptr() for tensor in itertools.chain(model.parameters(), model.buffers())]
+        state = places, model.decoder.output_normalizer.alpha(), self.beam_size, self.temperature, self.eos
         kept = getattr(self, "_kept_search", None)
         if kept is None or kept[0] != state:
             self._kept_search = kept = state, DeviceSearch(self)
         return kept[1]
 
-    def _prepared_models(self) -> Engine | Ensemble:
-        """The models, prepared once if they are no longer trained; in C++ if it knows all of them."""
-        models = list(self.model.models)
-        state = [
-            (m.int8, _constants(m), [(p.data_ptr(), p._version) for p in m.parameters()]) for m in models
-        ]
-        kept = getattr(self, "_prepared", None)
-        if kept is not None and kept[0] == state:
-            return kept[1]
-        if len(models) == 1 and not_native(models[0]) is None:
-            prepared = Engine(weights_of(models[0]), models[0].int8)
-        else:
-            prepared = Ensemble(models)
-        if _are_fixed(models):
-            self._prepared = state, prepared
-        return prepared
+    def _engine(self) -> Engine:
+        """The search in C++, kept while parameters are the same if the model is no longer trained."""
+        (model,) = self.model.models
+        versions = [(parameter.data_ptr(), parameter._version) for parameter in model.parameters()]
+        state = versions, model.int8, model.decoder.output_normalizer.alpha()
+        kept = getattr(self, "_kept_engine", None)
+        if kept is None or kept[0] != state:
+            kept = state, Engine(Weights(model, model.int8))
+        if getattr(model, "_is_generation_fast", False):  # fairseq's mark
+            self._kept_engine = kept
+        return kept[1]
 
 
 class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
@@ -134,77 +197,21 @@ class AligningGenerator(SequenceGeneratorWithAlignment, FastGenerator):
     aligns = True
 
 
-def _as_tensors(hypothesis: dict) -> dict:
-    """A hypothesis of the search in C++ in fairseq's form."""
-    return {name: torch.as_tensor(value) for name, value in hypothesis.items()}
+def build_generator(
+    build: Callable, task, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, *others, **kwargs
+):
+    """The generator of a task of fairseq's: ours if no other is asked for. ``build`` is the task's method."""
+    if seq_gen_cls is not None or getattr(args, "score_reference", False):
+        require_no_int8(models)
+    elif alignment := getattr(args, "print_alignment", None):
+        seq_gen_cls = AligningGenerator
+        extra_gen_cls_kwargs = {**(extra_gen_cls_kwargs or {}), "print_alignment": alignment}
+    else:
+        seq_gen_cls = FastGenerator
+    return build(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, *others, **kwargs)
 
 
-def _with_padding(found: list[list[dict]], there: Tensor) -> list[list[dict]]:
-    """Hypotheses whose attention is 0 at padding as well; there (B, S)."""
-    for each, of in zip(found, there):
-        for hypothesis in each:
-            weights = hypothesis["attention"]
-            if weights.numel():
-                hypothesis["attention"] = weights.new_zeros(len(of), weights.size(1)).masked_scatter_(
-                    of[:, None], weights
-                )
-    return found
-
-
-def require_no_int8(models: Iterable[nn.Module], reason: str) -> None:
-    """Raise UserError, with the reason that it cannot be, if a model is to translate with 8-bit integers."""
+def require_no_int8(models: Iterable[nn.Module]) -> None:
+    """Raise UserError if a model is to translate with 8-bit integers where our search cannot."""
     if any(getattr(model, "int8", False) for model in models):
-        raise UserError(f"--int8 is not possible here: {reason}")
-
-
-def unsupported(generator: SequenceGenerator, sample: dict, constraints: Tensor | None = None) -> str | None:
-    """Why fairseq's own search is to translate a batch; None if ours can."""
-    if constraints is not None:
-        return "parts of translations are prescribed"
-    if type(generator.search) is not BeamSearch or generator.match_source_len:
-        return "the search is not plain beam search"
-    if generator.lm_model is not None:
-        return "a language model helps"
-    if 2 * generator.beam_size >= generator.vocab_size:
-        return "the beam is as large as the vocabulary"
-    if not {"src_tokens"} <= sample["net_input"].keys() <= INPUTS:
-        return "the source is not text alone"
-    on_device = _is_on_device(generator)
-    reason = _unsupported_models(generator, on_device)
-    if reason is None and on_device:
-        return unsupported_on_device(generator)
-    return reason
-
-
-def _unsupported_models(generator: SequenceGenerator, on_device: bool) -> str | None:
-    """Why fairseq's own search is to use the models; None if ours can.
-
-    They are looked at once if they can no longer be trained, and again after hooks were added.
-    """
-    models = list(generator.model.models)
-    each = [(id(m), getattr(m, "int8", None), next(m.parameters()).data_ptr()) for m in models]
-    state = each, RemovableHandle.next_id, on_device
-    kept = getattr(generator, "_looked_at", None)
-    if kept is not None and kept[0] == state:
-        return kept[1]
-    reason = next(filter(None, (unsupported_model(model, on_device) for model in models)), None)
-    if reason is None and len({next(model.parameters()).dtype for model in models}) > 1:
-        reason = "parameters are of different types"
-    if _are_fixed(models):
-        generator._looked_at = state, reason
-    return reason
-
-
-def _constants(model: nn.Module) -> tuple[float, float]:
-    """What a model computes with beside its parameters, which may be changed between batches."""
-    return model.decoder.output_normalizer.alpha(), getattr(model.decoder, "new_piece_penalty", 0.0)
-
-
-def _are_fixed(models: list[nn.Module]) -> bool:
-    """Whether models have fairseq's mark of those that cannot be trained any more."""
-    return all(getattr(model, "_is_generation_fast", False) for model in models)
-
-
-def _is_on_device(generator: SequenceGenerator) -> bool:
-    """Whether a batch is searched for as on a GPU."""
-    return getattr(generator, "on_device", False) or next(generator.model.parameters()).is_cuda
+        raise UserError("--int8 is not possible here: only the search in C++ computes with 8-bit integers")

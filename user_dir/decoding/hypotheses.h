@@ -9,7 +9,7 @@
 
 namespace decoding {
 
-// See settings.py.
+// With the fields of native.py.
 struct Settings {
   int64_t beam, longest, shortest, begin, end, padding, unknown;
   double unknown_penalty;
@@ -98,7 +98,7 @@ class Hypotheses {
   Rules find_rules() {
     const Settings& settings = *settings_;
     Rules rules{settings.banned, settings.bans - 1, nullptr, nullptr, nullptr, settings.unknown,
-                settings.unknown_penalty, false};
+                settings.unknown_penalty};
     if (step_ < prescribed_) {  // as in fairseq, all else is then allowed, in all sentences of the batch
       rules.bans = 1;
       const int64_t symbol = prefix_[step_];

@@ -11,7 +11,7 @@
 
 namespace decoding {
 
-// ------------------------------------------------------------------------------ weights, with the fields of native.py
+// ------------------------------------------------------------------------------ weights, with the fields of weights.py
 
 template <typename T>
 struct Norm {

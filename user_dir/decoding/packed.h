@@ -22,7 +22,7 @@ inline Instructions fastest() {
   return plain;
 }
 
-// W and b, and where they lie. Also a structure of products.py.
+// W and b, and where they lie. With the fields of weights.py.
 template <typename T>
 struct Packed {
   int64_t inputs, outputs;

@@ -1,146 +1,197 @@
-"""Weights of a Transformer with α-entmax attention, as the search in C++ takes them; without torch."""
+"""The weights of a model of ours as the search in C++ reads them (``model.h``)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import ctypes
 
-import numpy as np
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+from fairseq.utils import get_activation_fn
+from torch import Tensor, nn
 
+from ..cpp.build import INTEGER, POINTER, addresses
+from ..models.sides import layers_of
+from .native import REAL, kernels, structure
 
-@dataclass
-class Linear:
-    """x ↦ xWᵀ + b.
+ACTIVATIONS = {get_activation_fn(name): name for name in ("relu", "gelu")}
+"""The activations that the search knows."""
 
-    Attributes:
-        weight: W, (outputs, inputs).
-        bias: b, (outputs,).
-    """
-
-    weight: np.ndarray
-    bias: np.ndarray | None = None
-
-
-@dataclass
-class Norm:
-    """LayerNorm.
-
-    Attributes:
-        weight: (C,).
-        bias: (C,).
-        eps: added to the variance.
-    """
-
-    weight: np.ndarray
-    bias: np.ndarray
-    eps: float = 1e-5
-
-
-@dataclass
-class Attention:
-    """Multi-head attention by α-entmax of scores divided by √D.
-
-    Attributes:
-        query: the projection of queries.
-        key: that of keys.
-        value: that of values.
-        out: that of the outputs of all heads, side by side.
-        alpha: float64 (H,), α of each head.
-        scaling: w_β and w_γ of :class:`~user_dir.attention.length_scaling.LengthScaling`, each (H, C); None
-            for no scaling.
-        rela: s and g of :class:`~user_dir.attention.normalizers.rela.GatedRMSNorm`, each (C,), for weights
-            and outputs as there, whatever α is; None for α-entmax.
-    """
-
-    query: Linear
-    key: Linear
-    value: Linear
-    out: Linear
-    alpha: np.ndarray
-    scaling: tuple[Linear, Linear] | None = None
-    rela: tuple[np.ndarray, np.ndarray] | None = None
+Packed = structure(
+    "Packed",
+    inputs=INTEGER,
+    outputs=INTEGER,
+    panels=POINTER,
+    scales=POINTER,
+    bias=POINTER,
+    instructions=INTEGER,
+)
+_Norm = structure("Norm", weight=POINTER, bias=POINTER, eps=REAL)
+_Heads = structure(
+    "Heads",
+    **dict.fromkeys(("queries", "keys", "out", "scaling", "alpha", "norm_scale", "norm_gate"), POINTER),
+    count=INTEGER,
+)
+_Layer = structure(
+    "Layer",
+    **dict.fromkeys(("own", "context"), _Heads),
+    **dict.fromkeys(("own_norm", "context_norm", "final_norm"), _Norm),
+    **dict.fromkeys(("fc1", "fc2"), POINTER),
+)
+_Side = structure(
+    "Side",
+    embeddings=POINTER,
+    scale=REAL,
+    projection=POINTER,
+    positions=POINTER,
+    **dict.fromkeys(("embedding_norm", "norm"), _Norm),
+    layers=POINTER,
+    **dict.fromkeys(("count", "width", "embedding_width", "pre_norm", "gelu"), INTEGER),
+)
+_Model = structure(
+    "Model",
+    **dict.fromkeys(("encoder", "decoder"), _Side),
+    **dict.fromkeys(("projection", "output"), POINTER),
+    output_alpha=REAL,
+)
 
 
-@dataclass
-class Layer:
-    """A layer of the encoder, or of the decoder.
+class PackedLinear:
+    """W and b of x ↦ xWᵀ + b of linear layers whose outputs stand side by side, laid out for many products.
+
+    Args:
+        layers: of one input, float32 or float64; they are copied.
+        int8: as 8-bit integers, with a scale for each output.
 
     Attributes:
-        attention: self-attention.
-        attention_norm: before or after it.
-        context: attention to the source; None in the encoder, and in a decoder without.
-        context_norm: before or after it.
-        fc1: the first half of the feed-forward block.
-        fc2: the second half, after the activation.
-        final_norm: before or after both.
+        packed: what C++ needs to know; valid as long as this object exists.
     """
 
-    attention: Attention
-    attention_norm: Norm
-    context: Attention | None
-    context_norm: Norm | None
-    fc1: Linear
-    fc2: Linear
-    final_norm: Norm
+    def __init__(self, *layers: nn.Linear, int8: bool = False):
+        weight = torch.cat([layer.weight.detach() for layer in layers])
+        biases = [layer.bias for layer in layers]
+        self._bias = None
+        if any(bias is not None for bias in biases):
+            zeros = [layer.weight.new_zeros(layer.out_features) for layer in layers]
+            biases = [zero if bias is None else bias.detach() for bias, zero in zip(biases, zeros)]
+            self._bias = torch.cat(biases)
+        outputs, inputs = weight.shape
+        size = kernels["packed_bytes", weight.dtype](inputs, outputs, int8)
+        self._memory = torch.empty(size + 63, dtype=torch.uint8)
+        place = (self._memory.data_ptr() + 63) // 64 * 64  # as panels are aligned
+        self.packed = Packed()
+        sizes, packed = (inputs, outputs, int8), ctypes.addressof(self.packed)
+        kernels["pack", weight.dtype](*addresses(weight, self._bias), *sizes, place, packed)
 
 
-@dataclass
-class Side:
-    """The encoder or the decoder.
-
-    Attributes:
-        embeddings: (V, C), or (V, C′) if they are projected.
-        scale: that embeddings are multiplied by.
-        projection_in: of scaled embeddings to the width of the layers; None for none.
-        positions: (P, C), what is added to the embeddings of positions 0, 1, …; or a function that gives
-            it for P; or None for nothing.
-        embedding_norm: of the sum; None for none.
-        layers: in order.
-        pre_norm: LayerNorms come before the blocks of a layer instead of after residual connections.
-        activation: ``relu`` or ``gelu``.
-        norm: after the last layer; None for none.
-    """
-
-    embeddings: np.ndarray
-    scale: float
-    projection_in: Linear | None
-    positions: np.ndarray | Callable[[int], np.ndarray] | None
-    embedding_norm: Norm | None
-    layers: list[Layer]
-    pre_norm: bool
-    activation: str
-    norm: Norm | None
-
-
-@dataclass
 class Weights:
-    """A whole model.
+    """The weights of a model that :func:`~.generator.can_search` accepts, on a CPU.
+
+    Linear layers are copied; other parameters stay where they are and must not change.
+
+    Args:
+        model: float32 or float64 throughout.
+        int8: linear layers are computed with 8-bit integers.
 
     Attributes:
-        encoder: without ``projection_in``.
-        decoder: see :class:`Side`.
-        projection_out: of the decoder's features to the width of the output; None for none.
-        output: from there to logits.
-        output_alpha: α of the α-entmax that makes probabilities of logits.
+        model: the structure ``Model``; valid as long as this object exists.
+        dtype: of the parameters.
+        symbols: how many the source has.
+        attends: whether the last layer of the decoder attends to the source.
     """
 
-    encoder: Side
-    decoder: Side
-    projection_out: Linear | None
-    output: Linear
-    output_alpha: float = 1.0
+    def __init__(self, model: nn.Module, int8: bool = False):
+        self._int8, self._kept = int8, []  # what the structures point to
+        encoder, decoder = model.encoder, model.decoder
+        self.dtype, self.symbols = decoder.output_projection.weight.dtype, encoder.embed_tokens.num_embeddings
+        self.attends = decoder.layers[-1].encoder_attn is not None
+        self.model = _Model(
+            self._side(encoder, None),
+            self._side(decoder, decoder.project_in_dim),
+            self._packed(decoder.project_out_dim),
+            self._packed(decoder.output_projection),
+            decoder.output_normalizer.alpha(),
+        )
+        self._positions = [encoder.embed_positions, decoder.embed_positions]
+        self._tables = [torch.empty(0), torch.empty(0)]
 
+    def prepare_positions(self, *needed: int) -> None:
+        """Have embeddings of so many positions in the encoder and in the decoder.
 
-ACTIVATIONS = ("relu", "gelu")
+        Raises:
+            ValueError: the model has fewer.
+        """
+        sides = self.model.encoder, self.model.decoder
+        for number, (side, module, count) in enumerate(zip(sides, self._positions, needed)):
+            if module is None or count <= len(self._tables[number]):
+                continue
+            first, width = module.padding_idx + 1, module.embedding_dim
+            if isinstance(module, LearnedPositionalEmbedding):
+                table = module.weight.detach()
+            else:
+                table = module.get_embedding(first + max(count, 1024), width, module.padding_idx)
+            table = table[first:].to(self.dtype).contiguous()
+            if len(table) < count:
+                raise ValueError(f"{count} tokens are more than the model's {len(table)} positions")
+            self._tables[number] = table
+            side.positions = table.data_ptr()
 
+    def _side(self, side: nn.Module, projection: nn.Linear | None) -> ctypes.Structure:
+        """``projection``: of embeddings to the width of the layers."""
+        layers = (_Layer * len(side.layers))(*map(self._layer, layers_of(side)))
+        self._kept.append(layers)
+        first = side.layers[0]
+        return _Side(
+            embeddings=self._address(side.embed_tokens.weight),
+            scale=side.embed_scale,
+            projection=self._packed(projection),
+            embedding_norm=self._norm(side.layernorm_embedding),
+            norm=self._norm(side.layer_norm),
+            layers=ctypes.addressof(layers),
+            count=len(layers),
+            width=first.embed_dim,
+            embedding_width=side.embed_tokens.embedding_dim,
+            pre_norm=first.normalize_before,
+            gelu=ACTIVATIONS[first.activation_fn] == "gelu",
+        )
 
-def sinusoids(count: int, width: int, padding: int) -> np.ndarray:
-    """fairseq's sinusoids (count, width) of the first positions, float32, up to the rounding of exponents."""
-    half = width // 2
-    exponents = np.arange(half, dtype=np.float32) * np.float32(-(math.log(10000) / (half - 1)))
-    rates = np.exp(exponents.astype(np.float64)).astype(np.float32)
-    angles = np.arange(padding + 1, padding + 1 + count, dtype=np.float32)[:, None] * rates
-    angles = angles.astype(np.float64)
-    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-    return np.pad(table, ((0, 0), (0, width % 2)))
+    def _layer(self, layer: nn.Module) -> ctypes.Structure:
+        own, context = layer.self_attn, getattr(layer, "encoder_attn", None)
+        return _Layer(
+            self._heads(own, [own.q_proj, own.k_proj, own.v_proj], []),
+            self._heads(context, [context.q_proj], [context.k_proj, context.v_proj]) if context else _Heads(),
+            self._norm(layer.self_attn_layer_norm),
+            self._norm(layer.encoder_attn_layer_norm if context else None),
+            self._norm(layer.final_layer_norm),
+            self._packed(layer.fc1),
+            self._packed(layer.fc2),
+        )
+
+    def _heads(self, attention: nn.Module, queries: list, keys: list) -> ctypes.Structure:
+        """``queries``: projections of the input of a block; ``keys``: of the encoder's output."""
+        scaling, norm = attention.length_scaling, attention.gated_norm
+        packed = [queries, keys, [attention.out_proj], [scaling.beta, scaling.gamma] if scaling else []]
+        heads = _Heads(*(self._packed(*layers) for layers in packed), count=attention.num_heads)
+        if norm is None:
+            alpha = attention.alpha().flatten().double().expand(attention.num_heads)
+            heads.alpha = self._address(alpha)
+        else:  # ReLA
+            heads.norm_scale, heads.norm_gate = self._address(norm.scale), self._address(norm.gate)
+        return heads
+
+    def _norm(self, norm: nn.LayerNorm | None) -> ctypes.Structure:
+        if norm is None:
+            return _Norm()
+        return _Norm(self._address(norm.weight), self._address(norm.bias), norm.eps)
+
+    def _packed(self, *layers: nn.Linear | None) -> int | None:
+        """The address of layers side by side; None for none."""
+        if not layers or layers[0] is None:
+            return None
+        linear = PackedLinear(*layers, int8=self._int8)
+        self._kept.append(linear)
+        return ctypes.addressof(linear.packed)
+
+    def _address(self, parameter: Tensor) -> int:
+        parameter = parameter.detach().contiguous()
+        self._kept.append(parameter)
+        return parameter.data_ptr()

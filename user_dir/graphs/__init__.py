@@ -3,17 +3,26 @@
 A GPU computes a batch of a small model faster than Python launches its kernels. A CUDA graph records these
 launches once and repeats them in one call, but always for tensors of the same shape at the same place. So
 
-- batches are padded to few shapes, chosen from the data (:mod:`.shapes`), in buffers (:mod:`.static_batch`);
-- gradients are added up at fixed places (:mod:`.gradients`);
+- batches are padded to few shapes, chosen from the data, in buffers (:mod:`.shapes`);
+- gradients are added up at fixed places;
 - the first batch of a shape is computed on these as usual, then recorded, and later ones are replayed
-  (:mod:`.recorder`); the first replay of a run is compared with the same batch without a graph
-  (:mod:`.training`).
+  (:mod:`.recorder`).
 
-:mod:`.start` decides whether a training gets graphs. What a graph would get wrong is not recorded, and
-:mod:`.replayable` says why. Everything else, from clipping to checkpoints, is fairseq's. Without a GPU,
-everything but the recording can be run, and is tested.
+:mod:`.training` decides whether a training gets graphs, and replays its updates. What a graph would get wrong
+is not recorded, with the reason in the log. Everything else, from clipping to checkpoints, is fairseq's.
+Without a GPU, everything but the recording can be run, and is tested.
 """
 
-from .settings import add_graph_flag, graph_setting
+CHOICES = ("auto", "off", "on")
+"""Values of ``--cuda-graphs``."""
 
-__all__ = ["add_graph_flag", "graph_setting"]
+
+def add_graph_flag(parser) -> None:
+    """Add ``--cuda-graphs`` to the flags of a model."""
+    parser.add_argument(
+        "--cuda-graphs",
+        choices=CHOICES,
+        help="replay forward, criterion and backward of a training from CUDA graphs: auto (default), on a "
+        "GPU where that is possible and gives the same; off; on, or stop with the reason; on a CPU, on "
+        "computes on the same padded buffers",
+    )

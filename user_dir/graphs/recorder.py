@@ -81,17 +81,3 @@ class Recorder:
         torch.cuda.set_rng_state(random, device)
         with contextlib.suppress(RuntimeError):  # of a capture that could be ended
             torch._C._cuda_endAllocateToPool(device, self.pool)
-
-    def read_later(self, value: Tensor) -> Callable[[], float]:
-        """A function that returns a number of the device, without waiting for what the device does now."""
-        copy = value.to("cpu", non_blocking=True)
-        if self.stream is None:
-            return copy.item
-        copied = torch.cuda.Event()
-        copied.record()
-
-        def read() -> float:
-            copied.synchronize()
-            return float(copy.item())
-
-        return read

@@ -3,29 +3,203 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import torch
-from fairseq import utils
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
-from fairseq.models.transformer import TransformerModel
-from torch import Tensor
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, LayerDropModuleList
+from fairseq.optim import FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
+from fairseq.tasks import FairseqTask
+from omegaconf import DictConfig
+from torch import Tensor, nn
 
-from ..errors import UserError, one_line
-from .comparison import disagreement, is_finite
-from .gradients import Gradients
+from ..attention import Alpha
+from ..criterions import EntmaxLossCriterion
+from ..entmax import has_native
+from ..errors import UserError, exit_on_user_error, one_line
+from ..models.sparse_heads import SparseHeads
+from ..modules import LatentAlignment, OutputNormalizer
+from . import CHOICES
 from .recorder import Recorder, lacked_memory
-from .replayable import why_not_now
-from .shapes import Shape, fitting
-from .static_batch import StaticBatch, shape_of, unknown_entry
-from .stock import ask_nothing
+from .shapes import Shape, StaticBatch, fitting, shape_of, shapes_of, unknown_entry
 
 logger = logging.getLogger(__name__)
 
 OutOfMemory = torch.cuda.OutOfMemoryError
+# Their losses are sums over words, or sentences, in which padding has no weight.
+CRITERIONS = {CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion, EntmaxLossCriterion}
+# Their backward is that of the loss, times the loss scale of half precision.
+BACKWARDS = {FairseqOptimizer.backward, FP16Optimizer.backward, MemoryEfficientFP16Optimizer.backward}
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+# ------------------------------------------------------------------------------- whether there are graphs
+
+
+def training_graphs(trainer, iterator) -> TrainingGraphs | None:
+    """The graphs of a training of fairseq's on the batches of an iterator; None if it is to have none.
+
+    Raises:
+        UserError: the setting is unknown, or on while graphs are impossible.
+    """
+    if not isinstance(trainer.get_model(), SparseHeads):
+        return None
+    setting = graph_setting(trainer.cfg.model)
+    if setting == "off" or (setting == "auto" and not trainer.cuda):
+        return None
+    reason = _why_not_in(trainer) or why_never(trainer.get_model(), trainer.get_criterion())
+    shapes = shapes_of(iterator.dataset, iterator.frozen_batches) if reason is None else []
+    if reason is None and not shapes:
+        reason = f"there are no few shapes for batches of a {type(iterator.dataset).__name__}"
+    if reason is None:
+        return TrainingGraphs(trainer, iterator.dataset, shapes, strict=setting == "on")
+    if setting == "on":
+        raise UserError(f"--cuda-graphs on: {reason}; use auto or off")
+    logger.info("training without CUDA graphs: %s", reason)
+    return None
+
+
+def graph_setting(model_settings) -> str:
+    """``--cuda-graphs``, of flags or of a config's section ``model``; raises UserError."""
+    get = model_settings.get if isinstance(model_settings, DictConfig) else vars(model_settings).get
+    setting = get("cuda_graphs", None)
+    setting = {None: "auto", True: "on", False: "off"}.get(setting, setting)  # YAML reads on as true
+    if setting not in CHOICES:
+        raise UserError(f"unknown --cuda-graphs {setting!r}: choose from {', '.join(CHOICES)}")
+    return setting
+
+
+def _why_not_in(trainer) -> str | None:
+    """Why no update of a training can be replayed, whatever the model; None if there is no reason."""
+    cfg, task = trainer.cfg, type(trainer.task)
+    if cfg.distributed_training.distributed_world_size > 1 or trainer.use_distributed_wrapper:
+        return "workers exchange gradients within backward"
+    if trainer.tpu or trainer.pipeline_model_parallel or trainer.is_fsdp:
+        return "the model is not whole on one GPU"
+    if task.train_step is not FairseqTask.train_step:
+        return f"the task {task.__name__} has its own training step"
+    if type(trainer.optimizer).backward not in BACKWARDS:
+        amp = "; use --fp16 or --bf16" if cfg.common.amp else ""
+        return f"the optimizer {type(trainer.optimizer).__name__} has its own backward{amp}"
+    return None
+
+
+def why_never(model: nn.Module, criterion: nn.Module) -> str | None:
+    """Why no graph of a model and its criterion can be recorded, or would be right; None if one can."""
+    if type(criterion) not in CRITERIONS:
+        return f"the criterion is a {type(criterion).__name__}"
+    if getattr(criterion, "report_accuracy", False):
+        return "--report-accuracy counts words on the host"
+    return next((reason for module in model.modules() for reason in _why_not_with(module)), None)
+
+
+def _why_not_with(module: nn.Module) -> Iterator[str]:
+    if isinstance(module, LayerDropModuleList) and module.p > 0:
+        yield "layer drop draws on the host which layers run"
+    if isinstance(module, (AdaptiveSoftmax, AdaptiveInput)):
+        yield "adaptive input and softmax count the words of each band on the host"
+    if isinstance(module, LatentAlignment) and not module.soft:
+        yield "a latent alignment counts the positions of nonzero probability on the host"
+    if isinstance(module, LatentAlignment):
+        yield "a latent alignment keeps means of the batch for the log line"
+    if "forward" in vars(module):
+        yield "activations are checkpointed, for which the host keeps the state of random numbers"
+    if any(getattr(module, hooks) for hooks in HOOKS):
+        yield f"a {type(module).__name__} has a hook"
+
+
+def why_not_now(model: nn.Module) -> str | None:
+    """Why a graph of the present update cannot be recorded, or would be wrong in a later one."""
+    alphas = [module for module in model.modules() if isinstance(module, (Alpha, OutputNormalizer))]
+    if alphas and next(model.parameters()).is_cuda and not has_native("cuda"):
+        return "without a Triton kernel, α-entmax waits for the device"
+    for alpha in alphas:
+        until = max(alpha.schedule_updates, getattr(alpha, "freeze_updates", 0))
+        if alpha.updates < until:
+            return f"alpha is set on the host until update {until}"
+    return None
+
+
+# ---------------------------------------------------------------------------- what stands around fairseq's
+
+
+def train_step(step: Callable, trainer, samples, raise_oom: bool = False):
+    """An update by fairseq's trainer, of which some batches may be replayed; ``step`` is its method."""
+    with exit_on_user_error():
+        if not hasattr(trainer, "graphs"):
+            iterator = getattr(trainer, "train_iterator", None)
+            trainer.task.graphs = trainer.graphs = iterator and training_graphs(trainer, iterator)
+        if trainer.graphs is None:
+            return step(trainer, samples, raise_oom)
+        trainer.graphs.begin_update(len(samples))
+        logged = step(trainer, samples, raise_oom)
+        trainer.graphs.end_update()
+        return logged
+
+
+def valid_step(step: Callable, trainer, sample, raise_oom: bool = False):
+    """Validation by fairseq's trainer, which does it again, with ``raise_oom``, when memory ran out."""
+    if raise_oom and getattr(trainer, "graphs", None) is not None:
+        trainer.graphs.release("in validation")
+    return step(trainer, sample, raise_oom)
+
+
+def task_train_step(
+    step: Callable, task, sample, model, criterion, optimizer, update_num, ignore_grad=False, **more
+):
+    """A batch of fairseq's task, replayed if it can be."""
+
+    def plain() -> tuple:
+        return step(task, sample, model, criterion, optimizer, update_num, ignore_grad, **more)
+
+    graphs = getattr(task, "graphs", None)
+    if graphs is None or ignore_grad or more:
+        return plain()
+    with exit_on_user_error():
+        return graphs.step(plain, sample, optimizer, update_num)
+
+
+# ------------------------------------------------------------------------------------------------- graphs
+
+
+class Gradients:
+    """The gradients, at fixed places, of those parameters that get one.
+
+    fairseq sets ``.grad`` to None before each update, and autograd would then put each gradient at a new
+    place. Parameters without a gradient keep none, so that optimizers go on leaving them alone.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[nn.Parameter, Tensor] = {}
+
+    def restore(self) -> bool:
+        """Put every gradient in its place, None as 0; whether all were None, as when an update begins."""
+        none = [parameter for parameter in self.places if parameter.grad is None]
+        if none:
+            torch._foreach_zero_([self.places[parameter] for parameter in none])
+        for parameter, place in self.places.items():
+            if parameter.grad is not None and parameter.grad is not place:
+                place.copy_(parameter.grad)
+            parameter.grad = place
+        return len(none) == len(self.places)
+
+    def adopt(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Give a place to gradients that have none; whether there were any."""
+        new = [each for each in parameters if each.grad is not None and each not in self.places]
+        for parameter in new:
+            self.places[parameter] = torch.empty_like(parameter).copy_(parameter.grad)
+            parameter.grad = self.places[parameter]
+        return bool(new)
+
+    def clear(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Forget what was added to the gradients of all parameters."""
+        for parameter in parameters:
+            parameter.grad = None
+        self.restore()
 
 
 class Step:
@@ -43,7 +217,7 @@ class TrainingGraphs:
         trainer: fairseq's.
         dataset: what is trained on.
         shapes: the shapes that may get a graph.
-        strict: end the training where a graph cannot be recorded or is wrong, instead of going on without.
+        strict: end the training where a graph cannot be recorded, instead of going on without.
     """
 
     def __init__(self, trainer, dataset, shapes: list[Shape], strict: bool):
@@ -60,21 +234,16 @@ class TrainingGraphs:
         self.steps: dict[Shape, Step] = {}
         self.recorder = Recorder(self.device)
         self.places: list[int] = []
-        self.stopped = self.compared = False
+        self.stopped = False
         self.left = 0  # batches of the present update
         self.said: set[str] = set()
-        if type(self.model) is TransformerModel:
-            ask_nothing(self.model)
         how = "CUDA graphs" if trainer.cuda else "the buffers of CUDA graphs, without a GPU,"
         logger.info("training with %s for batches of %d shapes, the largest %s", how, len(shapes), shapes[-1])
-
-    # ------------------------------------------------------------------------------------- an update
 
     def begin_update(self, batches: int) -> None:
         """Called before the first of so many batches."""
         self.left, self.batches, self.replayed = batches, batches, 0
-        self.losses: list[tuple[Shape, dict, Callable[[], float]]] = []
-        places = [each.data_ptr() for each in chain(self.model.parameters(), self.model.buffers())]
+        places = [tensor.data_ptr() for tensor in chain(self.model.parameters(), self.model.buffers())]
         if places != self.places:  # a graph would read the previous ones
             self._forget()
             self.places = places
@@ -83,32 +252,10 @@ class TrainingGraphs:
             self._say(f"updates are not replayed: {self.now}")
 
     def end_update(self) -> None:
-        """Log what was replayed.
-
-        Raises:
-            UserError: a loss on the buffers is not finite, while the same batch has a finite one without.
-        """
+        """Log what was replayed."""
+        recorded = sum(step.replay is not None for step in self.steps.values())
         metrics.log_scalar("replayed", self.replayed / max(self.batches, 1), 1, priority=850, round=2)
-        metrics.log_scalar("graphs", self.recorded, 0, priority=851)
-        self.check_losses()
-
-    @property
-    def recorded(self) -> int:
-        """How many graphs there are."""
-        return sum(step.replay is not None for step in self.steps.values())
-
-    def check_losses(self) -> None:
-        """See :meth:`end_update`; fairseq has waited for the device when this is called."""
-        for shape, sample, read in self.losses:
-            if math.isfinite(read()):
-                continue
-            with torch.no_grad():
-                loss = self.criterion(self.model, sample)[0].item()
-            if math.isfinite(loss):
-                raise UserError(
-                    f"the graph of the shape {shape} gives the loss {read()}, but without a graph it is "
-                    f"{loss:.6g}; train with --cuda-graphs off"
-                )
+        metrics.log_scalar("graphs", recorded, 0, priority=851)
 
     def step(self, plain: Callable[[], tuple], sample: dict, optimizer, update: int) -> tuple:
         """What the task's training step returns, and the gradients it adds up; ``plain()`` is the task's."""
@@ -128,6 +275,12 @@ class TrainingGraphs:
         self.gradients.clear(self.parameters)
         return self._adopted(plain())
 
+    def release(self, where: str) -> None:
+        """Go on without graphs, because memory ran out ``where``."""
+        self.stopped = True
+        self._forget()
+        logger.warning("going on without CUDA graphs, because memory ran out %s", where)
+
     def _adopted(self, result: tuple) -> tuple:
         """The result of a batch, when its gradients have their places; graphs without these are dropped."""
         if self.gradients.adopt(self.parameters):
@@ -143,8 +296,6 @@ class TrainingGraphs:
             return self._say(f"updates are not replayed: {unknown}")
         return fitting(self.shapes, shape_of(sample))
 
-    # -------------------------------------------------------------------------------------- a batch
-
     def _on_buffers(self, shape: Shape, sample: dict, optimizer, update: int) -> tuple:
         if shape not in self.steps:
             batch = StaticBatch(sample, shape, *self.layout)
@@ -158,11 +309,10 @@ class TrainingGraphs:
             loss, logged = self.recorder.run(step.compute)
             self._record(shape, step)
         else:
-            loss, logged = step.replay() if self.compared else self._first_replay(step)
+            loss, logged = step.replay()
             self.replayed += 1
         if hasattr(optimizer, "_needs_sync"):
             optimizer._needs_sync = True  # fairseq's own backward sets it
-        self.losses.append((shape, sample, self.recorder.read_later(loss)))
         return self._returned(loss, logged, sample)
 
     def _compute(self, batch: StaticBatch) -> tuple[Tensor, dict[str, Any]]:
@@ -190,28 +340,12 @@ class TrainingGraphs:
             self._forget()  # the others draw from a generator that is not torch's any more
             if lacked_memory(error):
                 self._make_room(shape)
-            else:
-                self._stop(f"recording failed: {one_line(error)[:300]}")
-
-    def _first_replay(self, step: Step) -> tuple[Tensor, dict[str, Any]]:
-        """A replay beside the same batch without a graph, with the same random numbers."""
-        before, random = self.gradients.copies(), utils.get_rng_state()
-        loss, logged = self.recorder.run(step.compute)
-        expected = self.gradients.copies()
-        if not is_finite(loss, expected):  # as happens in half precision
-            return loss, logged
-        self.gradients.set(before)
-        utils.set_rng_state(random)
-        replayed = step.replay()
-        fault = disagreement(replayed[0], self.gradients.current(), (loss, expected))
-        if fault is None:
-            self.compared = True
-            return replayed
-        self.gradients.set(expected)
-        self._stop(f"the first replay differs from the same batch without a graph: {fault}")
-        return loss, logged
-
-    # ------------------------------------------------------------------------------------- failures
+                return
+            reason = f"recording failed: {one_line(error)[:300]}"
+            if self.strict:
+                raise UserError(f"--cuda-graphs on: {reason}; use auto or off") from None
+            self.stopped = True
+            logger.warning("going on without CUDA graphs: %s", reason)
 
     def _make_room(self, shape: Shape | None) -> None:
         """Leave out a shape that does not fit into memory, or all of them if it is a batch without shape."""
@@ -221,19 +355,6 @@ class TrainingGraphs:
             self._say(f"no CUDA graph for batches of the shape {shape}: out of memory")
             self.shapes = [each for each in self.shapes if each != shape]
             self.steps.pop(shape, None)
-
-    def release(self, where: str) -> None:
-        """Go on without graphs, because memory ran out ``where``."""
-        self.stopped = True
-        self._forget()
-        logger.warning("going on without CUDA graphs, because memory ran out %s", where)
-
-    def _stop(self, reason: str) -> None:
-        if self.strict:
-            raise UserError(f"--cuda-graphs on: {reason}; use auto or off")
-        self.stopped = True
-        self._forget()
-        logger.warning("going on without CUDA graphs: %s", reason)
 
     def _forget(self) -> None:
         """Drop all graphs and their memory."""

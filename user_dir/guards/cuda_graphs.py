@@ -1,25 +1,26 @@
 """fairseq launches every kernel of an update from Python, so that a GPU waits for most of the time.
 
-All versions of fairseq are affected, most of all with small models and batches. Updates are replayed from
-CUDA graphs where that is possible (:mod:`..graphs`): for models of this plugin by default, for fairseq's
-``transformer`` if ``--cuda-graphs`` asks for it. Unnecessary once fairseq replays updates.
+All versions of fairseq are affected, most of all with small models and batches. Updates of models of this
+plugin are replayed from CUDA graphs where that is possible (:mod:`..graphs`). Unnecessary once fairseq
+replays updates.
 """
 
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
-from ..errors import exit_on_user_error
 from .installing import around
 
 
 @around(TransformerModel, "add_args")
 def add_args(add, cls, parser):
-    """Add the flag."""
+    """Add the flag to our models."""
     from ..graphs import add_graph_flag
+    from ..models.sparse_heads import SparseHeads
 
     add(cls, parser)
-    add_graph_flag(parser)
+    if issubclass(cls, SparseHeads):
+        add_graph_flag(parser)
 
 
 @around(Trainer, "get_train_iterator")
@@ -30,43 +31,24 @@ def get_train_iterator(get, self, *args, **kwargs):
 
 
 @around(Trainer, "train_step")
-def train_step(step, self, samples, raise_oom=False):
+def train_step(*args, **kwargs):
     """Replay what can be replayed of an update."""
-    from ..graphs.start import training_graphs
+    from ..graphs import training
 
-    with exit_on_user_error():
-        if not hasattr(self, "graphs"):
-            iterator = getattr(self, "train_iterator", None)
-            self.task.graphs = self.graphs = iterator and training_graphs(self, iterator)
-        if self.graphs is None:
-            return step(self, samples, raise_oom)
-        self.graphs.begin_update(len(samples))
-        try:
-            logged = step(self, samples, raise_oom)
-        except (FloatingPointError, StopIteration):  # the latter by fairseq's search for the module at fault
-            self.graphs.check_losses()
-            raise
-        self.graphs.end_update()
-        return logged
+    return training.train_step(*args, **kwargs)
 
 
 @around(Trainer, "valid_step")
-def valid_step(step, self, sample, raise_oom=False):
-    """Release the memory of graphs if it is needed: fairseq validates a batch again when memory ran out."""
-    if raise_oom and getattr(self, "graphs", None) is not None:
-        self.graphs.release("in validation")
-    return step(self, sample, raise_oom)
+def valid_step(*args, **kwargs):
+    """Release the memory of graphs if it is needed."""
+    from ..graphs import training
+
+    return training.valid_step(*args, **kwargs)
 
 
 @around(FairseqTask, "train_step")
-def task_train_step(step, self, sample, model, criterion, optimizer, update_num, ignore_grad=False, **more):
+def task_train_step(*args, **kwargs):
     """Replay a batch, if it can be replayed."""
+    from ..graphs import training
 
-    def plain():
-        return step(self, sample, model, criterion, optimizer, update_num, ignore_grad, **more)
-
-    graphs = getattr(self, "graphs", None)
-    if graphs is None or ignore_grad or more:
-        return plain()
-    with exit_on_user_error():
-        return graphs.step(plain, sample, optimizer, update_num)
+    return training.task_train_step(*args, **kwargs)

@@ -24,22 +24,24 @@ class Normalizer(nn.Module):
         source: paper and equation.
         alpha: α of every head; None if it is learned or scheduled. Where the equation has no α, it is 1.
         fused: whether the backends of attention compute it, fused kernels among them.
+        searchable: whether our beam searches compute it (:mod:`~user_dir.decoding`): α-entmax or, if it has
+            an :meth:`output_norm`, ReLA.
         row_sums: what the weights of a query sum to: ``one``, ``zero or one``, or ``any`` number, as analyses
             of heads check and note.
 
-    ``fused`` and ``row_sums`` are not inherited, because a subclass may compute something else.
+    ``fused``, ``searchable`` and ``row_sums`` are not inherited, because a subclass may compute something else.
     """
 
     # Without annotations, which TorchScript would read.
     name = title = equation = source = ""
     alpha = 1.0  # type: Optional[float]
-    fused = False
+    fused = searchable = False
     row_sums = "any"
 
     def __init_subclass__(cls, **options: object) -> None:
         """Do not inherit what is said of another class."""
         super().__init_subclass__(**options)
-        for name in ("fused", "row_sums"):
+        for name in ("fused", "searchable", "row_sums"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Normalizer, name))
 

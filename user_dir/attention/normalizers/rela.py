@@ -40,6 +40,7 @@ class ReLA(Normalizer):
         "ReLU(s); the output of all heads, x, becomes s ∘ x / rms(x) ∘ sigmoid(g ∘ x), with learned s and g"
     )
     source = "[Zhang et al. 2021](https://arxiv.org/abs/2104.07012), equations 5 to 7"
+    searchable = True
 
     @classmethod
     def output_norm(cls, channels: int) -> nn.Module:

@@ -4,19 +4,19 @@ Models are on torch's device ``meta``, which has no values, with dropout; the ho
 """
 
 import pytest
-from fairseq import models
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq import models
+from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import batch, parse, translation_task
 from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
 from post_editing import batch as triplets
 from post_editing import task as editing_task
 
-from user_dir.graphs.replayable import why_never, why_not_now
-from user_dir.graphs.stock import ask_nothing
 from user_dir.tasks.entmax_loss import EntmaxLossCriterion
+from user_dir.graphs.training import why_never, why_not_now
 
 OURS = "adaptively_sparse_"
 TRANSLATOR, EDITOR = OURS + "transformer", OURS + "post_editor"
@@ -126,13 +126,3 @@ def test_a_graph_would_repeat_an_alpha_of_the_host(flags, until):
     assert f"until update {until}" in why_not_now(model)
     model.set_num_updates(until)
     assert why_not_now(model) is None
-
-
-def test_fairseqs_own_transformer_asks_the_host_unless_told_not_to():
-    model, criterion, update = model_and_update("transformer")
-    assert why_never(model, criterion) is None
-    with NoHost():
-        with pytest.raises(HostInTheLoop):
-            update()
-        ask_nothing(model)
-        update()
