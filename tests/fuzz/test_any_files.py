@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import tempfile
@@ -34,13 +33,8 @@ from user_dir.analysis.trajectories import alpha_table, read_alpha_log, to_csv, 
 from user_dir.analysis.words import read_interrogatives
 from user_dir.checkpoints import average_checkpoints, load_checkpoint
 from user_dir.config import check_config, hydra_override
-from user_dir.corpora import cleaning, normalising
-from user_dir.corpora.corpus import Corpus
-from user_dir.corpora.description import read_description
-from user_dir.corpora.raw_files import RawFiles
-from user_dir.corpora.raw_text import check as check_origin
+from user_dir.corpora import Corpus, load_corpus
 from user_dir.corpora.readers import read_lines
-from user_dir.corpora.readers.pairs import FORMATS, read_pairs
 from user_dir.models.from_settings import checkpoint_alphas, from_stock
 from user_dir.releases.archive import place_of, unpack, write_archive
 
@@ -85,8 +79,7 @@ OURS, STOCK = checkpoint("adaptively_sparse_transformer"), checkpoint("transform
 @pytest.fixture(scope="module")
 def corpus(folder):
     """A corpus of which there is what a model needs: the dictionaries."""
-    described = written(folder / "corpus.yaml", yaml.safe_dump(CORPUS))
-    corpus = Corpus("toy", folder, read_description(described))
+    corpus = Corpus("toy", folder, load_corpus("toy").description)
     corpus.bin.mkdir()
     for language in corpus.languages:
         dictionary().save(str(corpus.bin / f"dict.{language}.txt"))
@@ -307,20 +300,6 @@ CONFIG = whole_config(TOY / "alpha_entmax.yaml")
 PARTS = [
     yaml.safe_load((TOY / name).read_text(encoding="utf-8")) for name in ("alpha_entmax.yaml", "base.yaml")
 ]
-CORPUS = {
-    "title": "a corpus",
-    "languages": ["de", "en"],
-    "splits": {
-        "train": ["a.tgz/train.{language}", {"de": "b.de", "en": "b.en"}],
-        "valid": {"held_out": 10},
-        "exam": {"file": "exam.{language}.sgm", "reference": "exam.ref.{language}"},
-    },
-    "vocabulary_size": 200,
-    "clean": {"words": {"min": 1, "max": 100, "ratio": 1.5}, "pieces": {"max": 250}},
-    "normalise": {"every": ["punctuation"], "train": ["punctuation", "lower_case"]},
-    "sacrebleu": {"exam": "wmt14"},
-    "downloads": {"a.tgz": {"url": ["https://localhost/a.tgz"], "size": 10, "md5": "0" * 32}},
-}
 
 
 def as_yaml(value) -> str:
@@ -367,27 +346,6 @@ def test_configs_that_share(folder, examples):
     check()
 
 
-def use_description(path: Path) -> None:
-    """What preparing a corpus does before it reads a file."""
-    description = read_description(path)
-    corpus = Corpus("a", path.parent, description)
-    for pieces in (False, True):
-        cleaning.clean(
-            [("ein Satz", "a sentence")], corpus.languages, cleaning.limits_of(description, pieces)
-        )
-    check_origin(description)
-    RawFiles(corpus)
-    for split, subset in corpus.subsets.items():
-        assert corpus.text(split, corpus.languages[0]).name.startswith(subset)
-        normalising.steps_of(description, split)
-
-
-@search(200)
-@hypothesis.given(yaml_files(CORPUS))
-def test_descriptions_of_corpora(folder, content):
-    sentence(use_description, written(folder / "b.yaml", content))
-
-
 # ---------------------------------------------------------------------------------------------- text
 
 ODD = "\u0085\u2028\u2029\u200b\u202e\ufeff\ufffe\x00\x0b\x0c\x1b\r\n\t &<>\ud800é한ア😀▁@-?"
@@ -399,15 +357,6 @@ LINES = {
     "</seg></tuv></tu></body></tmx>\n",
     "columns": "Ein Satz.\tA sentence.\nNoch einer.\tAnother one.\n",
 }
-# Further files of a format: with namespace, CDATA and references, and of several references.
-MARKED_UP = [
-    '<?xml version="1.0" encoding="UTF-8"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx xmlns="http://a"><body>'
-    '<!-- no --><tu><tuv xml:lang="de-AT"><seg><![CDATA[R&D]]> &#x1E;R&D<ph>&lt;br/></ph>&eacute;</seg></tuv>'
-    '<tuv lang="EN"><seg>A</seg></tuv></tu></body></tmx>',
-    '<dataset><doc id="a"><src lang="de"><p><seg id="1">Ein &amp; Satz</seg></p></src>'
-    '<ref lang="en" translator="A"><seg id="1">A</seg></ref><ref lang="en"><seg id="1">B</seg></ref>'
-    '<hyp system="x" lang="en"><seg id="1">C</seg></hyp></doc></dataset>',
-]
 
 
 def encoded(text: str) -> bytes:
@@ -419,48 +368,8 @@ TEXTS = st.one_of(
         lambda text: text.encode("utf-8", "surrogatepass")
     ),
     st.sampled_from(sorted(LINES)).flatmap(lambda form: broken(LINES[form].encode())),
-    st.sampled_from(MARKED_UP).flatmap(lambda text: broken(text.encode())),
-    st.sampled_from(MARKED_UP).flatmap(lambda text: broken(text.replace("UTF-8", "UTF-16").encode("utf-16"))),
     st.binary(max_size=30),
 )
-
-
-def use_text(folder: Path, contents: tuple[bytes, bytes], form: str, ending: str) -> None:
-    paths = [written(folder / f"text.{side}{ending}", each) for side, each in zip("ab", contents)]
-    one = form in ("tmx", "columns") or contents[0].startswith(b"<dataset")
-    pairs = list(read_pairs(*(paths[:1] * 2 if one else paths), ("de", "en"), form))
-    assert not any("\n" in side or "\r" in side for pair in pairs for side in pair)
-    limits = (cleaning.Limits("words", max=100, ratio=1.5), cleaning.Limits("moses_tokens", max=80))
-    kept, dropped = cleaning.clean(pairs, ("de", "en"), limits)
-    assert len(kept) + sum(dropped.values()) == len(pairs)
-    for side, language in enumerate(("de", "en")):
-        lines = [pair[side] for pair in kept]
-        assert len(normalising.normalise(lines, language, tuple(normalising.STEPS))) == len(lines)
-
-
-@search(200)
-@hypothesis.given(
-    st.tuples(TEXTS, TEXTS), st.sampled_from(FORMATS), st.sampled_from(("", ".gz")), *[st.booleans()] * 2
-)
-def test_texts(folder, contents, form, ending, alike, packed):
-    contents = (contents[0],) * 2 if alike else contents
-    if ending and packed:
-        contents = tuple(map(gzip.compress, contents))
-    sentence(use_text, folder, contents, form, ending)
-
-
-@pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("form", FORMATS)
-def test_whole_texts_are_read(folder, form, ending):
-    content = LINES[form].encode()
-    content = gzip.compress(content) if ending else content
-    assert sentence(use_text, folder, (content, content), form, ending) is None
-
-
-@pytest.mark.parametrize(("text", "form"), zip(MARKED_UP, ("tmx", "segments")))
-def test_whole_marked_up_texts_are_read(folder, text, form):
-    path = written(folder / "text.xml", text)
-    assert len(list(read_pairs(path, path, ("de", "en"), form))) == 1
 
 
 GOLD, INTERROGATIVES = b"0-0 1?1 2p2\n\n3-3\n", b"wer # Frage\nwas\n"
@@ -494,7 +403,6 @@ DEEP = 100_000
         (use_log, lambda path: written(path, lines_of(LOG))),
         (use_statistics, lambda path: written(path, json.dumps(STATISTICS))),
         (use_maps, whole_maps),
-        (use_description, lambda path: written(path, as_yaml(CORPUS))),
     ],
 )
 def test_whole_files_are_read(folder, use, write):
@@ -508,18 +416,7 @@ def test_whole_files_are_read(folder, use, write):
         (use_log, '{"update": ' + "9" * 5000 + "}\n"),
         (use_log, '{"update": 1, "encoder_self": [[' + "9" * 400 + "]]}\n"),
         (use_statistics, '{"heads": ' + "[" * DEEP),
-        (use_description, "a: " + "[" * 1500),
-        (use_description, "title: 2001-99-99\n"),
-        (use_description, "? [a, b]\n: c\n"),
-        (use_description, "!!python/object/apply:os.system ['true']\n"),
     ],
 )
 def test_deep_or_strange(folder, use, content):
     assert sentence(use, written(folder / "deep", content))
-
-
-@pytest.mark.parametrize("content", ["<b>" * 5000 + "</b>" * 5000, "&a;&#0;&#xFFFFFFFF;", "<tu></tu>"])
-def test_strange_segments_of_tmx(folder, content):
-    path = written(folder / "deep.tmx", LINES["tmx"].replace("Ein", content))
-    sentence(lambda: list(read_pairs(path, path, ("de", "en"), "tmx")))
-    sentence(lambda: list(read_pairs(written(path, content), path, ("de", "en"), "tmx")))
