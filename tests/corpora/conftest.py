@@ -1,11 +1,9 @@
-"""The tiny corpus, in a separate folder for each test; and preparation without fairseq."""
-
-import shutil
+"""The tiny corpus, in a separate folder for each test."""
 
 import pytest
 from tiny import DESCRIPTION, ENGLISH, GERMAN, write
 
-from user_dir.corpora import preparation
+from user_dir.corpora import load_corpus
 
 
 @pytest.fixture
@@ -30,18 +28,5 @@ def raw(data):
 
 
 @pytest.fixture
-def no_fairseq(monkeypatch):
-    """Binarising copies the dictionary and the pieces instead; the subsets of each call."""
-    calls = []
-
-    def copy(languages, subsets, folder, dictionary, target, workers):
-        calls.append(subsets)
-        for language in languages:
-            shutil.copy(dictionary, target / f"dict.{language}.txt")
-            for subset in subsets:
-                shutil.copy(folder / f"{subset}.{language}", target / f"{subset}.{language}.bin")
-        return {}
-
-    monkeypatch.setattr(preparation, "preprocess", copy)
-    monkeypatch.setattr(preparation, "preprocess_text", lambda *_: None)
-    return calls
+def corpus(data):
+    return load_corpus("tiny", data)

@@ -27,16 +27,15 @@ def main(argv=None) -> None:
     what = "size of the joint vocabulary (default: of the last run, of corpus.yaml, or by number of pairs)"
     add("--vocab-size", int, what)
     add_data_option(parser)
-    add("--workers", int, "processes and threads (default: one per core)")
+    add("--workers", int, "threads (default: one per core)")
     what = "also write training configs for a corpus of your own into configs/CORPUS"
     parser.add_argument("--config", action="store_true", help=what)
     parser.add_argument("--force", action="store_true", help="repeat every stage except downloads")
     arguments = parser.parse_args(argv)
 
-    from ..corpora.preparation import prepare
+    from ..corpora.stages import prepare
     from ..corpora.starter_configs import write_configs
     from ..corpora.summary import summary
-    from ..translation.ceiling import corpus_ceilings
 
     # fairseq, imported by the plugin, has set up logging in its own way.
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
@@ -44,4 +43,4 @@ def main(argv=None) -> None:
     prepare(corpus, arguments.raw, arguments.vocab_size, arguments.workers, arguments.force)
     if arguments.config:
         print(f"training configs: {write_configs(corpus).parent}")
-    print(summary(corpus, map(str, corpus_ceilings(corpus))))
+    print(summary(corpus))

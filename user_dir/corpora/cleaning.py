@@ -1,4 +1,4 @@
-"""Filters that drop training pairs by the lengths of both sides, with a count per reason.
+"""Which training pairs are left out, and how text is normalised.
 
 The limits are those of Moses' ``clean-corpus-n.perl``: a side shorter than ``min`` or longer than ``max``, or
 one side more than ``ratio`` times as long as the other.
@@ -6,100 +6,99 @@ one side more than ``ratio`` times as long as the other.
 
 from __future__ import annotations
 
-from collections import Counter
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
-from ..languages import language as language_of
-from .description import Description
-from .readers.left_out import EMPTY
-from .worker_pool import map_batches
+import regex
 
-UNITS = {"words": "words", "moses_tokens": "Moses tokens", "pieces": "pieces"}
+from .description import Description, Limit
+from .languages import language as language_of
+from .readers.triplets import BETWEEN
+
+EMPTY = "a side was empty"
+NEAR_DUPLICATE = "a side was that of a held-out pair but for punctuation, case or spaces"
+UNITS = {"moses_tokens": "Moses tokens", "pieces": "pieces"}
 Pair = tuple[str, str]
+_NON_PRINTING = regex.compile(r"\p{C}")
+_NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the lengths of a pair, counted in ``unit``, a key of ``UNITS``."""
+def complaint(pair: Pair, languages: tuple[str, str], unit: str, limit: Limit | None) -> str | None:
+    """Why a pair of text, or of pieces separated by spaces, is left out, or None; an empty side always is.
 
-    unit: str
-    min: int = 1
-    max: int | list[int] | None = None  # of both sides, or of source and target
-    ratio: float | None = None
-
-    def complaint(self, left: int, right: int) -> str | None:
-        """Why a pair of sides of these lengths is dropped, or None."""
-        if min(left, right) < self.min:
-            return f"a side had fewer than {self.min} {UNITS[self.unit]}"
-        if isinstance(self.max, list):
-            for side, length, most in zip(("source", "target"), (left, right), self.max):
-                if length > most:
-                    return f"the {side} had more than {most} {UNITS[self.unit]}"
-        elif self.max is not None and max(left, right) > self.max:
-            return f"a side had more than {self.max} {UNITS[self.unit]}"
-        if self.ratio is not None and max(left, right) > self.ratio * min(left, right):
-            return f"one side had more than {self.ratio:g} times the {UNITS[self.unit]} of the other"
-        return None
-
-
-def limits_of(description: Description, pieces: bool) -> tuple[Limits, ...]:
-    """The filters of ``clean`` on sentences, or on pieces."""
-    found = {unit: getattr(description.clean, unit) for unit in UNITS}
-    return tuple(
-        Limits(unit, each.min, each.max, each.ratio)
-        for unit, each in found.items()
-        if each is not None and (unit == "pieces") == pieces
-    )
-
-
-def clean(
-    pairs: Iterable[Pair], languages: tuple[str, str], limits: tuple[Limits, ...]
-) -> tuple[list[Pair], Counter]:
-    """Return the pairs that pass all filters, in order, and the number of dropped pairs per reason.
-
-    A pair is counted for the first filter that drops it. Pairs with an empty side are always dropped.
+    ``unit``, a key of ``UNITS``, is what the limit counts.
     """
-    kept, dropped = [], Counter()
-    for pair in pairs:
-        reason = _reason(pair, languages, limits)
-        if reason is None:
-            kept.append(pair)
-        else:
-            dropped[reason] += 1
-    return kept, dropped
-
-
-def cleaned(
-    pairs: Iterable[Pair],
-    languages: tuple[str, str],
-    limits: tuple[Limits, ...],
-    dropped: Counter,
-    workers: int,
-) -> Iterator[Pair]:
-    """The pairs that pass all filters; ``dropped`` is increased by the others, by reason."""
-    for kept, reasons in map_batches(partial(clean, languages=languages, limits=limits), pairs, workers):
-        dropped.update(reasons)
-        yield from kept
-
-
-def _reason(pair: Pair, languages: tuple[str, str], limits: tuple[Limits, ...]) -> str | None:
     if not (pair[0].strip() and pair[1].strip()):
         return EMPTY
-    for each in limits:
-        left, right = (_counter(each.unit, language)(side) for language, side in zip(languages, pair))
-        reason = each.complaint(left, right)
-        if reason is not None:
-            return reason
+    if limit is None:
+        return None
+    left, right = (_counter(unit, language)(side) for language, side in zip(languages, pair))
+    if min(left, right) < limit.min:
+        return f"a side had fewer than {limit.min} {UNITS[unit]}"
+    if isinstance(limit.max, list):
+        for side, length, most in zip(("source", "target"), (left, right), limit.max):
+            if length > most:
+                return f"the {side} had more than {most} {UNITS[unit]}"
+    elif limit.max is not None and max(left, right) > limit.max:
+        return f"a side had more than {limit.max} {UNITS[unit]}"
+    if limit.ratio is not None and max(left, right) > limit.ratio * min(left, right):
+        return f"one side had more than {limit.ratio:g} times the {UNITS[unit]} of the other"
     return None
 
 
 @cache
 def _counter(unit: str, language: str) -> Callable[[str], int]:
-    if unit != "moses_tokens":
+    if unit == "pieces":
         return lambda text: len(text.split())
     from sacremoses import MosesTokenizer
 
     tokenize = MosesTokenizer(language_of(language).moses).tokenize
     return lambda text: len(tokenize(text, escape=False))
+
+
+def letters(text: str) -> str:
+    """The letters, marks and digits of a text in NFKC, caseless: what near-duplicates have in common.
+
+    Published splits are often disjoint only as strings: of "Komm!" and "Komm." one may be trained on and the
+    other tested, which a test score then rewards.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return _NO_LETTERS.sub("", folded)
+
+
+def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
+    """The pairs of which neither side has the :func:`letters` of the same side of a held-out pair."""
+    taken = (set(), set())
+    for pair in held_out:
+        for side, text in zip(taken, pair):
+            side.add(letters(text))
+    for side in taken:
+        side.discard("")
+    return (pair for pair in pairs if not any(letters(text) in side for side, text in zip(taken, pair)))
+
+
+def steps_of_new_text(description: Description) -> tuple[str, ...]:
+    """The steps for new text: those of the first test set, or else of ``valid``."""
+    tests = [split for split in description.subsets if split not in ("train", "valid")]
+    return description.steps((tests or ["valid"])[0])
+
+
+def normalise(lines: list[str], language: str, steps: tuple[str, ...]) -> list[str]:
+    """Apply all steps to each line, and to both parts of a line with a separator."""
+    for step in steps:
+        function = _step(step, language)
+        lines = [BETWEEN.join(map(function, line.split(BETWEEN))) for line in lines]
+    return lines
+
+
+@cache
+def _step(name: str, language: str) -> Callable[[str], str]:
+    if name == "lower_case":
+        return str.lower
+    if name == "non_printing":
+        # As Moses' remove-non-printing-char.perl; sacremoses deletes it, which joins words at a tab.
+        return lambda line: _NON_PRINTING.sub(" ", line)
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer(language_of(language).moses).normalize

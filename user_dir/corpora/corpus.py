@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..checkout import DATA, SHARED, command_words
+import numpy as np
+
 from ..errors import UserError
-from ..io import name_fault, shown
-from . import normalising
-from .bert_tokenizer import TOKENIZER, VOCABULARY
+from ..files import DATA, SHARED, command_words
 from .description import Description, read_description
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"
+"""Files with the tokens of a BERT."""
+WRITTEN = ("extracted", "text", "bin", "pretraining")
+"""The folders that preparation writes to, except for that of downloads."""
 
 
 def _place(*parts: str) -> property:
@@ -39,26 +47,19 @@ class Corpus:
         return self.description.languages
 
     @property
-    def test_sets(self) -> dict[str, str]:
-        """Public name of each test set → its fairseq subset, in the order of ``corpus.yaml``."""
-        return self.description.test_sets
+    def subsets(self) -> dict[str, str]:
+        """Public name of every split → its fairseq subset: train, valid and the test sets."""
+        return self.description.subsets
 
     @property
-    def subsets(self) -> dict[str, str]:
-        """Name of every split → its fairseq subset: train, valid and the test sets."""
-        return {"train": "train", "valid": "valid", **self.test_sets}
+    def test_sets(self) -> dict[str, str]:
+        """Public name of each test set → its fairseq subset, in the order of ``corpus.yaml``."""
+        return {name: subset for name, subset in self.subsets.items() if name not in ("train", "valid")}
 
     @property
     def written(self) -> list[Path]:
-        """All folders that preparation writes to, except for that of downloads."""
-        text = self.folder / "text"
-        inner = [text / name for name in ("reference", "normalised", "mt", "pretraining")]
-        return [self.extracted, text, *inner, self.segmented, self.bin, self.pretraining]
-
-    @property
-    def kept(self) -> list[Path]:
-        """Its files and folders, which the output of no command may replace."""
-        return [self.raw, *self.written, self.spm_model, self.pieces, self.description.path]
+        """The folders that preparation writes to, except for that of downloads."""
+        return [self.folder / name for name in WRITTEN]
 
     @property
     def pieces(self) -> Path:
@@ -79,6 +80,11 @@ class Corpus:
             raise UserError(f"the corpus {self.name} has no subset {subset!r}; it has {known}")
         return subset
 
+    def split(self, subset: str) -> str:
+        """The public name of a fairseq subset: train, valid or that of a test set."""
+        subset = self.subset(subset)
+        return next(name for name, other in self.subsets.items() if other == subset)
+
     def text(self, subset: str, language: str) -> Path:
         """The text as released, one sentence per line; ``subset`` is a fairseq subset or a public name."""
         return self.folder / "text" / self._file(subset, language)
@@ -94,41 +100,34 @@ class Corpus:
 
     def normalised(self, subset: str, language: str) -> Path:
         """The text before segmentation: ``text``, or the result of the ``normalise`` steps."""
-        name = self._file(subset, language)
-        steps = normalising.steps_of(self.description, self.split(subset))
-        return self.folder / "text" / ("normalised" if steps else "") / name
+        steps = self.description.steps(self.split(subset))
+        return self.folder / "text" / ("normalised" if steps else "") / self._file(subset, language)
 
-    def split(self, subset: str) -> str:
-        """The public name of a fairseq subset: train, valid or that of a test set."""
-        subset = self.subset(subset)
-        return next(name for name, each in self.subsets.items() if each == subset)
+    def pretraining_text(self) -> list[Path]:
+        """The text for masked language modelling, to train on and to validate; none for most corpora."""
+        folder = self.folder / "text" / "pretraining"
+        return [folder / "train.txt", folder / "valid.txt"] if self.description.pretraining else []
 
     def _file(self, subset: str, language: str) -> str:
-        subset = self.subset(subset)
         if language not in self.languages:
-            raise UserError(
-                f"the corpus {self.name} has no language {language!r}; it has {' and '.join(self.languages)}"
-            )
-        return f"{subset}.{language}"
+            known = " and ".join(self.languages)
+            raise UserError(f"the corpus {self.name} has no language {language!r}; it has {known}")
+        return f"{self.subset(subset)}.{language}"
 
     def require_prepared(self) -> Corpus:
         """Return the corpus itself, or raise a UserError that says how to prepare it."""
         if not (self.bin / "stamp.json").is_file():
+            command = " ".join(command_words("prepare"))
             raise UserError(
-                f"the corpus {self.name} is not prepared in {self.folder}; "
-                f"run: {' '.join(command_words('prepare', 'prepare'))} {self.name}"
+                f"the corpus {self.name} is not prepared in {self.folder}; run: {command} {self.name}"
             )
         return self
 
 
 def known_corpora(data_dir: Path | str | None = None) -> list[str]:
-    """Names of all corpora with a ``corpus.yaml`` in ``data_dir``, in ``data`` or of the package.
-
-    Folders whose name is not a valid corpus name are skipped.
-    """
+    """Names of all corpora with a ``corpus.yaml`` in ``data_dir``, in ``data`` or of the package."""
     folders = {DATA, SHARED / "data", Path(data_dir or DATA)}
-    names = {path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")}
-    return sorted(name for name in names if name_fault(name) is None)
+    return sorted({path.parent.name for folder in folders for path in folder.glob("*/corpus.yaml")})
 
 
 def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
@@ -137,15 +136,33 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     Its files are in ``data_dir/name`` (default: the repository's ``data``). Its ``corpus.yaml`` is read from
     there, from ``data`` or else from the package. Raises UserError for an unknown name, listing those known.
     """
-    fault = name_fault(name)
-    if fault is not None:
-        raise UserError(f"there is no corpus {shown(name)}: the name {fault}")
     folder = Path(data_dir or DATA).resolve() / name
-    described = folder / "corpus.yaml"
-    others = (place / name / "corpus.yaml" for place in (DATA, SHARED / "data"))
-    known = known_corpora(data_dir)
-    if name not in known:
-        choose = f"choose from {', '.join(known)}, or " if known else ""
-        raise UserError(f"there is no corpus {name!r}; {choose}describe yours in {described}")
-    found = next(path for path in (described, *others) if path.is_file())
-    return Corpus(name, folder, read_description(found))
+    places = [folder, DATA / name, SHARED / "data" / name]
+    described = next((place / "corpus.yaml" for place in places if (place / "corpus.yaml").is_file()), None)
+    if described is None or "/" in name:
+        known = ", ".join(known_corpora(data_dir))
+        raise UserError(f"there is no corpus {name!r} with a file {folder}/corpus.yaml; known are {known}")
+    return Corpus(name, folder, read_description(described))
+
+
+def read_dictionary(folder: Path, language: str) -> Dictionary:
+    """fairseq's dictionary of a language in a folder of binarised data; UserError if it cannot be read."""
+    return load_dictionary(folder / f"dict.{language}.txt")
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Read one of fairseq's dictionaries; raises UserError, which names the file, if it is none."""
+    from fairseq.data import Dictionary
+
+    try:
+        return Dictionary.load(str(path))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"cannot read the dictionary {path}: {error}") from None
+
+
+def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side: str) -> np.ndarray:
+    """The length of each sentence of a side, in tokens with ``</s>``."""
+    from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+    prefix = folder / f"{subset}.{'-'.join(languages)}.{side}"
+    return np.array(MMapIndexedDataset(str(prefix)).sizes, np.int64)

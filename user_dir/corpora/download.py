@@ -1,135 +1,186 @@
-"""Download of published files from the first working mirror, completely or not at all."""
+"""The published files that a corpus is read from: found, downloaded, compared, taken out of archives.
+
+A file in an archive is named as if the archive were a folder: ``dev.tgz/dev/newsdev2016-roen-src.ro.sgm``.
+"""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import logging
-import re
-import urllib.error
+import lzma
+import shutil
+import tarfile
 import urllib.request
+import zipfile
+import zlib
 from http.client import HTTPException
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ..errors import UserError
-from ..io import within
-from .checksums import checksums, difference
-from .description import Download
+from ..files import ROOT
+from . import stamps
+from .corpus import Corpus
+from .description import Download, is_archive, split_name
+from .wordpiece import FILES
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 1 << 20
-NUMBER = "[0-9]{1,18}"  # of bytes; servers may send anything
 TIMEOUT = 60  # seconds without a byte
-AGENT = "Mozilla/5.0 (compatible; corpus preparation)"  # some hosts reject Python's default
-REMEDY = "run again, or download it by other means and pass its folder with --raw"
+AGENT = {"User-Agent": "Mozilla/5.0 (compatible; corpus preparation)"}  # some hosts reject Python's default
 
 
-def download(published: Download, target: Path, folder: Path | None = None) -> Path:
-    """Download a file to ``target`` via ``target.part``, and return ``target``.
+class RawFiles:
+    """The raw files of a corpus, in a folder of the user's or else in ``corpus.raw``.
 
-    If the connection breaks, a partial file with a known checksum is kept in ``target.part``, and the next
-    mirror or run resumes it. Nothing is written outside ``folder`` (default: that of ``target``), even
-    through links. Raises a UserError with the response of each mirror; ``target`` then does not exist.
+    What ``corpus.raw`` lacks is downloaded. Files in a user's folder are used as they are: content that
+    differs from the published one causes a warning, a missing file is an error. Files of a BERT may also lie
+    where a config's ``bert`` is relative to.
     """
-    part = within(folder or target.parent, target.with_name(target.name + ".part"))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    complaints: list[str] = []
+
+    def __init__(self, corpus: Corpus, given: Path | None = None):
+        self.corpus, self.given, self.folder = corpus, given, given or corpus.raw
+        self.members: dict[str, list[str]] = {}  # of each raw file; none of plain text
+        for raw, member in map(split_name, corpus.description.files()):
+            self.members.setdefault(raw, []).extend([member] if member is not None else [])
+        self.tokenizer: dict[str, str] = {}  # file of a BERT's tokenizer → its name here
+        if vocabulary := corpus.description.wordpiece:
+            for kind in FILES:
+                name = vocabulary[: vocabulary.rfind("/") + 1] + kind
+                if name == vocabulary or name in corpus.description.downloads or self.find(name):
+                    self.tokenizer[kind] = name
+                    self.members.setdefault(name, [])
+
+    def find(self, name: str) -> Path | None:
+        """Find a file by its name, or its base name if that is unique; each possibly with ``.gz``.
+
+        Files that come with ``corpus.yaml`` lie in ``raw`` beside it, wherever the corpus is prepared.
+        """
+        last = name.rsplit("/", 1)[-1]
+        unique = [raw.rsplit("/", 1)[-1] for raw in self.members].count(last) == 1
+        folders = [self.folder, *([] if self.given else [self.corpus.description.path.parent / "raw"])]
+        paths = [folder / stem for folder in folders for stem in ([name, last] if unique else [name])]
+        paths = [path.with_name(path.name + ending) for path in paths for ending in ("", ".gz")]
+        return next((path for path in [*paths, ROOT / name] if path.is_file()), None)
+
+    def path_of(self, name: str) -> Path:
+        """The path of a raw file, or of an extracted member; UserError if it is not there."""
+        raw, member = split_name(name)
+        path = self.find(raw) if member is None else self.corpus.extracted / raw / member
+        if path is None:
+            raise UserError(f"{raw} is not in {self.folder}; put it there, or name its folder with --raw")
+        return path
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 checksum of every file, after downloading those that are missing."""
+        return {name: self._digest(name) for name in self.members}
+
+    def _digest(self, name: str) -> str:
+        published = self.corpus.description.downloads.get(name)
+        if published is not None and self.given is None and self.find(name) is None:
+            # Text may be published compressed or plain; the local name says which it is.
+            packed = published.urls[0].endswith(".gz") and not name.endswith(".gz")
+            download(published, self.folder / (f"{name}.gz" if packed and not is_archive(name) else name))
+        path = self.path_of(name)
+        if published is not None and not _is_published(path, published):
+            logger.warning("warning: %s is not the published file; using it anyway", path)
+        return sha256(path)
+
+    def extract(self, digests: dict[str, str], force: bool) -> None:
+        """Extract the members that text is read from: archives → ``extracted/ARCHIVE/MEMBER``."""
+        for archive, members in self.members.items():
+            stamp = self.corpus.extracted / archive / "stamp.json"
+            inputs = {"sha256": digests[archive], "members": sorted(members)}
+            if members and not stamps.is_done(f"extract {archive}", stamp, inputs, force):
+                with stamps.building(stamp, inputs) as build:
+                    extract(self.path_of(archive), set(members), build.folder)
+
+
+def download(published: Download, target: Path) -> None:
+    """Download a file from the first mirror that has it, whole or not at all.
+
+    Raises:
+        UserError: no mirror has it; with the reason of each.
+    """
+    part, reasons = target.with_name(f"part.{target.name}"), []
+    part.parent.mkdir(parents=True, exist_ok=True)
     for url in published.urls:
-        if complaints:
-            logger.warning("%s; trying %s", complaints[-1], url)
-        complaint = _try(url, part, published, target.name)
-        if complaint is None:
-            part.replace(target)
-            return target
-        complaints.append(complaint)
-    raise UserError(f"{'; '.join(complaints)}; {REMEDY}")
-
-
-def _try(url: str, part: Path, published: Download, name: str) -> str | None:
-    """Download and verify; returns the problem or None. A wrong or unverifiable ``part`` is removed."""
-    if not published.checksums:
-        part.unlink(missing_ok=True)
-    resumed = part.is_file()
-    complaint = _fetch(url, part, name)
-    if complaint is not None:
-        if not published.checksums or (part.is_file() and not part.stat().st_size):
-            part.unlink(missing_ok=True)
-        return complaint
-    complaint = _wrong(url, part, published, name)
-    if complaint is None:
-        return None
+        try:
+            _fetch(url, part)
+            if _is_published(part, published):
+                part.replace(target)
+                return
+            reasons.append(f"{url} is not the published file")
+        except (OSError, ValueError, HTTPException) as error:  # UserError is a ValueError
+            reasons.append(f"{url}: {getattr(error, 'reason', None) or error}")
     part.unlink(missing_ok=True)
-    # The resumed beginning may have been of another version of the file.
-    return _try(url, part, published, name) if resumed else complaint
+    raise UserError(f"cannot download {target.name}: {'; '.join(reasons)}")
 
 
-def _wrong(url: str, part: Path, published: Download, name: str) -> str | None:
-    size = part.stat().st_size
-    if published.size not in (None, size):
-        return f"{url} is not the expected file: {size:,} bytes instead of {published.size:,}"
+def _fetch(url: str, part: Path) -> None:
+    request = urllib.request.Request(url, headers=AGENT)
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, part.open("wb") as file:
+        size = int(answer.headers.get("Content-Length") or 0)
+        with tqdm.wrapattr(answer, "read", total=size or None, desc=part.name) as counted:
+            shutil.copyfileobj(counted, file, 1 << 20)
+        if size and file.tell() != size:
+            raise OSError(f"the connection broke after {file.tell():,} of {size:,} bytes")
+
+
+def _is_published(path: Path, published: Download) -> bool:
+    return all(checksum(path, algorithm) == digest for algorithm, digest in published.checksums.items())
+
+
+def checksum(path: Path, algorithm: str) -> str:
+    """Hexadecimal checksum of a file's content; UserError if it cannot be read.
+
+    For a ``.gz`` file that is not an archive, this is the decompressed content, so that a text has the same
+    checksum compressed or not.
+    """
+    digest, packed = hashlib.new(algorithm), path.suffix == ".gz" and not is_archive(path.name)
     try:
-        # Without published checksums, at least verify that a gzip file is complete.
-        found = checksums(part, published.checksums or ["sha256"], name)
-    except UserError:
-        return f"{url} is an incomplete gzip file"
-    wrong = difference(found, published.checksums)
-    return wrong and f"{url} is not the expected file: {wrong}"
+        with (gzip.open if packed else open)(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
+    return digest.hexdigest()
 
 
-def _fetch(url: str, part: Path, name: str) -> str | None:
-    """Append the missing part of ``url`` to ``part``; returns the problem or None."""
-    have = part.stat().st_size if part.is_file() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": AGENT})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, as :func:`checksum` has it."""
+    return checksum(path, "sha256")
+
+
+def extract(archive: Path, members: set[str], folder: Path) -> None:
+    """Extract the named members, whose names are relative, to ``folder``; nothing else is written.
+
+    Raises:
+        UserError: the archive lacks a member, or is damaged.
+    """
+    missing = set(members)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            start = _start(answer, have)
-            expected = answer.headers.get("Content-Length") or ""
-            total = start + int(expected) if re.fullmatch(NUMBER, expected) else None
-            arrived = _save(answer, part, start, total, name)
-        if total not in (None, arrived):
-            return f"the connection to {url} broke after {arrived:,} of {total:,} bytes"
-    except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing left to send; the checksum decides whether the file is complete
-            return None
-        return f"{url} answered {error.code} {error.reason}"
-    except UserError:
-        raise
-    # ValueError: an invalid URL, perhaps of a redirect.
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error or type(error).__name__
-        return f"{url} could not be downloaded: {reason}"
-    return None
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as file:
+                for name in members & set(file.namelist()):
+                    _write(file.open(name), folder / name)
+                    missing.discard(name)
+        else:
+            with tarfile.open(archive, "r|*") as file:
+                for entry in tqdm(file, desc=f"extract {archive.name}", unit=" files", disable=None):
+                    name = entry.name.removeprefix("./")
+                    if name in missing and entry.isreg():
+                        _write(file.extractfile(entry), folder / name)
+                        missing.discard(name)
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"cannot read the archive {archive}: {error}") from None
+    if missing:
+        raise UserError(f"{archive} has no member {min(missing)}")
 
 
-def _start(answer, have: int) -> int:
-    """The offset at which the response begins: ``have``, or 0 if the server does not support ranges."""
-    begins = re.match(f"bytes ({NUMBER})-", answer.headers.get("Content-Range") or "")
-    return have if answer.status == 206 and begins and int(begins[1]) == have else 0
-
-
-def _save(answer, part: Path, start: int, total: int | None, name: str) -> int:
-    """Write the response to ``part`` from byte ``start``; returns the file's size."""
-    try:
-        with part.open("r+b" if start else "wb") as file:
-            file.seek(start)
-            with tqdm(
-                total=total, initial=start, desc=name, unit="B", unit_scale=True, unit_divisor=1024
-            ) as bar:
-                while chunk := _read(answer):
-                    file.write(chunk)
-                    bar.update(len(chunk))
-            file.truncate()
-            return file.tell()
-    except OSError as error:
-        raise UserError(f"cannot write {part}: {error.strerror}; {REMEDY}") from None
-
-
-def _read(answer) -> bytes:
-    # Errors in reading are the network's, and another mirror may help; errors in writing are not.
-    try:
-        return answer.read(CHUNK)
-    except OSError as error:
-        raise HTTPException(str(error)) from None
+def _write(content, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with content, target.open("wb") as file:
+        shutil.copyfileobj(content, file, 1 << 20)

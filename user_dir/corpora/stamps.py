@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..io import MAX_JSON, name_fault, parse_json, read_text, within
+from ..files import write_json
 
 logger = logging.getLogger(__name__)
 
@@ -31,30 +31,17 @@ class Build:
 
 
 def read_stamp(stamp: Path) -> dict[str, Any]:
-    """``{"inputs", "outputs", "report"}`` of a stamp; empty if missing, invalid or of files elsewhere."""
-    try:
-        record = parse_json(read_text(stamp, "the stamp", most=MAX_JSON))
-    except (OSError, ValueError):
-        return {}
-    parts = ("inputs", "outputs", "report")
-    whole = isinstance(record, dict) and all(isinstance(record.get(name), dict) for name in parts)
-    # Files that a stamp lists are removed when the stage is built again.
-    plain = whole and not any(name_fault(name, folders=True, longest=255) for name in record["outputs"])
-    return record if plain else {}
-
-
-def is_whole(stamp: Path, inputs: dict[str, Any]) -> bool:
-    """Whether the stamp was made from exactly these inputs and all files it lists have their size."""
-    record = read_stamp(stamp)
-    return record.get("inputs") == as_json(inputs) and all(
-        (stamp.parent / name).is_file() and (stamp.parent / name).stat().st_size == size
-        for name, size in record.get("outputs", {}).items()
-    )
+    """``{"inputs", "outputs", "report"}`` of a stamp; empty if there is none."""
+    return json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else {}
 
 
 def is_done(stage: str, stamp: Path, inputs: dict[str, Any], force: bool = False) -> bool:
-    """Whether a stage need not run, which is then logged; ``force`` runs it anyway."""
-    done = not force and is_whole(stamp, inputs)
+    """Whether a stage was made from exactly these inputs and its files are there; ``force``: never."""
+    record, folder = read_stamp(stamp), stamp.parent
+    if force or record.get("inputs") != json.loads(json.dumps(inputs)):
+        return False
+    sizes = record["outputs"].items()
+    done = all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes)
     if done:
         logger.info("%s: already there", stage)
     return done
@@ -67,12 +54,9 @@ def fingerprint(stamp: Path) -> str:
 
 
 @contextmanager
-def building(stamp: Path, inputs: dict[str, Any], root: Path | None = None) -> Iterator[Build]:
-    """Build a stage: the body fills ``Build.folder``; if it raises, the previous files are kept.
-
-    Raises UserError if links would lead to writing outside ``root`` (default: the stamp's folder).
-    """
-    target = within(root or stamp.parent, stamp.parent)
+def building(stamp: Path, inputs: dict[str, Any]) -> Iterator[Build]:
+    """Build a stage: the body fills ``Build.folder``; if it raises, the previous files are kept."""
+    target = stamp.parent
     target.mkdir(parents=True, exist_ok=True)
     prefix = f"{stamp.stem}.part-"
     for leftover in target.glob(f"{prefix}*"):  # left by an interrupted run
@@ -85,21 +69,11 @@ def building(stamp: Path, inputs: dict[str, Any], root: Path | None = None) -> I
         stamp.unlink(missing_ok=True)
         files = sorted(path for path in scratch.rglob("*") if path.is_file())
         outputs = {path.relative_to(scratch).as_posix(): path.stat().st_size for path in files}
-        for name in [*replaced, *outputs]:
-            within(target, (target / name).parent)
         for name in replaced.keys() - outputs.keys():
             (target / name).unlink(missing_ok=True)
         for name in outputs:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (scratch / name).replace(target / name)
-        record = {"inputs": inputs, "outputs": outputs, "report": build.report}
-        unfinished = scratch / "stamp"
-        unfinished.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        unfinished.replace(stamp)
+        write_json(stamp, {"inputs": inputs, "outputs": outputs, "report": build.report})
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def as_json(value: Any) -> Any:
-    """Convert a value as by writing and reading JSON, for comparison with a stamp."""
-    return json.loads(json.dumps(value))

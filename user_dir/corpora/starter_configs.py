@@ -9,24 +9,43 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from ..checkout import ROOT, command_words
 from ..errors import UserError
-from ..io import write_text
-from ..languages import language
-from .binarised import sentence_lengths
-from .corpus import Corpus
-from .pretraining_config import checkpoint_of, has_pretraining, pretraining_settings
-from .starter_templates import ALPHA_LOG, ALPHA_SCHEDULE, BASE, EMA, HYDRA, PRE_NORM, PRETRAINING, VARIANT
+from ..files import ROOT, command_words, write_text
+from .corpus import Corpus, sentence_lengths
+from .languages import language
 
 VARIANTS = {
     "softmax": ("softmax", "softmax, the baseline"),
     "entmax15": ("entmax15", "1.5-entmax in every head"),
     "alpha_entmax": ("entmax", "a learned α per head"),
 }
+TEMPLATES = "base", "variant"
 SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
 TIMES = 1.2  # a translation in validation ends after so many pieces for each of its source, and some
 PER_VALIDATION = 100  # minimum number of updates
+
+ALPHA_LOG = """\
+  alpha_log: ${checkpoint.save_dir}/alpha.jsonl
+  alpha_log_interval: 100
+"""
+PRE_NORM = """\
+  share_all_embeddings: true
+  encoder_normalize_before: true  # pre-norm, as in the paper
+  decoder_normalize_before: true
+"""
+POST_EDITOR = """\
+  bert: null  # a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm
+  share_self_attention: true
+  ema_warmup: true
+"""
+EMA = """\
+ema:  # average_checkpoints.py --ema --path DIR/checkpoint_last.pt
+  store_ema: true
+  ema_decay: 0.999
+  ema_fp32: true
+
+"""
 
 
 class Size(NamedTuple):
@@ -53,40 +72,37 @@ class Size(NamedTuple):
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml`` below ``root``; returns the last.
 
-    A post-editor with text to pretrain on also gets ``pretraining.yaml``, and starts from its model.
-
     Raises UserError if one of them exists: settings are not overwritten.
     """
     folder = root / "configs" / corpus.name
-    pretrained = has_pretraining(corpus)
-    for name in ("base", *VARIANTS, *(["pretraining"] if pretrained else [])):
+    for name in ("base", *VARIANTS):
         if (folder / f"{name}.yaml").exists():
             raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
-    sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
-    longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
-    size = Size.of(len(longer), corpus.description.triplets)
-    common = {"train": " ".join(command_words("train", "train")), "name": corpus.name, "hydra": HYDRA}
-    per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
-    settings = _settings(corpus, root, size, per_epoch)
-    write_text(folder / "base.yaml", BASE.format(**common, **settings))
-    if pretrained:
-        write_text(folder / "pretraining.yaml", PRETRAINING.format(**common, **_pretraining(corpus, root)))
+    common = {"train": " ".join(command_words("train")), "name": corpus.name}
+    settings = _settings(corpus, root)
+    base, config = (Path(__file__).with_name(f"starter_{name}.txt").read_text("utf-8") for name in TEMPLATES)
+    write_text(folder / "base.yaml", base.format(**common, **settings))
     source, target = corpus.languages
     for variant, (normalizer, described) in VARIANTS.items():
-        text = VARIANT.format(
+        text = config.format(
             **common,
             variant=variant,
-            about=f"{size.title} on {corpus.name}, {source} to {target}, with {described}.",
+            about=f"{settings['title']} on {corpus.name}, {source} to {target}, with {described}.",
             normalizer=normalizer,
-            alpha=_alpha(pretrained, settings["updates"]) if normalizer == "entmax" else "",
+            alpha=ALPHA_LOG if normalizer == "entmax" else "",
             save_dir=_scalar(f"checkpoints/{corpus.name}/{variant}"),
         )
         write_text(folder / f"{variant}.yaml", text)
     return folder / "alpha_entmax.yaml"
 
 
-def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[str, Any]:
-    """What stands in ``BASE``; ``per_epoch`` is the number of updates."""
+def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
+    """What stands in ``BASE``."""
+    triplets = corpus.description.triplets
+    sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
+    longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
+    size = Size.of(len(longer), triplets)
+    per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
     updates = min(max(size.epochs * per_epoch, 1000), 100_000)
     every = max(1, math.ceil(PER_VALIDATION / per_epoch))
     interval = ""
@@ -95,12 +111,12 @@ def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[st
     source, target = map(_scalar, corpus.languages)
     return {
         **size._asdict(),
-        "data": _below(root, corpus.bin),
+        "data": _scalar(str(corpus.bin.relative_to(root) if corpus.bin.is_relative_to(root) else corpus.bin)),
         "source": source,
         "target": target,
         "bleu": validation_bleu(corpus),
-        "layers": _post_editor(corpus) if corpus.description.triplets else PRE_NORM,
-        "average": EMA if corpus.description.triplets else "",
+        "layers": POST_EDITOR if triplets else PRE_NORM,
+        "average": EMA if triplets else "",
         "warmup": min(4000, updates // 4),
         "validate_interval": interval and f"  validate{interval}",
         "save_interval": interval and f"  save{interval}",
@@ -110,36 +126,11 @@ def _settings(corpus: Corpus, root: Path, size: Size, per_epoch: int) -> dict[st
     }
 
 
-def _pretraining(corpus: Corpus, root: Path) -> dict[str, Any]:
-    """What stands in ``PRETRAINING``."""
-    save_dir = _scalar(str(checkpoint_of(corpus).parent))
-    return {"data": _below(root, corpus.pretraining), "save_dir": save_dir, **pretraining_settings(corpus)}
-
-
-def _below(root: Path, folder: Path) -> str:
-    return _scalar(str(folder.relative_to(root) if folder.is_relative_to(root) else folder))
-
-
-def _post_editor(corpus: Corpus) -> str:
-    """The settings of a post-editor's model."""
-    bert, remark = "null", "a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm"
-    if has_pretraining(corpus):
-        bert, remark = _scalar(str(checkpoint_of(corpus))), "from pretraining.yaml; null: none"
-    return f"  bert: {bert}  # {remark}\n  share_self_attention: true\n  ema_warmup: true\n"
-
-
-def _alpha(pretrained: bool, updates: int) -> str:
-    """The settings of a learned α: it would stay near 1, where a pretrained model is."""
-    if not pretrained:
-        return ALPHA_LOG
-    return ALPHA_SCHEDULE.format(updates=updates // 3) + ALPHA_LOG
-
-
 def validation_bleu(corpus: Corpus) -> str:
     """The lines of a config's section ``task`` that make fairseq score validation suitably for the corpus.
 
-    sacrebleu's tokenizer is that of the target language (``guards/validation_bleu.py``). Tokens of a release
-    in a language without spaces, which Moses does not detokenise, are scored as they are.
+    sacrebleu's tokenizer is that of the target language. Tokens of a release in a language without spaces,
+    which Moses does not detokenise, are scored as they are.
     """
     sides = [sentence_lengths(corpus.bin, "valid", corpus.languages, side) for side in corpus.languages]
     beyond = max(10, math.ceil((sides[1] - 1 - TIMES * sides[0]).max(initial=0)))

@@ -1,35 +1,35 @@
-"""Tables of text: a pair in each line, its sides in two of the columns, as in Tatoeba's exports."""
+"""Tables of text (CSV, TSV): a pair in each row, its sides in two of the columns, as in Tatoeba's exports."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import csv
 from pathlib import Path
-from typing import NamedTuple
 
 from ...errors import UserError
-from .left_out import BLANK
-from .lines import read_lines
+from . import Pairs, Source, of_pairs
+from .lines import on_one_line, read_lines
 
 
-class Table(NamedTuple):
-    """The numbers, from 1, of the columns of source and target, and what is between columns."""
+@of_pairs("columns")
+def read_columns(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
+    """The stripped cells of a table; quotation marks are those of CSV unless tabs separate the columns.
 
-    columns: tuple[int, int]
-    separator: str = "\t"
+    Blank rows are left out, and a line break within a cell becomes a space.
 
-
-def read_columns(path: Path, table: Table, left_out: Counter) -> Iterator[tuple[str, str]]:
-    """The pairs of a table, in which quotation marks have no meaning; UserError for too few columns."""
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            left_out[BLANK] += 1
-            continue
-        cells = line.split(table.separator)
-        if len(cells) < max(table.columns):
-            raise UserError(
-                f"{path}, line {number}: it has {len(cells)} columns, separated by {table.separator!r}, but "
-                f"{max(table.columns)} are needed; mend it, or columns and separator in corpus.yaml"
-            )
-        source, target = table.columns
-        yield cells[source - 1].strip(), cells[target - 1].strip()
+    Raises:
+        UserError: a row has too few columns, or a quotation mark is not closed; with the line.
+    """
+    path, columns = paths[0], [source.columns[language] - 1 for language in languages]
+    quoting = csv.QUOTE_NONE if source.separator == "\t" else csv.QUOTE_MINIMAL
+    lines = (f"{line}\n" for line in read_lines(path))
+    rows = csv.reader(lines, delimiter=source.separator, quoting=quoting, strict=True)
+    try:
+        for row in rows:
+            if not any(cell.strip() for cell in row):
+                continue
+            if len(row) <= max(columns):
+                raise UserError(f"{path}, line {rows.line_num}: it has {len(row)} columns only")
+            left, right = (on_one_line(row[column]) for column in columns)
+            yield left, right
+    except csv.Error as error:
+        raise UserError(f"{path}, line {rows.line_num}: {error}") from None

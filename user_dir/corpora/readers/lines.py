@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import lzma
+import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...bounded import BLOCK, MAX_LINE, MAX_MADE_LINE, bounded_lines, unpacking
 from ...errors import UserError
+from ...files import open_binary
+from . import of_side
+
+_BREAK = re.compile(r"[ \t]*[\r\n]\s*")
 
 
-def read_lines(path: Path, longest: int = MAX_LINE, most: int | None = None) -> Iterator[str]:
+@of_side("lines")
+def read_lines(path: Path) -> Iterator[str]:
     r"""Lines of a UTF-8 file, plain, ``.gz``, ``.bz2`` or ``.xz``, separated by "\n" or "\r\n" only.
 
     U+2028, U+0085 etc. do not end a line. A "\r" inside a line becomes a space, because many programs would
     read it as a line end; a byte order mark is dropped.
 
-    Args:
-        path: the file.
-        longest: maximum number of bytes of a line.
-        most: maximum number of bytes that a compressed file may unpack to; None for what fits its size.
-
     Raises:
-        UserError: a line is not UTF-8 or too long, or a compressed file is damaged or too large.
+        UserError: a line is not UTF-8, with its number; or the file cannot be read.
     """
-    with unpacking(path, most) as file:
-        for number, line in enumerate(bounded_lines(file, path, longest), start=1):
-            yield decoded(line, number, path)
-
-
-def read_made_lines(path: Path) -> Iterator[str]:
-    """The lines of a text that this project has written: normalised or in pieces, they may be longer."""
-    return read_lines(path, MAX_MADE_LINE)
+    try:
+        with open_binary(path) as file:
+            for number, line in enumerate(file, start=1):
+                yield decoded(line, number, path)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def decoded(line: bytes, number: int, name: Path | str) -> str:
@@ -38,17 +38,10 @@ def decoded(line: bytes, number: int, name: Path | str) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{name}, line {number}: byte {line[error.start]:#04x} is not UTF-8; convert the file to UTF-8"
-        ) from None
+        raise UserError(f"{name}, line {number}: byte {line[error.start]:#04x} is not UTF-8") from None
     return text.rstrip("\n").rstrip("\r").replace("\r", " ")
 
 
-def count_lines(path: Path) -> int:
-    """The number of lines that :func:`read_lines` yields; a hundred times faster."""
-    count, last = 0, b"\n"
-    with unpacking(path) as file:
-        while block := file.read(BLOCK):
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
+def on_one_line(text: str) -> str:
+    """Text with its line breaks as spaces, stripped; other separators of Unicode are text."""
+    return _BREAK.sub(" ", text).strip()

@@ -6,63 +6,34 @@ parsed.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...bounded import MAX_LINE
 from ...errors import UserError
-from ...io import shown
-from .lines import read_lines
-from .references import on_one_line, resolve
+from . import of_side
+from .lines import on_one_line, read_lines
 
-TAG = re.compile(r"<(/?)seg\b([^>]*)>", re.IGNORECASE)
-NUMBER = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
-CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+REFERENCE = re.compile(r"&(?:#\d+|#[xX][0-9A-Fa-f]+|\w+);")
+SEGMENT = re.compile(r"<seg\b[^>]*?(?:/>|>(.*?)</seg>)", re.IGNORECASE | re.DOTALL)
 
 
-def read_segments(path: Path) -> Iterator[tuple[str, str]]:
-    """Id and text of every segment, with lines joined, references resolved and whitespace stripped.
+@of_side("segments", "sgm", "sgml", "xml")
+def read_segments(path: Path) -> Iterator[str]:
+    """The text of every segment on one line, stripped, with references resolved as in HTML.
 
     Raises:
-        UserError: a segment is not closed, or too long; with its line.
+        UserError: the file has no segment, or one that is not closed.
     """
-    parts: list[str] | None = None  # of the current segment
-    opened, name, length = 0, "", 0
-
-    def unclosed() -> UserError:
-        return UserError(
-            f"{path}, line {opened}: the segment {shown(name)} is not closed; download the file again"
-        )
-
-    for number, line in enumerate(read_lines(path, longest=16 * MAX_LINE), start=1):
-        position = 0
-        for tag in TAG.finditer(line):
-            if tag[1]:
-                if parts is None:
-                    raise UserError(f"{path}, line {number}: </seg> without <seg>; download the file again")
-                place = f"{path}, line {opened}"
-                yield name, plain("\n".join([*parts, line[position : tag.start()]]), place)
-                parts = None
-            else:
-                if parts is not None:
-                    raise unclosed()
-                found = NUMBER.search(tag[2])
-                parts, opened, name, length = [], number, found[1] if found else "", 0
-                if tag[2].endswith("/"):  # <seg/> is an empty segment
-                    yield name, ""
-                    parts = None
-            position = tag.end()
-        if parts is not None:
-            parts.append(line[position:])
-            length += len(parts[-1]) + 1
-            if length > MAX_LINE:
-                raise UserError(f"{path}, line {opened}: the segment has more than {MAX_LINE:,} characters")
-    if parts is not None:
-        raise unclosed()
+    text = "\n".join(read_lines(path))
+    segments = [found[1] or "" for found in SEGMENT.finditer(text)]
+    if not segments or any("<seg" in segment for segment in segments):
+        raise UserError(f"{path} has no <seg>, or one that is not closed")
+    for segment in segments:
+        yield on_one_line(resolve(segment))
 
 
-def plain(text: str, place: str) -> str:
-    """The text of a segment on one line: references resolved, sections of CDATA as they are."""
-    pieces = CDATA.split(text)  # text, content, text, …
-    return on_one_line("".join(each if i % 2 else resolve(each, place) for i, each in enumerate(pieces)))
+def resolve(text: str) -> str:
+    """Text with its references resolved as in HTML; an ``&`` that does not start one is kept, as in ``R&D``."""
+    return REFERENCE.sub(lambda found: html.unescape(found[0]) or " ", text)

@@ -1,12 +1,17 @@
-"""Parallel files whose lines at the same position form a post-editing triplet."""
+"""Post-editing triplets: the lines of ``src``, ``mt`` and ``pe`` at the same position.
+
+They are a translation corpus whose source line is ``src [SEP] mt`` and whose target line is the corrected
+translation, so that every fairseq command works on them (Correia and Martins 2019).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from ...errors import UserError
+from . import Pairs, Source, of_pairs
 from .lines import read_lines
 
 SEPARATOR, MASK = "[SEP]", "<mask>"
@@ -14,32 +19,36 @@ BETWEEN = f" {SEPARATOR} "
 """What stands between source and translation in a source line."""
 
 
-def read_triplets(*paths: Path) -> Iterator[tuple[str, ...]]:
-    """The stripped lines of ``src``, ``mt`` and ``pe``, or of only some of them.
+@of_pairs("triplets", one_file=False)
+def read_triplets(paths: list[Path], languages: tuple[str, str], source: Source) -> Pairs:
+    """Source line and correction of each triplet.
 
     Raises:
-        UserError: a line is empty or contains a reserved symbol; the files have unequal numbers of lines. The
-            message names file and line.
+        UserError: a line is empty or contains a reserved symbol, or a file is longer; with file and line.
     """
-    for number, lines in enumerate(zip_longest(*map(read_lines, paths)), start=1):
-        for path, line in zip(paths, lines):
-            if line is None:
-                longer = next(other for other, found in zip(paths, lines) if found is not None)
-                raise UserError(
-                    f"{path} has {number - 1:,} lines, but {longer} has a line {number}: "
-                    "they are not parallel; check the files"
-                )
+    for src, mt, pe in _rows(paths):
+        yield joined(src, mt), pe
+
+
+def read_joined(*paths: Path) -> Iterator[str]:
+    """The source lines of ``src`` and ``mt``, or the lines of one file but blank ones; errors as above."""
+    if len(paths) == 2:
+        return (joined(*row) for row in _rows(paths))
+    return (line.strip() for line in read_lines(paths[0]) if line.strip())
+
+
+def _rows(paths: Sequence[Path]) -> Iterator[tuple[str, ...]]:
+    for number, row in enumerate(zip_longest(*map(read_lines, paths), fillvalue=""), start=1):
+        for path, line in zip(paths, row):
             require_plain(line, f"{path}, line {number}")
-        yield tuple(line.strip() for line in lines)
+        yield tuple(map(str.strip, row))
 
 
 def require_plain(text: str, where: str) -> None:
     """Raise UserError, beginning with ``where``, if text is empty or contains a reserved symbol."""
-    if not text.strip():
-        raise UserError(f"{where} is empty; remove the triplet from all files")
-    for symbol in (SEPARATOR, MASK):
-        if symbol in text:
-            raise UserError(f"{where} contains {symbol}, which is reserved; remove it or replace it")
+    symbol = next((symbol for symbol in (SEPARATOR, MASK) if symbol in text), None)
+    if symbol or not text.strip():
+        raise UserError(f"{where} {f'contains {symbol}, which is reserved' if symbol else 'is empty'}")
 
 
 def joined(src: str, mt: str) -> str:
@@ -56,12 +65,9 @@ def source_line(text: str, number: int, name: str) -> str:
     """
     if not text.strip():
         return ""
-    where = f"{name}, line {number}" if name else f"line {number}"
-    sides, remedy = text.split("\t"), "write the source sentence, a tab, and its translation"
+    where, sides = f"{name}, line {number}" if name else f"line {number}", text.split("\t")
     if len(sides) != 2:
-        raise UserError(f"{where} has {len(sides) - 1} tabs; {remedy}")
-    for side, what in zip(sides, ("source sentence", "translation")):
-        if not side.strip():
-            raise UserError(f"{where} has no {what}; {remedy}")
+        raise UserError(f"{where} must be the source sentence, a tab, and its translation")
+    for side in sides:
         require_plain(side, where)
     return joined(*sides)

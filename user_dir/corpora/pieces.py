@@ -1,0 +1,281 @@
+"""Subword pieces: a sentencepiece BPE model of both languages, or the WordPiece vocabulary of a BERT.
+
+White space of every kind parts words, and text that reads like a symbol becomes ordinary pieces, in training
+as in translation.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import sentencepiece
+
+from ..errors import UserError
+from .cleaning import normalise, steps_of_new_text
+from .corpus import Corpus
+from .readers.triplets import BETWEEN, MASK, SEPARATOR, source_line
+from .wordpiece import UNKNOWN, WordPieces, read_tokenizer
+
+SPACE_MARK = "▁"
+"""What sentencepiece writes for a space."""
+SYMBOLS = (f"{SPACE_MARK}{SEPARATOR}", MASK)
+"""Our own: the separator of post-editing triplets with the space before it, and the mask."""
+SEPARATORS = (SYMBOLS[0], SEPARATOR)
+"""Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""
+MULTIPLE = 8  # dictionary sizes that suit tensor cores
+FILLERS = [f"madeupword{number:04}" for number in range(MULTIPLE)]
+"""fairseq's names of entries that fill a dictionary up to a multiple of :data:`MULTIPLE`."""
+FAIRSEQ = frozenset(["<s>", "<pad>", "</s>", UNKNOWN, *FILLERS])
+"""Symbols that a dictionary of fairseq has for itself."""
+RESERVED = FAIRSEQ.union(SYMBOLS)
+FROM_TRANSLATION = "from_translation"
+
+MAX_BYTES = 4192  # sentencepiece leaves longer lines out
+FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
+META = re.compile("<unk>|</?s>")  # left out of the text by sentencepiece, with the only "s" it may have
+MAX_SUITABLE = 32_000  # entries; the paper's 32k are BPE merges
+BATCH = 10_000  # lines that are segmented at a time
+_OTHER_SPACE = re.compile(rf"[^\S ]|{SPACE_MARK}")
+Item = TypeVar("Item")
+
+
+def spaced(text: str) -> str:
+    """Replace each character of white space, and sentencepiece's mark for it, by a space.
+
+    White space is what Python's ``\\s`` and ``str.split`` take for it, and therefore fairseq, which splits a
+    line of pieces there: all of Unicode's White_Space and U+001C to U+001F. sentencepiece knows the space
+    alone: by its rule, others stay within pieces, where fairseq would join the words at both sides.
+    """
+    return _OTHER_SPACE.sub(" ", text)
+
+
+def spelled(pieces: list[str], reserved: frozenset[str] = RESERVED) -> list[str]:
+    """Pieces with reserved ones replaced by their characters.
+
+    sentencepiece joins unknown characters, so that a ``</s>`` in text may be one piece.
+    """
+    if reserved.isdisjoint(pieces):
+        return pieces
+    return [part for piece in pieces for part in (piece if piece in reserved else (piece,))]
+
+
+def separator_of(indices: Mapping[str, int]) -> int | None:
+    """The index of the separator among those of a dictionary's symbols, or None."""
+    return next((indices[symbol] for symbol in SEPARATORS if symbol in indices), None)
+
+
+def suitable_size(pairs: int) -> int:
+    """A vocabulary for so many training pairs: 100 · pairs^0.4 to the nearest hundred, at most 32,000.
+
+    Fits the recipes of ``data/``: 6,100 for Multi30k (which has 6,000), 7,600 for Tanaka (8,000), 12,100 for
+    IWSLT14 (10,000), 32,000 for WMT14.
+    """
+    return min(max(100, round(pairs**0.4) * 100), MAX_SUITABLE)
+
+
+def sample(items: Iterable[Item], count: int, size: int, seed: int = 1) -> Iterator[Item]:
+    """``size`` of ``count`` items, in their order, each subset being as likely as any other; all if fewer.
+
+    Algorithm S of Knuth, The Art of Computer Programming, volume 2, section 3.4.2. sentencepiece would draw
+    another sample in each process, whatever its seed.
+    """
+    draw = Random(seed).random
+    wanted = min(size, count)
+    for left, item in zip(range(count, 0, -1), items):
+        if draw() * left < wanted:
+            wanted -= 1
+            yield item
+
+
+def train_model(
+    sentences: Iterable[str],
+    model: Path,
+    vocabulary_size: int,
+    character_coverage: float = 1.0,
+    normalization: str = "nmt_nfkc",
+    split_digits: bool = False,
+    symbols: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Train a BPE model on all sentences; writes ``model`` and, next to it, a file ending in ``.vocab``.
+
+    The result depends on nothing but the arguments. ``vocabulary_size`` counts all entries, including <unk>,
+    <s> and </s>; ``symbols`` become pieces that no text is segmented across. Raises UserError if the text is
+    too small for the vocabulary or has more characters.
+    """
+    if split_digits:  # a model stores the options that it was given
+        options["split_digits"] = True
+    written = io.BytesIO()  # a file's name would be stored in the model
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_readable(sentences),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=vocabulary_size,
+            character_coverage=character_coverage,
+            normalization_rule_name=normalization,
+            byte_fallback=False,
+            user_defined_symbols=list(symbols),
+            input_sentence_size=0,  # no sampling
+            shuffle_input_sentence=False,
+            max_sentence_length=MAX_BYTES,
+            minloglevel=2,
+            **options,
+        )
+    except (RuntimeError, ValueError) as error:
+        most = re.search(r"value <= (\d+)", str(error))
+        least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+        limit = f"{most[1]} or less" if most else f"{least[1]} or more" if least else f"another: {error}"
+        raise UserError(
+            f"{vocabulary_size} pieces do not suit the training text; use --vocab-size {limit}"
+        ) from None
+    model.write_bytes(written.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    rows = ((processor.id_to_piece(i), processor.get_score(i)) for i in range(len(processor)))
+    table = "".join(f"{piece}\t{score:g}\n" for piece, score in rows)
+    model.with_suffix(".vocab").write_text(table, encoding="utf-8")
+
+
+def _readable(sentences: Iterable[str]) -> Iterator[str]:
+    """The sentences in a form of which sentencepiece leaves nothing out: short lines without its marks.
+
+    Words are learned from one by one, so that it makes no difference where lines are split between them.
+    """
+    for sentence in sentences:
+        text = META.sub(lambda found: " ".join(found[0]), spaced(sentence).replace(FULL_BLOCK, " ")).encode()
+        start = 0
+        while len(text) - start > MAX_BYTES:
+            end = text.rfind(b" ", start + 1, start + MAX_BYTES + 1)
+            if end < 0:  # a word that is too long itself, or text without spaces
+                end = start + MAX_BYTES
+                while text[end] & 0xC0 == 0x80:  # within a character
+                    end -= 1
+            yield text[start:end].decode()
+            start = end
+        yield text[start:].decode()
+
+
+def load_pieces(model: Path) -> sentencepiece.SentencePieceProcessor | WordPieces:
+    """Load a sentencepiece model or the tokenizer of a BERT; raises UserError if it is missing or corrupt."""
+    if model.suffix in (".txt", ".json"):
+        return read_tokenizer({model.name: model})
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(model))
+    except (RuntimeError, OSError):
+        raise UserError(f"{model} is not a complete sentencepiece model") from None
+
+
+def segment(sentences: Iterable[str], model: Path, workers: int, separated: bool = False) -> Iterator[str]:
+    """Segment each sentence into pieces joined by spaces; arguments as for :func:`pieces_of`."""
+    processor, sentences = load_pieces(model), iter(sentences)
+    while batch := list(islice(sentences, BATCH)):
+        yield from pieces_of(batch, processor, workers, separated)
+
+
+def pieces_of(
+    sentences: list[str],
+    processor: sentencepiece.SentencePieceProcessor | WordPieces,
+    workers: int = 1,
+    separated: bool = False,
+) -> Iterator[str]:
+    """Each sentence as its pieces, joined by spaces.
+
+    Args:
+        sentences: text.
+        processor: from :func:`load_pieces`.
+        workers: number of threads.
+        separated: whether `` [SEP] `` in a sentence is the separator of post-editing triplets.
+    """
+    parts = [spaced(text).split(BETWEEN) if separated else [spaced(text)] for text in sentences]
+    flat = [part for sentence in parts for part in sentence]
+    if workers == 1 and isinstance(processor, sentencepiece.SentencePieceProcessor):
+        # For a list it would start a thread, which takes longer than a sentence.
+        encoded = (processor.encode(part, out_type=str) for part in flat)
+    else:
+        encoded = iter(processor.encode(flat, out_type=str, num_threads=workers))
+    # A WordPiece vocabulary has a token for unknown words.
+    reserved = RESERVED - {UNKNOWN} if isinstance(processor, WordPieces) else RESERVED
+    for sentence in parts:
+        pieces = spelled(next(encoded), reserved)
+        for _ in sentence[1:]:
+            pieces = [*pieces, SYMBOLS[0], *spelled(next(encoded), reserved)]
+        yield " ".join(pieces)
+
+
+def vocabulary(model: Path) -> list[str]:
+    """All pieces of the model but those with the names of symbols that fairseq's dictionary adds."""
+    processor = load_pieces(model)
+    if isinstance(processor, WordPieces):
+        return [symbol for symbol in processor.symbols if symbol not in FAIRSEQ]
+    pieces = map(processor.id_to_piece, range(len(processor)))
+    return [piece for piece in pieces if piece not in FAIRSEQ]
+
+
+def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path) -> None:
+    """Write a fairseq ``dict.txt``.
+
+    It contains every piece, sorted by its count in the segmented lines, including pieces that do not occur in
+    the training text. It is padded to a multiple of 8, as by fairseq.
+    """
+    seen: Counter = Counter()
+    for line in segmented:
+        seen.update(line.split(" "))
+    counts = Counter({piece: seen[piece] for piece in pieces})
+    entries = [f"{piece} {count}\n" for piece, count in counts.most_common()]
+    entries += [f"{filler} 0\n" for filler in FILLERS[: -(len(entries) + 4) % MULTIPLE]]  # 4: fairseq's own
+    path.write_text("".join(entries), encoding="utf-8")
+
+
+class NewText:
+    """Normalises sentences and segments them into pieces, as ``prepare`` does for test sets.
+
+    For a corpus that is released as tokens, sentences must be tokenised in the same way. For a triplet corpus
+    a sentence is ``src``, a tab and ``mt``.
+
+    Args:
+        corpus: prepared corpus.
+        language: language of the sentences.
+
+    Raises:
+        UserError: the corpus has no complete model of its pieces.
+    """
+
+    def __init__(self, corpus: Corpus, language: str):
+        self._language = language
+        self._steps = steps_of_new_text(corpus.description)
+        self._processor = load_pieces(corpus.pieces)
+        self._triplets = corpus.description.triplets
+        self._source = language == corpus.languages[0]
+
+    def pieces(self, sentences: list[str], first_line: int = 1, name: str = "") -> Iterator[str]:
+        """Each sentence as its pieces, joined by spaces; empty if normalisation removes everything.
+
+        Raises UserError, with the file's ``name`` and the line, if one of a triplet corpus has not one tab.
+        """
+        if self._triplets and self._source:
+            sentences = [
+                source_line(text, number, name) for number, text in enumerate(sentences, start=first_line)
+            ]
+        normalised = normalise(sentences, self._language, self._steps)
+        yield from pieces_of(normalised, self._processor, separated=self._triplets)
+
+
+def case_of(corpus: Corpus, split: str) -> str | None:
+    """What scoring does about pieces without capitals, which a step or the tokenizer of a BERT made.
+
+    ``ignored``: text is scored without regard to case; :data:`FROM_TRANSLATION`: it is restored before; None:
+    the pieces of the split have capitals.
+    """
+    description = corpus.description
+    lost = "lower_case" in description.steps(split)
+    if description.wordpiece and not lost:
+        rules = load_pieces(corpus.pieces).rules
+        lost = rules is not None and rules.lower_case
+    return (description.case or "ignored") if lost else None

@@ -1,0 +1,358 @@
+"""The stages from raw files to binarised data: text → pieces → binarised.
+
+A stage is skipped if its stamp says that its inputs are the same, and its output replaces that of before only
+when it is complete.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..errors import UserError
+from ..files import locked
+from . import cleaning, pieces, stamps
+from .corpus import WRITTEN, Corpus, load_corpus, load_dictionary
+from .download import RawFiles
+from .readers import Pairs, Source, read_lines, read_pairs
+from .readers.triplets import BETWEEN, read_joined
+from .wordpiece import read_tokenizer
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 3  # increased when the output for the same inputs changes
+LEARN_FROM = 1_000_000
+"""Sentences from which pieces are learned; of more, a random sample."""
+PRETRAINING_HELD_OUT = 100
+"""Every N-th line of the text for masked language modelling is held out for validation."""
+
+
+def prepare(
+    corpus: Corpus,
+    raw: Path | None = None,
+    vocabulary_size: int | None = None,
+    workers: int | None = None,
+    force: bool = False,
+) -> None:
+    """Prepare a corpus from raw files to binarised data; only missing or outdated stages run.
+
+    Args:
+        corpus: its description and folder.
+        raw: a folder with the raw files; None to use ``corpus.raw`` and download what it lacks.
+        vocabulary_size: overrides that of ``corpus.yaml``.
+        workers: number of threads that segment text; None for one per core.
+        force: whether to run all stages again, starting from the raw files.
+
+    Raises:
+        UserError: a mistake in the description or the raw files.
+    """
+    files = RawFiles(corpus, raw)
+    if raw is not None and not raw.is_dir():
+        raise UserError(f"--raw {raw} is not a folder")
+    if any(files.folder.resolve().is_relative_to(corpus.folder / name) for name in WRITTEN):
+        raise UserError(f"--raw {raw} is a folder whose files preparing replaces; copy them elsewhere")
+    workers = workers or len(os.sched_getaffinity(0))
+    with locked(corpus.folder, "preparing"):
+        make_text(corpus, files, force)
+        make_model(corpus, vocabulary_size, force)
+        make_pieces(corpus, workers, force)
+        make_bin(corpus, force)
+
+
+# ------------------------------------------------------------------------------ text
+
+
+def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
+    """Write raw files to ``text/SUBSET.LANGUAGE``, as released except for dropped training pairs.
+
+    Also to ``normalised``, ``reference``, ``mt`` and ``pretraining`` in ``text``, if the corpus has them.
+    """
+    stamp, description = corpus.folder / "text" / "stamp.json", corpus.description
+    keys = ("origin", "languages", "splits", "normalise", "wordpiece", "pretraining")
+    inputs: dict[str, Any] = {"format": FORMAT, **{key: getattr(description, key) for key in keys}}
+    inputs["clean"] = [repr(description.clean.moses_tokens), description.clean.near_duplicates]
+    # Text whose raw files are no longer here needs no download.
+    if files.given is None and not force and None in map(files.find, files.members):
+        made_from = stamps.read_stamp(stamp).get("inputs", {}).get("raw")
+        if stamps.is_done("text", stamp, {**inputs, "raw": made_from}):
+            return
+    inputs["raw"] = files.digests()
+    if stamps.is_done("text", stamp, inputs, force):
+        return
+    files.extract(inputs["raw"], force)
+    with stamps.building(stamp, inputs) as build:
+        for split in corpus.subsets:
+            if description.sources(split):  # others are held out
+                build.report |= _write_split(files, split, build.folder)
+        if description.clean.near_duplicates:
+            _drop_near_duplicates(corpus, build)
+        for subset, counts in build.report.items():
+            if not counts["pairs"]:
+                raise UserError(f"the split {corpus.split(subset)} of {corpus.name} has no sentence pair")
+        for subset in corpus.subsets.values() if description.triplets else ():
+            lines = read_lines(build.folder / f"{subset}.{corpus.languages[0]}")
+            translations = ((line.partition(BETWEEN)[2],) for line in lines)
+            write_rows(build.folder / "mt", subset, corpus.languages[1:], translations)
+        if description.wordpiece:
+            paths = {kind: files.path_of(name) for kind, name in files.tokenizer.items()}
+            read_tokenizer(paths).write(build.folder)
+        if description.pretraining:
+            entries = ([each] if isinstance(each, str) else each.values() for each in description.pretraining)
+            lines = chain.from_iterable(read_joined(*map(files.path_of, names)) for names in entries)
+            rows, folder = ((line,) for line in lines), build.folder / "pretraining"
+            build.report["pretraining"] = write_rows(folder, "train", ["txt"], rows, PRETRAINING_HELD_OUT)
+        _write_normalised(corpus, build.folder)
+
+
+def _write_split(files: RawFiles, split: str, folder: Path) -> dict[str, dict]:
+    """Write a split, ``train`` cleaned and with what is held out from it; returns the report by subset.
+
+    If others than its own pairs are to be scored against, they are written to ``reference``.
+    """
+    corpus, sources = files.corpus, files.corpus.description.sources(split)
+    subset, dropped = corpus.subset(split), Counter()
+    pairs = chain.from_iterable(_read(files, source, source.file) for source in sources)
+    if split == "train":
+        pairs = _cleaned(pairs, corpus, "moses_tokens", dropped)
+    every = corpus.description.held_out if split == "train" else None
+    counts = write_rows(folder, subset, corpus.languages, pairs, every)
+    if any(source.reference for source in sources):
+        pairs = chain.from_iterable(_read(files, each, each.reference or each.file) for each in sources)
+        count = write_rows(folder / "reference", subset, corpus.languages, pairs)[subset]
+        if count != counts[subset]:
+            raise UserError(
+                f"the split {split} of {corpus.name} has {counts[subset]:,} pairs, but {count:,} references"
+            )
+    return {
+        name: {"pairs": count, "dropped": dropped if name == subset else {}} for name, count in counts.items()
+    }
+
+
+def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
+    description = files.corpus.description
+    paths = [files.path_of(names[side]) for side in description.sides]
+    return read_pairs(paths, description.languages, source)
+
+
+def _cleaned(pairs: Iterable, corpus: Corpus, unit: str, dropped: Counter) -> Pairs:
+    """The pairs that pass the limits in a unit; ``dropped`` is increased by the others, by reason."""
+    limit = getattr(corpus.description.clean, unit)
+    for pair in pairs:
+        reason = cleaning.complaint(pair, corpus.languages, unit, limit)
+        if reason is None:
+            yield pair
+        else:
+            dropped[reason] += 1
+
+
+def _drop_near_duplicates(corpus: Corpus, build: stamps.Build) -> None:
+    """Rewrite ``train`` without the pairs that a held-out set has but for punctuation, case or spaces."""
+
+    def pairs(*subsets: str) -> Pairs:
+        for subset in subsets:
+            yield from zip(*(read_lines(build.folder / f"{subset}.{side}") for side in corpus.languages))
+
+    held_out = pairs(*(subset for subset in corpus.subsets.values() if subset != "train"))
+    rows, aside = cleaning.unlike(pairs("train"), held_out), build.folder / "unlike"
+    kept = write_rows(aside, "train", corpus.languages, rows)["train"]
+    for path in aside.iterdir():
+        path.replace(build.folder / path.name)
+    aside.rmdir()
+    report = build.report["train"]
+    if kept < report["pairs"]:
+        report["dropped"][cleaning.NEAR_DUPLICATE] = report["pairs"] - kept
+    report["pairs"] = kept
+
+
+def _write_normalised(corpus: Corpus, folder: Path) -> None:
+    """The text of splits with steps of normalisation, to ``normalised/``."""
+    for split, subset in corpus.subsets.items():
+        steps = corpus.description.steps(split)
+        for language in corpus.languages if steps else ():
+            lines = read_lines(folder / f"{subset}.{language}")
+            rows = (cleaning.normalise([line], language, steps) for line in lines)
+            write_rows(folder / "normalised", subset, [language], rows)
+
+
+def write_rows(
+    folder: Path, subset: str, endings: Sequence[str], rows: Iterable[Sequence[str]], every: int | None = None
+) -> dict[str, int]:
+    """Write rows, such as the two sides of a pair, to a file ``SUBSET.ENDING`` for each of their lines.
+
+    Every so many rows, one goes to ``valid`` instead. Returns the number of rows by subset.
+    """
+    folder.mkdir(exist_ok=True)
+    counts = dict.fromkeys([subset, "valid"] if every else [subset], 0)
+    with ExitStack() as stack:
+        files = {}
+        for name in counts:
+            paths = [folder / f"{name}.{ending}" for ending in endings]
+            files[name] = [
+                stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
+            ]
+        for number, row in enumerate(tqdm(rows, subset, unit_scale=True, disable=None), start=1):
+            name = "valid" if every and number % every == 0 else subset
+            counts[name] += 1
+            for file, line in zip(files[name], row):
+                file.write(line + "\n")
+    return counts
+
+
+# ------------------------------------------------------------------------------ pieces
+
+
+def make_model(corpus: Corpus, vocabulary_size: int | None, force: bool) -> None:
+    """Train ``spm.model`` and ``spm.vocab``, or copy those of another corpus; nothing for that of a BERT.
+
+    Without ``vocabulary_size``, the size given in an earlier run is kept, because checkpoints depend on it.
+    """
+    description, stamp, other = corpus.description, corpus.folder / "spm.json", other_corpus(corpus)
+    if vocabulary_size is not None and (other or description.wordpiece):
+        raise UserError(f"--vocab-size {vocabulary_size}: {corpus.name} has pieces that are not learned")
+    inputs = {"text": stamps.fingerprint(corpus.folder / "text" / "stamp.json")}
+    chosen = vocabulary_size or stamps.read_stamp(stamp).get("report", {}).get("chosen_size")
+    if other:
+        inputs["pieces_of"] = stamps.fingerprint(other.require_prepared().folder / "spm.json")
+    elif not description.wordpiece:
+        keys = ("vocabulary_size", "character_coverage", "normalization", "split_digits")
+        inputs |= {key: getattr(description, key) for key in keys}
+        inputs["vocabulary_size"] = chosen or description.vocabulary_size
+    if stamps.is_done("pieces", stamp, inputs, force):
+        return
+    with stamps.building(stamp, inputs) as build:
+        model = build.folder / corpus.spm_model.name
+        if other:
+            shutil.copyfile(other.spm_model, model)
+            shutil.copyfile(other.spm_model.with_suffix(".vocab"), model.with_suffix(".vocab"))
+        elif not description.wordpiece:
+            build.report["chosen_size"] = chosen
+            _learn(corpus, model, inputs)
+        old = corpus.spm_model
+        if old.is_file() and model.is_file() and old.read_bytes() != model.read_bytes():
+            logger.warning("warning: the pieces change; checkpoints trained with the old ones no longer fit")
+        # An interruption from here must not leave the new pieces beside text in the old ones.
+        for folder in (corpus.segmented, corpus.bin, corpus.pretraining):
+            (folder / "stamp.json").unlink(missing_ok=True)
+
+
+def _learn(corpus: Corpus, model: Path, settings: dict[str, Any]) -> None:
+    """Learn pieces from the training text; a size that nobody gave follows from the number of pairs."""
+    paths = [corpus.normalised("train", language) for language in corpus.languages]
+    paths += corpus.pretraining_text()[:1]
+
+    def sentences() -> Iterator[str]:
+        return filter(str.strip, chain.from_iterable(map(read_lines, paths)))
+
+    count, size = sum(1 for _ in sentences()), settings["vocabulary_size"]
+    options = {key: settings[key] for key in ("character_coverage", "normalization", "split_digits")}
+    if corpus.description.triplets or corpus.description.pretraining:
+        options["symbols"] = pieces.SYMBOLS
+    if size is None:
+        text = stamps.read_stamp(corpus.folder / "text" / "stamp.json")
+        size = pieces.suitable_size(text["report"]["train"]["pairs"])
+        options["hard_vocab_limit"] = False  # a small text has fewer
+    logger.info("sentencepiece: learning %s pieces from the training text", f"{size:,}")
+    pieces.train_model(pieces.sample(sentences(), count, LEARN_FROM), model, size, **options)
+
+
+def other_corpus(corpus: Corpus) -> Corpus | None:
+    """The corpus beside this one whose pieces and dictionary are used, if any."""
+    name = corpus.description.pieces_of
+    return None if name is None else load_corpus(name, corpus.folder.parent)
+
+
+def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
+    """Segment the text to ``text/spm/SUBSET.LANGUAGE``, pieces separated by spaces.
+
+    Drops training pairs that fail the filter on pieces or became empty by normalisation.
+    """
+    stamp, triplets = corpus.segmented / "stamp.json", corpus.description.triplets
+    inputs = {"spm": stamps.fingerprint(corpus.folder / "spm.json")}
+    inputs["clean"] = repr(corpus.description.clean.pieces)
+    if stamps.is_done("segmented text", stamp, inputs, force):
+        return
+    with stamps.building(stamp, inputs) as build:
+        for subset in corpus.subsets.values():
+            texts = [read_lines(corpus.normalised(subset, language)) for language in corpus.languages]
+            pairs = zip(*(pieces.segment(text, corpus.pieces, workers, triplets) for text in texts))
+            dropped: Counter = Counter()
+            if subset == "train":
+                pairs = _cleaned(pairs, corpus, "pieces", dropped)
+            count = write_rows(build.folder, subset, corpus.languages, pairs)[subset]
+            build.report[subset] = {"pairs": count, "dropped": dropped}
+        for path in corpus.pretraining_text():
+            lines = pieces.segment(read_lines(path), corpus.pieces, workers, separated=True)
+            write_rows(build.folder, path.stem, ["pretraining"], ((line,) for line in lines if line))
+        if not build.report["train"]["pairs"]:
+            raise UserError(f"no pair of {corpus.name} passes the filter on pieces in corpus.yaml")
+
+
+# ------------------------------------------------------------------------------ binarised
+
+
+def make_bin(corpus: Corpus, force: bool) -> None:
+    """Binarise ``text/spm/*`` to ``bin/`` with a joined dictionary, and the text for pretraining."""
+    other, stamp, languages = other_corpus(corpus), corpus.bin / "stamp.json", corpus.languages
+    inputs = {"pieces": stamps.fingerprint(corpus.segmented / "stamp.json")}
+    if other is not None:
+        inputs["dictionary_of"] = stamps.fingerprint(other.bin / "stamp.json")
+    if not stamps.is_done("binarised data", stamp, inputs, force):
+        logger.info("binarising %s", ", ".join(corpus.subsets))
+        with stamps.building(stamp, inputs) as build:
+            path = build.folder / "dict.txt"  # a language model of the same dictionary looks for this one
+            if other is None:
+                training = (read_lines(corpus.segmented / f"train.{language}") for language in languages)
+                symbols = pieces.vocabulary(corpus.pieces)
+                pieces.write_dictionary(symbols, chain.from_iterable(training), path)
+            else:
+                shutil.copyfile(other.bin / "dict.txt", path)
+            for language in languages:
+                shutil.copyfile(path, build.folder / f"dict.{language}.txt")
+            build.report = {"dictionary": len(load_dictionary(path)), "sides": {}}
+            for subset in corpus.subsets.values():
+                build.report["sides"][subset] = {}
+                for language in languages:
+                    text = corpus.segmented / f"{subset}.{language}"
+                    prefix = build.folder / f"{subset}.{'-'.join(languages)}.{language}"
+                    build.report["sides"][subset][language] = binarise(text, prefix, path)
+    stamp = corpus.pretraining / "stamp.json"
+    if corpus.description.pretraining and not stamps.is_done("pretraining text", stamp, inputs, force):
+        with stamps.building(stamp, inputs) as build:
+            path = shutil.copyfile(corpus.bin / "dict.txt", build.folder / "dict.txt")
+            for subset in ("train", "valid"):
+                binarise(corpus.segmented / f"{subset}.pretraining", build.folder / subset, path)
+
+
+def binarise(text: Path, prefix: Path, dictionary: Path) -> dict[str, int]:
+    """Write pieces, a sentence per line, as fairseq's ``prefix.bin`` and ``prefix.idx``.
+
+    As ``fairseq-preprocess`` does, but in this process, so that nothing is left running when it is killed.
+
+    Returns:
+        The number of ``pieces``, of those that are ``unknown``, of ``words`` and of ``empty`` lines.
+    """
+    import torch
+    from fairseq.data import indexed_dataset
+
+    symbols, counts = load_dictionary(dictionary), Counter(pieces=0, unknown=0, words=0, empty=0)
+    data_type = indexed_dataset.best_fitting_int_dtype(len(symbols))
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", data_type)
+    for line in read_lines(text):
+        sentence = line.split()
+        numbers = [symbols.index(piece) for piece in sentence]
+        builder.add_item(torch.tensor([*numbers, symbols.eos()], dtype=torch.int32))
+        counts["pieces"] += len(numbers)
+        counts["unknown"] += numbers.count(symbols.unk())
+        counts["words"] += sum(piece.startswith(pieces.SPACE_MARK) for piece in sentence)
+        counts["empty"] += not numbers
+    builder.finalize(f"{prefix}.idx")
+    return counts
