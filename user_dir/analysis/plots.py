@@ -172,6 +172,7 @@ def density_histograms(models: dict[str, dict], width: float | None = None) -> F
             edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
             axes.stairs(share, edges, color=colour, linestyle=line, linewidth=1.3, label=name)
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.12)
+    for axes in rows[0]:
         axes.set_xlim(0, 1)
         axes.set_ylim(bottom=0)
     _label(rows, [""], types, "density (share of all possible pairs)", "share of heads\n× sentences")
@@ -223,6 +224,7 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
             style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
             axes.plot([np.nan if value is None else value for value in values], label=name, **style)
             _layer_ticks(axes, len(values))
+    for axes in rows[0]:
         axes.set_ylim(bottom=0)
     _label(rows, [""], types, "layer", "Jensen–Shannon\ndivergence, share\nof its maximum")
     _legend(figure, rows)
