@@ -10,9 +10,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from user_dir.analysis.maps import SentenceMaps
-from user_dir.analysis.maps_writer import maps_writer
-from user_dir.analysis.result_files import ModelAnalysis
+from user_dir.analysis.maps import SentenceMaps, write_map
 from user_dir.attention_types import ATTENTION_TYPES
 
 ROLES = {
@@ -44,7 +42,7 @@ def sentence(source=5, target=4, layers=2, heads=3, seed=0, words=None, **more) 
         source=[*words[: source - 1], "</s>"],
         target_input=["</s>", *words[: target - 1]],
         target=[*words[: target - 1], "</s>"],
-        **more,
+        **{"corpus": "multi30k", "subset": "valid", **more},
     )
 
 
@@ -80,61 +78,16 @@ def statistics(layers=2, heads=3, seed=0, name="model.pt") -> dict:
     return {**about, "heads": rows, "layers": layer_rows, "roles": roles}
 
 
-def importance(layers=2, heads=3, seed=0, name="model.pt") -> dict:
-    """The importance of the heads of :func:`statistics`, as written by head_importance.py."""
-    rows = statistics(layers, heads, seed, name)["heads"]
-    random = np.random.default_rng(seed)
-    found = []
-    for row in rows:
-        loss = 2.0 + float(random.normal(0.1, 0.1))
-        kept = {key: row[key] for key in ("attention", "layer", "head", "density", "alpha", "entropy")}
-        found.append({**kept, "loss": loss, "importance": loss - 2.0})
-    count = len(rows)
-    pruned = [0, count // 2, count]
-    columns = ("attention", "measure", "heads", "spearman", "p_value")
-    correlations = [
-        ("all", "density", count, -0.25, 0.1),
-        ("all", "alpha", count, 0.75, 0.1),
-        ("encoder_self", "density", 6, None, None),
-        ("encoder_self", "alpha", 6, 0.5, 0.3),
-        ("encoder_self", "entropy", 6, 0.1, 0.7),
-    ]
-    for kind in ("decoder_self", "decoder_context"):
-        correlations += [(kind, measure, 6, 0.0, 1.0) for measure in ("density", "alpha")]
-    about = {"checkpoint": name, "corpus": "multi30k", "subset": "valid", "sentences": 50}
-    return {
-        **about,
-        "loss": 2.0,
-        "heads": found,
-        "curves": {
-            "importance": {"pruned": pruned, "losses": [[2.0, 2.5, 5.0]]},
-            "random": {"pruned": pruned, "losses": [[2.0, 3.0, 5.0], [2.0, 4.0, 5.0]]},
-        },
-        "correlations": [dict(zip(columns, row)) for row in correlations],
-    }
-
-
-def model(**more) -> ModelAnalysis:
-    """A model with :func:`statistics` alone."""
-    return ModelAnalysis("a", statistics(**more))
-
-
-def heads_of(analysis: ModelAnalysis, kind: str, name: str) -> list:
-    """A column of the statistics, of the heads of one attention type."""
-    return [row[name] for row in analysis.statistics["heads"] if row["attention"] == kind]
-
-
 def write_statistics(path: Path, **options) -> Path:
     path.write_text(json.dumps(statistics(name=path.stem, **options)), encoding="utf-8")
     return path
 
 
-def write_maps(path: Path, sentences=None, **about) -> Path:
-    """Maps of one sentence, or those given; ``about`` is as in ``maps_writer``."""
-    with maps_writer(path, **about) as writer:
-        for each in sentences or [sentence()]:
-            writer.write(each)
-    return path
+def write_maps(folder: Path, sentences=None) -> Path:
+    """Maps of one sentence, or those given."""
+    for number, each in enumerate(sentences or [sentence()]):
+        write_map(folder, number, each)
+    return folder
 
 
 def alpha_lines(layers=2, heads=3, updates=range(0, 500, 100), seed=0) -> list[str]:

@@ -1,26 +1,41 @@
-"""Links, Pharaoh format, gold files, and the error rate compared with its definition."""
+"""Links, Pharaoh format, gold files, error rates as defined, and links of translations."""
 
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from collections import Counter
 from itertools import product
+from types import SimpleNamespace
 
+import helpers
 import pytest
 import torch
 from sentences import as_batch, dictionary
 
-from user_dir.analysis.align_split import align_split, best
 from user_dir.analysis.alignment import (
     ErrorRate,
     Gold,
+    align_split,
+    best,
     candidates,
     links,
     pharaoh,
     told_bits,
     word_weights,
 )
+from user_dir.analysis.capture import captured_attention
+from user_dir.analysis.translation_links import (
+    Choice,
+    Pair,
+    TranslationAligner,
+    parse_choice,
+    remember,
+    remembered,
+    words_of,
+)
 from user_dir.analysis.words import Pieces
+from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
 
 
@@ -103,32 +118,17 @@ def test_gold_files(tmp_path):
     assert Gold(path, one_based=True, reversed_sides=True).sentence(0, 3, 2)[1] == {(0, 0), (2, 1)}
 
 
-@pytest.mark.parametrize(
-    "word", ["0:0", "0-", "a-1", "0-1-2", "-1-0", "0_1", "1-²", "0-" + "9" * 5000, "9" * 5000]
-)
-def test_invalid_gold_links_are_named(tmp_path, word):
+def test_gold_files_that_are_wrong_are_named(tmp_path):
     path = tmp_path / "gold"
-    path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"gold, line 2: .* is not a link") as caught:
-        Gold(path)
-    assert repr(word)[:40] in str(caught.value)
-
-
-def test_gold_files_that_do_not_match_are_named(tmp_path):
-    path = tmp_path / "gold"
+    for word in ("0:0", "0-", "0-1-2", "-1-0", "1-²"):
+        path.write_text(f"0-0\n0-0 {word}\n", encoding="utf-8")
+        with pytest.raises(UserError, match=r"gold, line 2: .* is not a link"):
+            Gold(path)
     path.write_text("0-0\n0-0 3-1\n")
-    with pytest.raises(
-        UserError,
-        match=r"gold, line 2: the link of source word 3 .* is outside the sentence of 3 and 2 words",
-    ):
+    with pytest.raises(UserError, match=r"gold, line 2: the link of source word 3 .* of 3 and 2 words"):
         Gold(path).sentence(1, 3, 2)
-    with pytest.raises(UserError, match=r"gold, line 1: '0-0' is below 1"):
+    with pytest.raises(UserError, match=r"gold, line 1: '0-0' is not a link .* from 1"):
         Gold(path, one_based=True)
-    with pytest.raises(UserError, match="cannot read the gold alignment"):
-        Gold(tmp_path / "none")
-    path.write_bytes(b"\xff\xff")
-    with pytest.raises(UserError, match="is not text"):
-        Gold(path)
 
 
 class Copier(torch.nn.Module):
@@ -194,3 +194,104 @@ def test_gold_of_another_length_leaves_no_files(tmp_path, lines):
     with pytest.raises(UserError, match=f"gold has {lines} lines"):
         align_split(model, [sample], pieces, pieces, tmp_path / "out", Gold(tmp_path / "gold"))
     assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    "text, pieces, expected",
+    (
+        ("Wer sieht's?", ["Wer", "sie", "ht", "'", "s", "?", None], [0, 1, 1, 1, 1, 1, -1]),
+        ("  Ein\u00a0 Hund\t\u3000läuft ", ["E", "in", "Hund", "läuft", None], [0, 0, 1, 2, -1]),
+        ("EIN Hund", ["ein", "hu", "nd", None], [0, 1, 1, -1]),
+        ("a \u200b b", ["a", "b", None], [0, 2, -1]),  # a word that pieces drop
+        ("x Ωß y", ["x", "\ufffd", "y", None], [0, 1, 2, -1]),  # an unknown one
+        ("½ l Milch", ["1⁄2", "l", "Milch", None], [0, 1, 2, -1]),
+        ("he said: “no”", ["he", "said", ":", '"', "no", '"', None], [0, 1, 1, 2, 2, 2, -1]),
+        ("a b", ["", "a", "", "b", "", None], [0, 0, 1, 1, 1, -1]),
+        ("", ["x", None], [-1, -1]),
+        ("src mt", ["src", None, "mt", None], [0, -1, 1, -1]),  # of a post-editor
+    ),
+)
+def test_words_that_pieces_begin_in(text, pieces, expected):
+    assert words_of(text, pieces) == expected
+
+
+class Task:
+    source_dictionary = target_dictionary = helpers.dictionary()
+    cfg = SimpleNamespace(left_pad_source=True, left_pad_target=False)  # fairseq's defaults
+
+
+FLAGS = "--encoder-normalize-before --decoder-normalize-before"
+
+
+def pairs() -> list[Pair]:
+    """Sentences of unequal lengths; in this dictionary every token is a word."""
+    words, found = helpers.dictionary(), []
+    for source, target in zip(helpers.batch()["src_tokens"], helpers.batch()["target"]):
+        source, target = source[source.ne(words.pad())], target[target.ne(words.pad())]
+        found.append(Pair(words.string(source), source.numpy(), words.string(target), target.numpy()))
+    return found
+
+
+@pytest.mark.parametrize("query", ("output", "input"))
+@pytest.mark.parametrize("name", ("layer0-head1", "layer1", "all", "alignment"))
+def test_links_are_those_of_each_pair_alone(name, query):
+    model = helpers.build(f"{FLAGS} --latent-alignment" if name == "alignment" else FLAGS).eval()
+    given = pairs()
+    found = TranslationAligner([model], Task, [Choice(name, query)], max_tokens=12)(given)
+    for each, mine in zip(given, found):
+        source, target = (torch.from_numpy(tokens)[None] for tokens in (each.source, each.target))
+        sample = {"net_input": {"src_tokens": source, "prev_output_tokens": target.roll(1)}}
+        sample["net_input"]["src_lengths"] = torch.tensor([len(each.source)])
+        sample["target"] = target
+        key = torch.tensor([[*range(len(each.source) - 1), -1]])
+        n = len(each.target) - 1
+        predicts = torch.tensor([[*range(n), -1]] if query == "output" else [[-1, *range(n)]])
+        with torch.no_grad(), captured_attention(model) as captured:
+            model(**sample["net_input"])
+            latent = None
+            if name == "alignment":
+                latent = word_weights(model.posterior_alignment(sample)[:, None], predicts, key)[:, 0]
+        context = [word_weights(x, predicts, key) for x in captured["decoder_context"]]
+        weights = next(x for other, _, x in candidates(context, latent) if other == name)
+        assert mine == links(weights)[0]
+        assert mine and max(target for _, target in mine) < n
+
+
+def test_several_models_are_averaged():
+    models = [helpers.build(FLAGS, seed=seed).eval() for seed in (1, 2)]
+    choice = Choice("layer1-head0", "output")
+    alone = [TranslationAligner([model], Task, [choice], 4096)(pairs()) for model in models]
+    both = TranslationAligner(models, Task, [choice, choice], 4096)(pairs())
+    assert alone[0] != alone[1]
+    assert both == TranslationAligner(models[::-1], Task, [choice, choice], 4096)(pairs())
+    for one, other, mine in zip(*alone, both):
+        assert not set(one) & set(other) - set(mine)  # what both link stays
+
+
+def test_a_head_that_the_model_lacks_is_named():
+    model = helpers.build(FLAGS).eval()
+    for name in ("layer2-head0", "layer0-head9", "alignment"):
+        with pytest.raises(UserError, match=f"no {name} .*layer0-head0, .*all$"):
+            TranslationAligner([model], Task, [Choice(name, "output")], 4096)
+    without = helpers.build("--no-cross-attention").eval()
+    with pytest.raises(UserError, match="only none"):
+        TranslationAligner([without], Task, [Choice("all", "output")], 4096)
+
+
+def test_choices_that_are_given():
+    assert parse_choice("3") == Choice("layer3", "output")
+    assert parse_choice("03:0@input") == Choice("layer3-head0", "input")
+    for text in ("", "a", "1:", "-1", "1:2:3", "1@in", "²"):
+        with pytest.raises(UserError, match="give LAYER or LAYER:HEAD"):
+            parse_choice(text)
+
+
+def test_a_choice_is_remembered_for_the_same_checkpoint_only(tmp_path):
+    checkpoint, choice = tmp_path / "average.pt", Choice("layer1-head0", "input")
+    state = {"model": {}, "cfg": {"model": Namespace(arch="a"), "task": Namespace(data="b")}}
+    save_checkpoint(state, checkpoint)
+    assert remembered(checkpoint) is None
+    remember(checkpoint, choice, "aer")
+    assert remembered(checkpoint) == choice
+    save_checkpoint({**state, "extra_state": {"alignment": "all@output"}}, checkpoint)
+    assert remembered(checkpoint) == Choice("all", "output"), "that of the checkpoint itself"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
 from helpers import batch, build, dictionary, loss
+from scipy.stats import permutation_test, spearmanr
 from tiny_splits import described, translation_task
 
-from user_dir.analysis.capture import all_heads, masked_heads
+from user_dir.analysis.capture import Split, all_heads, masked_heads
 from user_dir.analysis.importance import (
     bleu_without_each_head,
     correlations,
@@ -18,9 +20,9 @@ from user_dir.analysis.importance import (
     losses,
     pruned_counts,
     pruning_orders,
+    rank_correlation,
 )
-from user_dir.analysis.plots_importance import importance_figure
-from user_dir.analysis.split import Split
+from user_dir.analysis.plots import importance as importance_figure
 from user_dir.translation.search import Search
 from user_dir.translation.split_search import translate_split
 
@@ -159,3 +161,23 @@ def test_bleu_equals_that_of_the_model_without_the_head(tmp_path):
         texts = translate_split(model, task, "test", Search(beam=1)).texts
     assert rows[0]["bleu"] == sacrebleu.corpus_bleu(texts, [whole]).score
     assert "tok:13a" in found["bleu_signature"]
+
+
+@pytest.mark.parametrize("heads", (3, 4, 5))
+def test_the_p_value_of_few_heads_is_exact(heads):
+    """As of scipy's test over all permutations; by the approximation for many, three heads would suffice."""
+    random = np.random.default_rng(heads)
+    first = np.arange(heads)
+    for second in (random.random(heads), random.integers(0, 3, heads), first, -first):
+        exact = permutation_test(
+            (second,), lambda each: spearmanr(first, each)[0], permutation_type="pairings", n_resamples=np.inf
+        )
+        rho, p = rank_correlation(first, second)
+        assert rho == pytest.approx(exact.statistic)
+        assert p == pytest.approx(exact.pvalue)
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx((1, 1 / 3))
+
+
+def test_the_p_value_of_many_heads_is_that_of_scipy():
+    first, second = np.random.default_rng(1).random((2, 48))
+    assert rank_correlation(first, second) == pytest.approx(tuple(spearmanr(first, second)))

@@ -18,12 +18,10 @@ import pytest
 from browser import chromium, drawn, opened
 from examples import sentence, statistics, write_alpha_log, write_maps
 
-from user_dir.analysis.attribution import rollout
 from user_dir.analysis.maps import Maps, SentenceMaps
 from user_dir.analysis.report import write_report
-from user_dir.analysis.report.data import quantised, report_data
-from user_dir.analysis.report.page import report_page, script_safe
-from user_dir.analysis.result_files import ModelAnalysis
+from user_dir.analysis.report.page import quantised, report_data, report_page, script_safe
+from user_dir.analysis.results import ModelAnalysis
 from user_dir.analysis.trajectories import read_trajectories
 from user_dir.attention_types import ATTENTION_TYPES
 
@@ -36,14 +34,14 @@ def model(folder, name="ours", layers=2, heads=3, seed=0, sentences=None) -> Mod
     if sentences is None:
         sentences = [
             sentence(6, 5, layers, heads, seed=seed + number, words=WORDS, text=text)
-            for number, text in enumerate(("Der Hund schläft.", HOSTILE, None))
+            for number, text in enumerate(("Der Hund schläft.", HOSTILE, ""))
         ]
     log = write_alpha_log(folder / f"{name}.jsonl", layers=layers, heads=heads, seed=seed)
     return ModelAnalysis(
         name,
         statistics(layers, heads, seed, f"{name}.pt"),
         read_trajectories(log),
-        Maps(write_maps(folder / f"{name}.npz", sentences)),
+        Maps(write_maps(folder / name, sentences)),
     )
 
 
@@ -87,14 +85,6 @@ def test_text_cannot_leave_the_data_element(tmp_path):
     assert json.loads(script_safe(json.dumps(HOSTILE))) == HOSTILE
 
 
-def test_the_card_names_the_updates_of_an_average(browser, tmp_path):
-    ours = ModelAnalysis("ours", {**statistics(), "update": 2500, "averaged": [1200, 2500]})
-    write_report([ours], tmp_path / "page.html")
-    with opened(browser, tmp_path / "page.html") as page:
-        facts = page.locator(".card dd").all_text_contents()
-        assert facts[:2] == ["model.pt", "2 checkpoints, at the updates 1,200; 2,500"]
-
-
 def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     log = write_alpha_log(tmp_path / "alpha.jsonl", updates=range(0, 100_000, 100))
     ours = ModelAnalysis("ours", statistics(), read_trajectories(log))
@@ -103,13 +93,6 @@ def test_long_trajectories_are_thinned_but_keep_their_ends(tmp_path):
     assert len(data["updates"]) == 240
     assert (data["updates"][0], data["updates"][-1]) == (0, 99_900)
     assert all(len(head["alpha"]) == 240 for head in data["heads"])
-
-
-def test_a_single_point_is_no_trajectory(tmp_path):
-    """The axis of its updates would have no width."""
-    log = write_alpha_log(tmp_path / "alpha.jsonl", updates=[0])
-    ours = ModelAnalysis("ours", statistics(), read_trajectories(log))
-    assert report_data([ours], 50)["models"][0]["trajectories"] is None
 
 
 # ------------------------------------------------------------------------------------ in the browser
@@ -475,8 +458,8 @@ def test_figures_and_tables_are_saved_as_files(browser, report):
         for kind, separator in (("CSV", ","), ("TSV", "\t")):
             text = saved(page, panel.get_by_role("button", name=re.compile(f"as {kind}$"))).decode()
             head, *rows = csv.reader(io.StringIO(text), delimiter=separator)
-            assert head[:3] == ["measure", "query", "Der"] and rows[0][1] == "</s> → Der"
-            found = np.array([[float(value) for value in row[2:]] for row in rows])
+            assert head[:2] == ["query", "Der"] and rows[0][0] == "</s> → Der"
+            found = np.array([[float(value) for value in row[1:]] for row in rows])
             assert np.abs(found - weights).max() < 0.01 and ((found == 0) == (weights == 0)).all()
         drawn_map = ElementTree.fromstring(
             saved(page, panel.get_by_role("button", name=re.compile("as SVG$")))
@@ -490,74 +473,6 @@ def test_figures_and_tables_are_saved_as_files(browser, report):
         assert [float(row["density"]) for row in rows] == [
             pytest.approx(row["density"], abs=6e-5) for row in models[0].statistics["heads"]
         ]
-
-
-def shown_measures(panel) -> dict[str, list[float]]:
-    """The rows below the map: by measure, the value of each key."""
-    found = {}
-    for row in panel.locator("tfoot tr:has(td)").all():
-        texts = row.locator("td").all_text_contents()
-        values = [float(text.strip("<% ").replace("−", "-") or 0) / 100 for text in texts]
-        found[row.locator("th").inner_text()] = values
-    return found
-
-
-def test_attribution_is_shown_below_the_map(browser, tmp_path):
-    ours = model(tmp_path)
-    random, attributions = np.random.default_rng(3), []
-    for maps in ours.maps:
-        found = {f"rollout/{kind}": each for kind, each in rollout(maps.weights).items()}
-        for kind, each in maps.weights.items():
-            found[f"value_zeroing/{kind}"] = random.dirichlet(np.ones(each.shape[-1]), (2, each.shape[-2]))
-        for kind in ("decoder_context", "decoder_self"):
-            found[f"gradient_input/{kind}"] = random.uniform(-0.3, 0.3, (1, *maps.weights[kind].shape[2:]))
-        attributions.append(found)
-    write_report([replace(ours, attributions=attributions)], tmp_path / "page.html")
-    with opened(
-        browser, tmp_path / "page.html", "#explorer?attention=decoder_context&head=1.2&token=3"
-    ) as page:
-        panel, first = page.locator(".explorer-panel"), attributions[0]
-
-        def expected(kind: str, layer: int, row: int) -> dict[str, np.ndarray]:
-            return {
-                f"value zeroing, layer {layer}": first[f"value_zeroing/{kind}"][layer, row],
-                f"rollout to layer {layer}": first[f"rollout/{kind}"][layer, row],
-                "gradient × input": first[f"gradient_input/{kind}"][0, row],
-            }
-
-        def check(wanted: dict) -> None:
-            found = shown_measures(panel)
-            assert list(found) == list(wanted)
-            for name, values in wanted.items():
-                assert np.abs(np.array(found[name]) - values).max() < 0.006, name
-
-        check(expected("decoder_context", 1, 3))
-        assert panel.locator("tfoot strong").inner_text() == "<b>"
-        negative = (
-            panel.locator("tfoot tr")
-            .last.locator("td")
-            .evaluate_all("cells => cells.map(cell => cell.classList.contains('against'))")
-        )
-        assert negative == (first["gradient_input/decoder_context"][0, 3] < 0).tolist()
-        panel.locator(".token").nth(0).click()
-        check(expected("decoder_context", 1, 0))
-        panel.get_by_role("radio", name="layer 0, head 1,").click()
-        check(expected("decoder_context", 0, 0))
-        panel.get_by_role("radio", name="mean of all heads").click()
-        wanted = expected("decoder_context", 1, 0)
-        assert (
-            np.abs(
-                np.array(shown_measures(panel)["value zeroing, all layers"])
-                - first["value_zeroing/decoder_context"][:, 0].mean(0)
-            ).max()
-            < 0.006
-        )
-        assert "rollout to layer 1" in shown_measures(panel) and "gradient × input" in wanted
-        page.locator("input[value=encoder_self]").check()
-        drawn(page)
-        assert [name.split()[0] for name in shown_measures(panel)] == ["value", "rollout"]
-        panel.locator("tfoot td").nth(2).hover()
-        assert "value zeroing" in page.locator("#tip").inner_text()
 
 
 def test_japanese_keys_are_upright(browser, tmp_path):

@@ -1,31 +1,249 @@
-"""Files of an analysis are used again only if they are of what is asked for."""
+"""What analyses write of any model is read again, and commands that only read import no model."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
-from examples import sentence, write_maps, write_statistics
+import numpy as np
+import post_editing
+import pytest
+import torch
+from examples import sentence, statistics, write_alpha_log, write_maps, write_statistics
+from helpers import batch, build, build_language_model, dictionary
 
-from user_dir.analysis.results import statistics_are_current
+from user_dir.analysis.importance import write_importance
+from user_dir.analysis.maps import Maps
+from user_dir.analysis.measuring import statistics_are_current
+from user_dir.analysis.measuring import write_statistics as write_measured
+from user_dir.analysis.results import (
+    beside,
+    check_models,
+    comparison_table,
+    head_table,
+    model_names,
+    read_model,
+    read_statistics,
+    summary,
+)
+from user_dir.analysis.words import Pieces
+from user_dir.attention.normalizers import NORMALIZERS
+from user_dir.attention_types import ATTENTION_TYPES
+from user_dir.errors import UserError
+from user_dir.models.alpha_log import AlphaLog
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+FLAGS = [
+    *(f"--attention-normalizer {name}" for name in NORMALIZERS),
+    "--decoder-self-attention-normalizer rela --encoder-self-attention-normalizer fixed",
+    "--latent-alignment",
+    "--encoder-attention-heads 1 --decoder-attention-heads 1",
+]
 
 
-def test_files_of_too_few_sentences_are_not_used_again(tmp_path):
+def split_of(model, words, sample: dict, folder: Path) -> SimpleNamespace:
+    """A split of one batch, in corpus order."""
+    text = folder / "valid.de"
+    text.write_text("Ein Satz.\n\nNoch „einer“.\n", encoding="utf-8")
+    names = ("src_tokens", "src_lengths", "prev_output_tokens")
+    whole = {"id": torch.arange(3), "net_input": {name: sample[name] for name in names}}
+    whole["target"] = sample["target"]
+    pieces = tuple(Pieces(words, language) for language in ("de", "en"))
+    facts = {"checkpoint": str(folder / "model.pt"), "update": 7, "corpus": "toy", "subset": "valid"}
+    return SimpleNamespace(
+        model=model.float().eval(),
+        checkpoint=folder / "model.pt",
+        task=SimpleNamespace(source_dictionary=words, target_dictionary=words),
+        facts={**facts, "source_lang": "de", "target_lang": "en"},
+        name="valid",
+        subset="valid",
+        direction=("de", "en"),
+        padding=words.pad(),
+        corpus=SimpleNamespace(name="toy", text=lambda subset, language: text),
+        pieces=lambda *_: pieces,
+        samples=lambda *_, **__: iter([whole]),
+    )
+
+
+def models():
+    for flags in FLAGS:
+        yield pytest.param(lambda flags=flags: (build(flags), dictionary(), batch()), id=flags)
+    language_model = lambda: (build_language_model(), dictionary(), batch())  # noqa: E731
+    yield pytest.param(language_model, id="language model")
+    post_editor = lambda: (post_editing.build(), post_editing.dictionary(), post_editing.batch())  # noqa: E731
+    yield pytest.param(post_editor, id="post-editor")
+
+
+@pytest.mark.parametrize("make", models())
+def test_what_is_written_of_a_model_is_read(make, tmp_path):
+    split = split_of(*make(), tmp_path)
+    file, folder = tmp_path / "a.heads.json", tmp_path / "a.attention"
+    report = write_measured(split, file, maps=folder)
+    log = AlphaLog(str(tmp_path / "alpha.jsonl"), 1)
+    for update in (0, 1):
+        log.record(update, split.model.alpha_values())
+    model = read_model("a", file, log.path, folder)
+    assert model.statistics == report and model.trajectories.updates == [0, 1]
+    assert set(summary(report)) == set(split.model.alpha_values())
+    assert len(file.with_suffix(".csv").read_text().splitlines()) == 1 + len(report["heads"])
+    assert [each.text for each in model.maps] == ["Ein Satz.", "", "Noch „einer“."]
+    inputs, words = next(split.samples())["net_input"], split.task.source_dictionary
+    for number, maps in enumerate(model.maps):
+        real = [words[token] for token in inputs["src_tokens"][number].tolist() if token != words.pad()]
+        assert maps.source == real
+        assert set(maps.weights) == set(maps.alphas) == set(summary(report))
+        for name, weights in maps.weights.items():
+            assert weights.shape[2:] == (len(maps.queries(name)), len(maps.keys(name)))
+            assert maps.alphas[name].tolist() == split.model.alpha_values()[name]
+            if report["row_sums"][name] == "one":
+                assert np.allclose(weights.sum(-1), 1, atol=1e-5)
+    assert write_importance(split, tmp_path / "a.json", points=2, random_orders=1)["sentences"] == 3
+    if not hasattr(split.model, "encoder"):
+        with pytest.raises(UserError, match="which does not translate"):
+            write_importance(split, tmp_path / "a.json", bleu_beam=1)
+
+
+def test_maps_are_read_with_numpy_alone_and_named(tmp_path):
+    sentences = [sentence(5, 4, seed=number) for number in range(11)]
+    maps = Maps(write_maps(tmp_path / "maps", sentences))
+    assert len(maps) == 11 and maps[10].source == sentences[10].source
+    arrays = np.load(tmp_path / "maps" / "10.npz", allow_pickle=False)
+    for name in ATTENTION_TYPES:
+        assert np.array_equal(arrays[name], sentences[10].weights[name])
+    with pytest.raises(UserError, match="maps has no sentence 11: it has sentences 0 to 10"):
+        maps[11]
+    with pytest.raises(UserError, match="no encoder_self layer 0, head 3"):
+        maps[0].head("encoder_self", 0, 3)
+    (tmp_path / "maps" / "1.npz").write_bytes(b"cut")
+    with pytest.raises(UserError, match=r"cannot read the attention maps .*1\.npz"):
+        maps[1]
+    with pytest.raises(UserError, match=r"no attention maps .*none"):
+        Maps(tmp_path / "none")
+
+
+def test_results_are_used_again_if_they_are_of_enough_sentences(tmp_path):
     """Statistics are of 50 sentences, maps of the first 3 of them."""
-    checkpoint = tmp_path / "model.pt"
+    checkpoint, text = tmp_path / "model.pt", tmp_path / "valid.de"
     checkpoint.touch()
-    statistics = write_statistics(tmp_path / "model.valid.heads.json")
-    about = {"corpus": "multi30k", "subset": "valid"}
-    maps = write_maps(tmp_path / "model.valid.attention.npz", [sentence(seed=i) for i in range(3)], **about)
-    text = tmp_path / "valid.de"
+    file = write_statistics(tmp_path / "model.valid.heads.json")
+    maps = write_maps(tmp_path / "maps", [sentence(seed=i) for i in range(3)])
     corpus = SimpleNamespace(name="multi30k", languages=("de", "en"), text=lambda subset, language: text)
 
-    def current(shown: int, maps=maps, lines: int = 50) -> bool:
+    def current(shown: int, maps=maps, lines: int = 50, subset: str = "valid") -> bool:
         text.write_text("Ein Satz.\n" * lines)
-        return statistics_are_current(statistics, maps, checkpoint, corpus, "valid", shown)
+        return statistics_are_current(file, maps, checkpoint, corpus, subset, shown)
 
     assert current(2) and current(3)
     assert not current(4)
     assert current(4, maps=None), "maps are given"
     assert not current(2, lines=51), "statistics are of the first 50 of 51 sentences"
-    write_maps(maps, [sentence(seed=i) for i in range(50)], **about)
-    assert current(60), "there are no more"
+    assert not current(2, subset="test")
+    os.utime(file, (1, 1))
+    assert not current(2), "the checkpoint is newer"
+
+
+def test_results_of_two_splits_are_not_combined(tmp_path):
+    one = read_model("one", write_statistics(tmp_path / "one.heads.json"))
+    other = statistics()
+    other["subset"] = "exam"
+    (tmp_path / "other.heads.json").write_text(json.dumps(other))
+    with pytest.raises(UserError, match="different splits"):
+        check_models([one, read_model("other", tmp_path / "other.heads.json")])
+    maps = write_maps(tmp_path / "maps", [sentence(subset="test")])
+    with pytest.raises(UserError, match="different splits"):
+        check_models([read_model("one", tmp_path / "one.heads.json", maps=maps)])
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(UserError, match=r"list\.json is not a file of head statistics"):
+        read_statistics(tmp_path / "list.json")
+
+
+def test_models_have_names_and_files():
+    paths = [Path("/runs/a/average.heads.json"), Path("/runs/b/average.heads.json")]
+    assert model_names(paths) == ["a/average", "b/average"]
+    assert model_names(paths, ["x", None]) == ["x", "b/average"]
+    with pytest.raises(UserError, match="both be called 'x'"):
+        model_names(paths, ["x", "x"])
+    with pytest.raises(UserError, match=r"1 names .* 2 models"):
+        model_names(paths, ["x"])
+    for name in ("a.valid.heads.json", "a.valid.heads.json.bz2"):
+        assert beside(Path("runs") / name, "attention") == Path("runs/a.valid.attention")
+
+
+ROWS = [
+    {"attention": kind, "layer": layer, "head": head, "alpha": 1 + layer / 2 + head / 4, "density": density}
+    for kind, density in (("encoder_self", 1.0), ("decoder_context", 0.25))
+    for layer in range(2)
+    for head in range(2)
+]
+
+
+def test_the_table_has_a_line_per_layer_and_a_column_per_head():
+    assert head_table(ROWS).split("\n")[:5] == [
+        "encoder_self: mean alpha 1.375, mean density 1.000",
+        "  alpha     head 0   head 1     density   head 0   head 1 ",
+        "  layer 0     1.000    1.250    layer 0     1.000    1.000",
+        "  layer 1     1.500    1.750    layer 1     1.000    1.000",
+        "",
+    ]
+
+
+def test_systems_are_summarised_over_their_seeds():
+    layers = [{"attention": row["attention"], "layer": row["layer"]} for row in ROWS[::2]]
+    values = ((0.9, 0.1), (1.0, 0.3), (0.5, None), (0.5, None))
+    for row, (union, diversity) in zip(layers, values):
+        row |= {"union_density": union, "diversity": diversity}
+    found = summary({"heads": ROWS, "layers": layers})
+    assert found["encoder_self"] == {
+        "heads": 4,
+        "alpha_mean": 1.375,
+        "alpha_min": 1.0,
+        "alpha_max": 1.75,
+        "density_mean": 1.0,
+        "union_density": pytest.approx(0.95),
+        "diversity": pytest.approx(0.2),
+    }
+    other = {kind: {**values, "density_mean": values["density_mean"] / 2} for kind, values in found.items()}
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in comparison_table({"ours": [found, other]}).splitlines()[2:]
+    ]
+    assert cells == [
+        ["ours", "encoder_self", "2", "4", "1.375", "1.00–1.75", "0.750 ± 0.354", "0.950", "0.200"],
+        ["ours", "decoder_context", "2", "4", "1.375", "1.00–1.75", "0.188 ± 0.088", "0.500", ""],
+    ]
+
+
+RUN = """
+import json, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.parametrize("script", ["compare_heads", "dump_alphas", "plot_heads", "report"])
+def test_reading_files_imports_no_model(script, tmp_path):
+    """Commands that only read results import neither fairseq nor torch, and matplotlib only for figures."""
+    heads = write_statistics(tmp_path / "average.heads.json")
+    log = write_alpha_log(tmp_path / "alpha.jsonl")
+    arguments = {
+        "compare_heads": f"--system a {heads} --output {tmp_path / 'table.md'}",
+        "dump_alphas": f"--path {log}",
+        "plot_heads": f"{heads} --alpha-log {log}",
+        "report": f"--statistics {heads}",
+    }
+    command = [sys.executable, "-c", RUN, str(SCRIPTS / f"{script}.py"), *arguments[script].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    imported = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "user_dir" in imported
+    assert not imported & {"fairseq", "hydra", "omegaconf", "torch"}
+    if script in ("compare_heads", "report"):
+        assert "matplotlib" not in imported

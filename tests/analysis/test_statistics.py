@@ -10,14 +10,14 @@ import torch
 from helpers import build
 from sentences import PAIRS, as_batch, dictionary, random_attention, without_padding
 
-from user_dir.analysis.columns import COLUMNS, MASSES, PART_COLUMNS, definitions
-from user_dir.analysis.statistics import (
-    Mean,
-    Statistics,
-    head_statistics,
-)
+from user_dir.analysis import measures
+from user_dir.analysis.measuring import HEAD_COLUMNS, Statistics, head_statistics
+from user_dir.analysis.roles import ROLES, assign_roles, role_table, with_thresholds
+from user_dir.analysis.statistics import STATISTICS
 from user_dir.analysis.words import Pieces
+from user_dir.errors import UserError
 
+PARTS = ("on_source", "on_separator", "on_translation")
 WORDS = {"source": {"who", "where"}, "target_input": {"where"}}
 
 
@@ -53,8 +53,9 @@ def test_every_column_agrees_with_the_oracle(left_pad_source):
         expected = head_oracle.layer(sentences, row["attention"], row["layer"])
         head_oracle.assert_agree(row, expected, f"{row['attention']} {row['layer']}", 1e-9)
     defined = [row for row in result["heads"] if row["attention"] == "encoder_self"]
-    assert all(row[name] is not None for row in defined for name in COLUMNS), "the sentences lack a case"
-    assert all(0 <= row[name] <= 1 + 1e-9 for row in defined for name in MASSES & set(COLUMNS))
+    assert all(value is not None for row in defined for value in row.values()), "the sentences lack a case"
+    columns = [*HEAD_COLUMNS, *(name for name, column in STATISTICS.items() if not column.optional)]
+    assert list(result["measures"])[: len(columns)] == columns == list(result["heads"][0])[3:]
 
 
 def test_what_the_heads_of_a_post_editor_attend_to():
@@ -69,11 +70,11 @@ def test_what_the_heads_of_a_post_editor_attend_to():
     sentences = without_padding(words, sample, captured)
     report = statistics.result()
     for row in report["heads"]:
-        found = {name: row[name] for name in PART_COLUMNS}
+        found = {name: row[name] for name in PARTS}
         if row["attention"] == "decoder_self":
             assert set(found.values()) == {None}
             continue
-        masses: dict[str, list[float]] = {name: [] for name in PART_COLUMNS}
+        masses: dict[str, list[float]] = {name: [] for name in PARTS}
         for sentence in sentences:
             keys = sentence["source"]
             if "▁[SEP]" not in keys:
@@ -84,7 +85,7 @@ def test_what_the_heads_of_a_post_editor_attend_to():
                 masses["on_separator"].append(query[cut])
                 masses["on_translation"].append(sum(query[cut + 1 : -1]))  # without </s>
         assert found == pytest.approx({name: sum(each) / len(each) for name, each in masses.items()})
-    assert set(PART_COLUMNS) <= set(definitions(report))
+    assert set(PARTS) <= set(report["measures"])
 
 
 def test_undefined_measures_are_none():
@@ -126,12 +127,6 @@ def test_output_norm_uses_the_columns_of_the_head():
     assert norms == {0: 0.0, 1: pytest.approx((8 * 4) ** 0.5)}
 
 
-def test_mean_of_nothing_is_none():
-    values = Mean()
-    values.add(torch.ones(2, 3, 4), torch.zeros(2, 4, dtype=torch.bool))
-    assert values.of(1) is None
-
-
 def test_memory_does_not_grow_with_the_split():
     """60 batches have the same peak as 20; keeping their weights would take more than 100 MB."""
     words = dictionary()
@@ -156,3 +151,48 @@ def test_memory_does_not_grow_with_the_split():
     assert result["sentences"] == 480
     assert size > 100e6
     assert grown < 30e6, f"{grown / 1e6:.0f} MB more"
+
+
+def test_support_counts_exact_zeros_only():
+    weights = torch.tensor([[[[1.0, 0.0], [1 - 1e-30, 1e-30]]]], dtype=torch.float64)
+    attended, pairs = measures.support(weights, torch.tensor([[[True, False], [True, True]]]))
+    assert (attended.tolist(), pairs.tolist()) == ([[3]], [3])
+
+
+def test_diversity_is_1_for_disjoint_heads_and_0_for_identical_heads():
+    apart = torch.eye(3, dtype=torch.float64)[None, :, None, :]  # each head attends to another key
+    assert measures.diversity(apart).item() == pytest.approx(1)
+    assert measures.diversity(apart[:, :1].expand(-1, 3, -1, -1)).item() == pytest.approx(0)
+
+
+def row(attention: str, head: int, **values) -> dict:
+    columns = dict.fromkeys((role.measure for role in ROLES.values()), 0.0)
+    return {"attention": attention, "layer": 0, "head": head, **columns, **values}
+
+
+def test_heads_are_ranked_and_named():
+    heads = [
+        row("encoder_self", 0, confidence_previous=0.9, eos=0.5),
+        row("encoder_self", 1, confidence_previous=0.95),
+        row("encoder_self", 2, interrogation=None),
+        row("decoder_context", 0, confidence_previous=0.99),
+    ]
+    roles = assign_roles(heads, ROLES)
+    # Source positions are not before or after a target word.
+    assert [each["roles"] for each in heads] == [
+        ["previous position", "</s> sink"],
+        ["previous position"],
+        [],
+        [],
+    ]
+    ranked = [(head["head"], head["value"]) for head in roles["previous position"]["heads"]]
+    assert ranked == [(1, 0.95), (0, 0.9), (2, 0.0)]
+    assert len(roles["interrogation"]["heads"]) == 3, "not defined for one"
+    text = role_table(roles)
+    assert "previous position (confidence_previous >= 0.8): 2 heads" in text
+    assert "next position (confidence_next >= 0.8): no heads" in text
+    assign_roles(heads, with_thresholds(["previous position=0.94", "</s> sink=1"]))
+    assert [each["roles"] for each in heads[:2]] == [[], ["previous position"]]
+    for change in ("previous=0.9", "previous position", "</s> sink=high"):
+        with pytest.raises(UserError, match="the roles are 'previous position'"):
+            with_thresholds([change])

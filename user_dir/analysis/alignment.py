@@ -1,24 +1,34 @@
-"""Word alignment from context attention, in Pharaoh format, and its error rate."""
+"""Word alignment from context attention: of a whole split, as Pharaoh files, with its error rate."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch import Tensor
 
 from ..errors import UserError
-from ..io import read_text, shown
+from ..files import atomic_write, read_text, shown, write_json
+from .capture import Split, captured_attention
+from .results import rounded
+from .words import Pieces
 
 Link = tuple[int, int]
 """Source word and target word, both counted from 0."""
+Words = tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
+"""The words of a sentence and its translation, as their tokens."""
+QUERIES = ("output", "input")
+"""The step whose attention aligns a target word: the one that predicts it, or the one that reads it (Chen et
+al. 2020)."""
 
-_LINK = re.compile(r"([0-9]{1,9})([-?p])([0-9]{1,9})")
+_LINK = re.compile(r"(\d+)([-?p])(\d+)", re.ASCII)
 
 
 def word_weights(weights: Tensor, query_word: Tensor, key_word: Tensor) -> Tensor:
@@ -56,9 +66,9 @@ def links(weights: Tensor) -> list[list[Link]]:
     ]
 
 
-def pharaoh(found: list[Link]) -> str:
+def pharaoh(sentence: list[Link]) -> str:
     """Links as ``source-target`` separated by spaces, ordered by target word."""
-    return " ".join(f"{source}-{target}" for source, target in found)
+    return " ".join(f"{source}-{target}" for source, target in sentence)
 
 
 class Gold:
@@ -75,10 +85,9 @@ class Gold:
         self, path: str | Path, *, sentences: int | None = None, one_based=False, reversed_sides=False
     ):
         self.path = Path(path)
-        lines = read_text(self.path, "the gold alignment", "utf-8-sig").removesuffix("\n").split("\n")
-        self._first = 1 if one_based else 0
-        self._reversed = reversed_sides
-        self._lines = [self._parsed(number, line) for number, line in enumerate(lines[:sentences], start=1)]
+        lines = read_text(self.path, "the gold alignment").splitlines()[:sentences]
+        self._first, self._reversed = int(one_based), reversed_sides
+        self._lines = [self._parsed(number, line) for number, line in enumerate(lines, start=1)]
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -87,19 +96,13 @@ class Gold:
         sure, possible = set(), set()
         for word in line.split():
             match = _LINK.fullmatch(word)
-            if not match:
-                raise UserError(
-                    f"{self.path}, line {number}: {shown(word)} is not a link; write i-j for a sure and i?j "
-                    "for a possible link"
-                )
-            link = int(match.group(1)) - self._first, int(match.group(3)) - self._first
-            if min(link) < 0:
-                raise UserError(
-                    f"{self.path}, line {number}: {shown(word)} is below 1, but --gold-from-1 is given"
-                )
+            link = match and (int(match[1]) - self._first, int(match[3]) - self._first)
+            if not match or min(link) < 0:
+                what = f"a link i-j or i?j that counts from {self._first}"
+                raise UserError(f"{self.path}, line {number}: {shown(word)} is not {what}")
             link = link[::-1] if self._reversed else link
             possible.add(link)
-            if match.group(2) == "-":
+            if match[2] == "-":
                 sure.add(link)
         return frozenset(sure), frozenset(possible)
 
@@ -107,15 +110,16 @@ class Gold:
         """Sure links and all links of sentence ``number`` (from 0) with the given numbers of words.
 
         Raises:
-            UserError: a link is outside the sentence.
+            UserError: there is no such line, or a link is outside the sentence.
         """
+        if number >= len(self):
+            raise UserError(f"{self.path} has {len(self)} lines, fewer than the sentences of the split")
         sure, possible = self._lines[number]
         for i, j in sorted(possible):
             if i >= source or j >= target:
                 raise UserError(
-                    f"{self.path}, line {number + 1}: the link of source word {i} and target word {j}, "
-                    f"counted from 0, is outside the sentence of {source} and {target} words "
-                    "(separated by spaces); see --gold-from-1, --gold-reversed and --subset"
+                    f"{self.path}, line {number + 1}: the link of source word {i} and target word {j}, from "
+                    f"0, is outside the sentence of {source} and {target} words"
                 )
         return sure, possible
 
@@ -152,19 +156,18 @@ class ErrorRate:
     links_in_sure: int = 0
     links_in_possible: int = 0
 
-    def add(self, found: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
-        """Add a sentence: links found, sure links, and possible links, which include the sure ones."""
-        self.links += len(found)
+    def add(self, sentence: list[Link], sure: frozenset[Link], possible: frozenset[Link]) -> None:
+        """Add the links of a sentence, its sure links, and possible links, which include the sure ones."""
+        self.links += len(sentence)
         self.sure += len(sure)
-        self.links_in_sure += len(sure.intersection(found))
-        self.links_in_possible += len(possible.intersection(found))
+        self.links_in_sure += len(sure.intersection(sentence))
+        self.links_in_possible += len(possible.intersection(sentence))
 
     def scores(self) -> dict[str, float | None]:
         """``aer``, ``precision`` and ``recall`` of links A, sure S and possible P; None for 0/0.
 
         AER = 1 − (#(A∩S) + #(A∩P)) / (#A + #S), precision = #(A∩P) / #A, recall = #(A∩S) / #S.
         """
-
         correct, all_links = self.links_in_sure + self.links_in_possible, self.links + self.sure
         return {
             "aer": 1 - correct / all_links if all_links else None,
@@ -193,3 +196,152 @@ def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[
         yield "all", {"layer": None, "head": None}, mean
     if latent is not None:
         yield "alignment", {"layer": None, "head": None, "latent": True}, latent
+
+
+@dataclass
+class _Aligned:
+    """What is written and counted of one candidate."""
+
+    facts: dict
+    file: TextIO | None
+    rate: ErrorRate = field(default_factory=ErrorRate)
+    linked: Counter = field(default_factory=Counter)
+
+    def add(
+        self, sentence: list[Link], words: Words, sure: frozenset[Link], possible: frozenset[Link]
+    ) -> None:
+        """Add a sentence."""
+        if self.file is not None:
+            self.file.write(pharaoh(sentence) + "\n")
+        self.rate.add(sentence, sure, possible)
+        (sources, targets), source_of = words, {target: source for source, target in sentence}
+        for target, word in enumerate(targets):
+            source = source_of.get(target)
+            self.linked[None if source is None else sources[source], word] += 1
+
+
+@torch.no_grad()
+def align_split(
+    model,
+    samples: Iterable[dict],
+    source: Pieces,
+    target: Pieces,
+    folder: Path | None = None,
+    gold: Gold | None = None,
+    query: str = "output",
+) -> dict:
+    """Align by each of :func:`candidates`; to ``folder``, if any, write ``NAME.pharaoh``, a line a sentence.
+
+    Batches, ``samples``, come in corpus order. ``source`` and ``target`` are the pieces of the languages,
+    ``gold`` is an alignment to score against, and ``query`` is of :data:`QUERIES`.
+
+    Returns:
+        ``sentences``, ``query`` and ``candidates``: for each its ``name``, ``layer``, ``head``, number of
+        ``links``, share of target words with a link, ``aligned``, ``bits`` (:func:`told_bits`), and, with
+        ``gold``, ``aer``, ``precision`` and ``recall``.
+
+    Raises:
+        UserError: the model has no context attention, or the gold links do not fit.
+    """
+    if not model.attentions()["decoder_context"] and model.alignment is None:
+        raise UserError("the model has no context attention to align with")
+    aligned: dict[str, _Aligned] = {}
+    sentences = words = 0
+    with captured_attention(model, ["decoder_context"]) as captured, contextlib.ExitStack() as stack:
+        for sample in samples:
+            texts, of_batch = _candidates(model, sample, captured, source, target, query)
+            sizes = [tuple(map(len, sides)) for sides in texts]
+            order = sample["id"].argsort().tolist()
+            none = frozenset(), frozenset()
+            expected = [
+                gold.sentence(sentences + i, *sizes[row]) if gold else none for i, row in enumerate(order)
+            ]
+            for name, facts, weights in of_batch:
+                if name not in aligned:
+                    file = None
+                    if folder is not None:
+                        beside = stack.enter_context(atomic_write(folder / f"{name}.pharaoh"))
+                        file = stack.enter_context(beside.open("w", encoding="utf-8"))
+                    aligned[name] = _Aligned(facts, file)
+                linked = links(weights)
+                for row, sure_and_possible in zip(order, expected):
+                    aligned[name].add(linked[row], texts[row], *sure_and_possible)
+            sentences += len(order)
+            words += sum(target_words for _, target_words in sizes)
+        if gold is not None and len(gold) != sentences:
+            raise UserError(f"{gold.path} has {len(gold)} lines for {sentences} sentences")
+    rows = []
+    for name, candidate in aligned.items():
+        count = candidate.rate.links
+        row = {"name": name, **candidate.facts, "links": count, "aligned": count / words if words else None}
+        row["bits"] = told_bits(candidate.linked)
+        rows.append(row | (candidate.rate.scores() if gold is not None else {}))
+    return {"sentences": sentences, "query": query, "candidates": rows}
+
+
+def _candidates(
+    model, sample: dict, captured: dict[str, list[Tensor]], source: Pieces, target: Pieces, query: str
+) -> tuple[list[Words], Iterator[tuple[str, dict, Tensor]]]:
+    """Run the model: the source and target words of each sentence, and the candidates."""
+    model(**sample["net_input"])
+    tokens = sample["target"] if query == "output" else sample["net_input"]["prev_output_tokens"]
+    target_word = target.words(tokens, part_punctuation=False)
+    source_tokens = sample["net_input"]["src_tokens"]
+    source_word = source.words(source_tokens, part_punctuation=False)
+    texts = zip(_words(source_tokens, source_word), _words(tokens, target_word))
+    context = [word_weights(each.double(), target_word, source_word) for each in captured["decoder_context"]]
+    latent = None
+    if model.alignment is not None and query == "output":
+        posterior = model.posterior_alignment(sample).double().unsqueeze(1)
+        latent = word_weights(posterior, target_word, source_word).squeeze(1)
+    return list(texts), candidates(context, latent)
+
+
+def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:
+    """The words of each sentence, as their tokens."""
+    for row, numbers in zip(tokens.tolist(), word.tolist()):
+        words: list[tuple[int, ...]] = [()] * (max(numbers) + 1)
+        for token, number in zip(row, numbers):
+            if number >= 0:
+                words[number] += (token,)
+        yield words
+
+
+def best(rows: list[dict], heads_only: bool) -> dict | None:
+    """The row with the lowest ``aer``, among heads or among all candidates; None without gold."""
+    scored = [
+        row for row in rows if row.get("aer") is not None and (row["head"] is not None or not heads_only)
+    ]
+    return min(scored, key=lambda row: row["aer"], default=None)
+
+
+def write_alignment(
+    split: Split, folder: Path, gold: Gold | None = None, query: str = "output", scheme: str | None = None
+) -> dict:
+    """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
+
+    See :func:`align_split`; ``scheme`` is of :data:`~.words.SCHEMES`. Returns the content of
+    ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least error rate.
+    """
+    samples = split.samples(in_order=True)
+    aligned = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)
+    report = rounded({**split.facts, **aligned})
+    if gold is not None:
+        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
+    write_json(folder / "alignment.json", report)
+    return report
+
+
+def alignment_summary(rows: list[dict]) -> str:
+    """Links of each candidate of a word alignment, with error rates if there are gold links, as text."""
+    scored = "aer" in rows[0]
+    heading = "     AER  precision  recall" if scored else ""
+    lines = [f"{'':<14}{'links':>8}{'aligned':>9}{'bits':>7}{heading}"]
+    for row in rows:
+        line = f"{row['name']:<14}{row['links']:>8}{row['aligned']:>9.3f}{row['bits']:>7.2f}"
+        if scored:
+            scores = [row[name] for name in ("aer", "precision", "recall")]
+            aer, precision, recall = ["      -" if each is None else f"{each:7.3f}" for each in scores]
+            line += f" {aer}    {precision} {recall}"
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,28 +1,43 @@
-"""The interface between models and analysis: load a model, capture its attention, mask its heads."""
+"""A model and the split that it reads: load them, capture the attention of its heads, mask heads."""
 
 from __future__ import annotations
 
+import argparse
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from fairseq import utils
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, FairseqLanguageModel
+from fairseq.data import LanguagePairDataset
+from fairseq.models import MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from tqdm import tqdm
 
+from ..attention import Alpha
 from ..attention_types import ATTENTION_TYPES
-from ..checkpoint_settings import model_name
-from ..checkpoints import load_checkpoint, save_checkpoint
-from ..corpora import Corpus
+from ..checkpoints import (
+    averaged_updates,
+    load_checkpoint,
+    model_name,
+    model_settings,
+    num_updates,
+    save_checkpoint,
+)
+from ..corpora import Corpus, load_corpus
 from ..entmax import entmax_loss
-from ..errors import UserError
-from ..models.from_settings import OURS, from_stock
+from ..errors import UserError, as_checkpoint_error
+from ..models.settings import alpha_configs, family, filled
+from ..models.transformer import from_stock
 from ..translation import loading
 from ..translation.direction import translation_direction
+from .words import Pieces
 
+OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")
+"""Our translation models."""
 Head = tuple[str, int, int]
 """A head: attention type, layer and head, the latter two counted from 0."""
 
@@ -39,20 +54,129 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
     """
     state = load_checkpoint(checkpoint)
     name = model_name(state)
-    family = ARCH_MODEL_NAME_REGISTRY.get(name)
-    if family == "adaptively_sparse_transformer_lm":
+    model = family(name)
+    if model == "adaptively_sparse_transformer_lm":
         return loading.load_language_model(Path(checkpoint), corpus, language, cpu=cpu)
     direction = translation_direction(state, Path(checkpoint), corpus)
-    if family == "transformer":
+    if model == "transformer":
         with tempfile.TemporaryDirectory() as folder:
             converted = Path(folder) / "softmax.pt"
             save_checkpoint(from_stock(state, 1.0), converted)
             return loading.load_model(converted, corpus, direction, cpu=cpu)
-    if family not in OURS:
+    if model not in OURS:
         raise UserError(
             f"{checkpoint} is of a {name}; the analysis is for {', '.join(OURS)} and fairseq's transformer"
         )
     return loading.load_model(Path(checkpoint), corpus, direction, cpu=cpu)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A loaded model and the split of a corpus to run it on: the input of every analysis."""
+
+    checkpoint: Path  # of the model
+    corpus: Corpus  # prepared
+    name: str  # public name of the split: train, valid or a test set
+    subset: str  # fairseq's name of the split
+    model: object  # from load_model
+    task: object  # the model's
+    sentences: int | None = None  # only the first N of the split; None for all
+    max_tokens: int = 4096  # of one side of a batch
+
+    @property
+    def direction(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.task.cfg.source_lang, self.task.cfg.target_lang
+
+    @property
+    def padding(self) -> int:
+        """The padding symbol."""
+        return self.task.source_dictionary.pad()
+
+    @property
+    def facts(self) -> dict:
+        """The provenance that result files record.
+
+        ``update`` is None if the checkpoint does not say it, ``averaged`` (updates) if it is no average.
+        """
+        alphas = (module for module in self.model.modules() if isinstance(module, Alpha))
+        return {
+            "checkpoint": str(self.checkpoint),
+            "update": next(alphas).updates or None,
+            "averaged": averaged_updates(load_checkpoint(self.checkpoint)),
+            "corpus": self.corpus.name,
+            "subset": self.name,
+            "source_lang": self.direction[0],
+            "target_lang": self.direction[1],
+        }
+
+    def samples(self, description: str | None = None, *, in_order: bool = False) -> Iterator[dict]:
+        """The batches in fairseq's form, on the model's device, with a progress bar of this description.
+
+        ``in_order``: keep corpus order instead of sorting by length, which needs less padding.
+
+        Raises:
+            UserError: a sentence is longer than the model or ``max_tokens`` allows.
+        """
+        dataset = loading.load_split(self.task, self.subset)
+        lengths = loading.check_lengths(dataset, self.subset, self.max_tokens, self.model, self.sentences)
+        order = np.arange(len(lengths)) if in_order else np.argsort(lengths, kind="stable")
+        bar = {"total": len(order), "desc": description or self.subset, "unit": "sentence", "disable": None}
+        with tqdm(**bar) as progress:
+            for members in dataset.batch_by_size(order, max_tokens=self.max_tokens):
+                yield on_device(dataset.collater([dataset[i] for i in members]), self.model)
+                progress.update(len(members))
+
+    def pieces(
+        self, scheme: str | None = None, interrogatives: Mapping[str, frozenset[str]] | None = None
+    ) -> tuple[Pieces, Pieces]:
+        """The pieces of the source and target language; ``interrogatives`` by language: see ``Pieces``."""
+        lists, (source, target) = interrogatives or {}, self.direction
+        return (
+            Pieces(self.task.source_dictionary, source, scheme, lists.get(source)),
+            Pieces(self.task.target_dictionary, target, scheme, lists.get(target)),
+        )
+
+
+def open_split(
+    checkpoint: Path,
+    corpus: Corpus | str,
+    name: str = "valid",
+    *,
+    data: Path | None = None,
+    sentences: int | None = None,
+    max_tokens: int = 4096,
+    language: str | None = None,
+    cpu: bool = False,
+) -> Split:
+    """Load a model, of ours or fairseq's stock transformer, and a split, whose name may be fairseq's.
+
+    ``corpus`` is prepared, and in the folder ``data``, or the repository's, if it is a name. ``language`` is
+    that of a language model; None for the corpus's second. ``cpu``: use the CPU even if there is a GPU.
+
+    Raises:
+        UserError: the corpus, split or checkpoint does not exist, or they do not match.
+    """
+    if isinstance(corpus, str):
+        corpus = load_corpus(corpus, data)
+    subset = corpus.require_prepared().subset(name)
+    model, task = load_model(checkpoint, corpus, language=language, cpu=cpu)
+    return Split(checkpoint, corpus, corpus.split(name), subset, model, task, sentences, max_tokens)
+
+
+def dataset_of(task, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> LanguagePairDataset:
+    """fairseq's dataset of sentences and translations as tokens, ``</s>`` last."""
+    return LanguagePairDataset(
+        list(map(torch.from_numpy, sources)),
+        [len(tokens) for tokens in sources],
+        task.source_dictionary,
+        list(map(torch.from_numpy, targets)),
+        [len(tokens) for tokens in targets],
+        task.target_dictionary,
+        left_pad_source=task.cfg.left_pad_source,
+        left_pad_target=task.cfg.left_pad_target,
+        shuffle=False,
+    )
 
 
 def on_device(sample: dict, model) -> dict:
@@ -92,10 +216,8 @@ def captured_attention(model, types: Sequence[str] = ATTENTION_TYPES) -> Iterato
                 continue
             layers = captured[attention_type] = [torch.empty(0)] * len(attentions)
             for layer, attention in enumerate(attentions):
-                asked = attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
-                kept = attention.register_forward_hook(keep(layers, layer))
-                hooks.callback(asked.remove)
-                hooks.callback(kept.remove)
+                hooks.callback(attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
+                hooks.callback(attention.register_forward_hook(keep(layers, layer)).remove)
         yield captured
 
 
@@ -115,37 +237,33 @@ def masked_heads(model, heads: Iterable[Head]) -> Iterator[None]:
         if not 0 <= layer < len(layers) or not 0 <= head < layers[layer].num_heads:
             raise UserError(f"the model has no {attention_type} layer {layer} head {head}; both count from 0")
         masked.setdefault(layers[layer], []).append(head)
-
-    def zero(chosen: list[int]):
-        def register(attention: nn.Module) -> RemovableHandle:
-            def hook(module: nn.Module, args):
-                outputs = args[0].unflatten(-1, (attention.num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
-                outputs[..., chosen, :] = 0
-                return (outputs.flatten(-2), *args[1:])
-
-            return attention.out_proj.register_forward_pre_hook(hook)
-
-        return register
-
     with ExitStack() as hooks:
-        for attention, chosen in masked.items():
-            while_it_runs(hooks, attention, zero(chosen))
+        for attention, numbers in masked.items():
+            _mask(attention, numbers, hooks)
         yield
 
 
-def while_it_runs(
-    hooks: ExitStack, module: nn.Module, register: Callable[[nn.Module], RemovableHandle]
-) -> None:
-    """While ``hooks`` is open, ``register(module)`` adds a hook for the time of each of its forward passes.
+def _mask(attention: nn.Module, heads: list[int], hooks: ExitStack) -> None:
+    """Zero the outputs of some heads of an attention while ``hooks`` is open.
 
-    For hooks of its projections, which a post-editor may share with other attentions.
+    A post-editor's attentions may share a projection, so it has the hook only while this attention runs.
     """
-    added: list[RemovableHandle] = []
-    hooks.callback(lambda: [each.remove() for each in added])  # of a pass that failed
-    begin = module.register_forward_pre_hook(lambda module, args: added.append(register(module)))
-    end = module.register_forward_hook(lambda *_: added.pop().remove())
-    hooks.callback(begin.remove)
-    hooks.callback(end.remove)
+    added = []
+
+    def zero(module: nn.Module, args):
+        outputs = args[0].unflatten(-1, (attention.num_heads, -1)).clone()  # (T, B, C) → (T, B, H, D)
+        outputs[..., heads, :] = 0
+        return (outputs.flatten(-2), *args[1:])
+
+    def begin(module: nn.Module, args):
+        added.append(attention.out_proj.register_forward_pre_hook(zero))
+
+    def end(*_):
+        added.pop().remove()
+
+    hooks.callback(attention.register_forward_pre_hook(begin).remove)
+    hooks.callback(attention.register_forward_hook(end).remove)
+    hooks.callback(lambda: [hook.remove() for hook in added])  # of a pass that failed
 
 
 def all_heads(model) -> list[Head]:
@@ -159,7 +277,7 @@ def all_heads(model) -> list[Head]:
 
 
 def row_sums(model) -> dict[str, str]:
-    """By attention type that the model has: what the weights of a query sum to, as in :data:`.ROW_SUMS`."""
+    """By attention type that the model has: what the weights of a query sum to, as its normalizer says."""
     return {
         attention_type: attentions[0].normalizer.row_sums
         for attention_type, attentions in model.attentions().items()
@@ -191,16 +309,15 @@ def negative_log_likelihood(model, sample: dict, padding: int) -> tuple[float, i
 
     For a model with ``--output-alpha``, where p may be 0, the α-entmax loss instead.
     """
-    output = run(model, sample)
+    output, target = run(model, sample), sample["target"]
+    real = target.ne(padding)
     normalizer = getattr(model.decoder, "output_normalizer", None)
     if normalizer is not None and not normalizer.is_softmax:
-        losses = entmax_loss(output[0], sample["target"], normalizer.alpha(), ignore_index=padding)
-        return losses.double().sum().item(), int(sample["target"].ne(padding).sum())
+        losses = entmax_loss(output[0], target, normalizer.alpha(), ignore_index=padding)
+        return losses.double().sum().item(), int(real.sum())
     log_p = model.get_normalized_probs(output, log_probs=True, sample=sample)  # (B, T, V)
-    target = sample["target"]
-    chosen = log_p.gather(-1, target[..., None])[..., 0]
-    real = target.ne(padding)
-    return -chosen[real].double().sum().item(), int(real.sum())
+    of_target = log_p.gather(-1, target[..., None])[..., 0]
+    return -of_target[real].double().sum().item(), int(real.sum())
 
 
 def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:
@@ -216,3 +333,39 @@ def possible_pairs(sample: dict, padding: int) -> dict[str, Tensor]:
         "decoder_self": target[:, :, None] & target[:, None, :] & past,
         "decoder_context": target[:, :, None] & source[:, None, :],
     }
+
+
+def checkpoint_alphas(state: dict) -> dict[str, list[list[float]]]:
+    """The α of each layer and head of one of our checkpoints, by attention type, without building the model.
+
+    Raises:
+        UserError: the checkpoint is of a model without α.
+    """
+    name = model_name(state)
+    if name not in MODEL_DATACLASS_REGISTRY or not name.startswith("adaptively_sparse"):
+        raise UserError(f"it is of a {name}, whose heads have no α")
+    with as_checkpoint_error("it"):
+        settings = filled(name, model_settings(state))
+        alphas = {
+            attention_type: _alphas_of_type(state, settings, attention_type, config)
+            for attention_type, config in alpha_configs(settings).items()
+        }
+    return {attention_type: layers for attention_type, layers in alphas.items() if layers}
+
+
+def _alphas_of_type(
+    state: dict, settings: argparse.Namespace, attention_type: str, config
+) -> list[list[float]]:
+    side = attention_type.split("_")[0]
+    heads = getattr(settings, f"{side}_attention_heads", None)
+    if heads is None:  # a language model has no encoder
+        return []
+    attention = "encoder_attn" if attention_type == "decoder_context" else "self_attn"
+    alpha, layers = Alpha(heads, config), []
+    alpha.set_num_updates(num_updates(state))
+    while f"{side}.layers.{len(layers)}.{attention}.out_proj.weight" in state["model"]:
+        if alpha.a is not None:
+            learned = state["model"][f"{side}.layers.{len(layers)}.{attention}.alpha.a"]
+            alpha.load_state_dict({"a": learned})
+        layers.append(alpha().detach().flatten().expand(heads).tolist())
+    return layers

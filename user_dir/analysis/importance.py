@@ -6,22 +6,27 @@ whether sparse heads are more important.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import permutations
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from ..errors import UserError
+from ..files import significance, write_json
 from ..translation.scored_split import ScoredSplit
 from ..translation.search import Search
 from ..translation.split_search import translate_split
-from .capture import Head, all_heads, masked_heads, negative_log_likelihood
-from .head_tables import by_attention, head_of
-from .head_tests import constant, rank_correlation
-from .split import Split
+from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
+from .measuring import head_statistics
+from .results import by_attention, head_name, head_of, rounded
 
 MEASURES = ("density", "alpha", "entropy")
 """The measures that importance is correlated with."""
+_EXACT = 8  # heads up to which the p-value is of all orders, 40,320
 
 
 @torch.no_grad()
@@ -47,16 +52,10 @@ def pruning_orders(rows: list[dict], seeds: int) -> dict[str, list[list[Head]]]:
     ``importance``: least important first. ``density``: densest first, which keeps sparse heads. ``alpha``:
     smallest α first, for the same reason. The last two are omitted if all heads are equal.
     """
-
-    def by(measure: str, sign: int = 1) -> list[list[Head]]:
-        return [[head_of(row) for row in sorted(rows, key=lambda row: sign * row[measure])]]
-
-    orders = {"importance": by("importance")}
-    if not constant([row["density"] for row in rows]):
-        orders["density"] = by("density", -1)
-    if not constant([row["alpha"] for row in rows]):
-        orders["alpha"] = by("alpha")
-    heads = [head_of(row) for row in rows]
+    heads, orders = [head_of(row) for row in rows], {}
+    for measure, sign in (("importance", 1), ("density", -1), ("alpha", 1)):
+        if measure == "importance" or not constant([row[measure] for row in rows]):
+            orders[measure] = [[head_of(row) for row in sorted(rows, key=lambda row: sign * row[measure])]]
     orders["random"] = [random.Random(seed).sample(heads, len(heads)) for seed in range(1, seeds + 1)]
     return orders
 
@@ -67,20 +66,43 @@ def pruned_counts(heads: int, points: int) -> list[int]:
     return sorted({round(heads * i / points) for i in range(1, points + 1)})
 
 
+def constant(values: Sequence[float]) -> bool:
+    """Whether all values are the same but for rounding."""
+    return math.isclose(min(values), max(values), rel_tol=1e-6, abs_tol=1e-12)
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
+    """Spearman's ρ of two measures of the same heads, and its two-sided p-value of no correlation.
+
+    The p-value takes the heads as independent and is of one model; adjust it if there are several tests. Both
+    are None for fewer than three heads, or where a measure is the same for all.
+    """
+    if len(first) < 3 or constant(first) or constant(second):
+        return None, None
+    from scipy import stats  # takes a second to import
+
+    rho, p_value = stats.spearmanr(first, second)
+    if len(first) <= _EXACT:  # scipy's is an approximation for many: 0 of three heads in the same order
+        one, other = (ranks - ranks.mean() for ranks in map(stats.rankdata, (first, second)))
+        sums = abs(other[list(permutations(range(len(first))))] @ one)
+        p_value = (sums > abs(other @ one) - 1e-9).mean()
+    return float(rho), float(p_value)
+
+
 def correlations(rows: list[dict]) -> list[dict]:
     """Spearman's rank correlation of importance with each of :data:`MEASURES`.
 
     Over all heads and over the heads of each attention type; ``spearman`` and ``p_value`` are from
-    :func:`.rank_correlation`.
+    :func:`rank_correlation`.
     """
-    found = []
-    for attention, chosen in {"all": rows, **by_attention(rows)}.items():
-        importance = [row["importance"] for row in chosen]
+    correlated = []
+    for attention, heads in {"all": rows, **by_attention(rows)}.items():
+        importance = [row["importance"] for row in heads]
         for measure in MEASURES:
-            rho, p_value = rank_correlation([row[measure] for row in chosen], importance)
-            row = {"attention": attention, "measure": measure, "heads": len(chosen)}
-            found.append({**row, "spearman": rho, "p_value": p_value})
-    return found
+            rho, p_value = rank_correlation([row[measure] for row in heads], importance)
+            row = {"attention": attention, "measure": measure, "heads": len(heads)}
+            correlated.append({**row, "spearman": rho, "p_value": p_value})
+    return correlated
 
 
 def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> dict:
@@ -107,13 +129,12 @@ def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> 
         loss = by_head[head_of(row)]
         kept = {name: row[name] for name in ("attention", "layer", "head", *MEASURES)}
         heads.append({**kept, "loss": loss, "importance": loss - base})
-    counts = pruned_counts(len(heads), points)
-    orders = pruning_orders(heads, seeds)
-    masks = [order[:count] for each in orders.values() for order in each for count in counts]
-    found = iter(losses(model, split.samples("pruning"), padding, masks))
+    counts, orders = pruned_counts(len(heads), points), pruning_orders(heads, seeds)
+    masks = [order[:count] for of_name in orders.values() for order in of_name for count in counts]
+    pruned = iter(losses(model, split.samples("pruning"), padding, masks))
     curves = {
-        name: {"pruned": [0, *counts], "losses": [[base, *(next(found) for _ in counts)] for _ in each]}
-        for name, each in orders.items()
+        name: {"pruned": [0, *counts], "losses": [[base, *(next(pruned) for _ in counts)] for _ in of_name]}
+        for name, of_name in orders.items()
     }
     return {"loss": base, "heads": heads, "curves": curves, "correlations": correlations(heads)}
 
@@ -125,20 +146,70 @@ def bleu_without_each_head(split: Split, rows: list[dict], beam: int = 5) -> dic
     unmasked model, and ``bleu_signature``, sacrebleu's signature.
     """
     scored = ScoredSplit(split.corpus, split.subset, split.direction)
+    search = Search(beam, limit=scored.limit, max_tokens=split.max_tokens)
 
     def bleu(description: str) -> float:
-        found = translate_split(
-            split.model,
-            split.task,
-            split.subset,
-            Search(beam, limit=scored.limit, max_tokens=split.max_tokens),
-            sentences=split.sentences,
-            description=description,
-        )
-        return scored.bleu_of(found.texts)
+        how = {"sentences": split.sentences, "description": description}
+        return scored.bleu_of(translate_split(split.model, split.task, split.subset, search, **how).texts)
 
     whole = bleu("BLEU")
     for i, row in enumerate(rows, start=1):
         with masked_heads(split.model, [head_of(row)]):
             row["bleu"] = bleu(f"BLEU without head {i} of {len(rows)}")
     return {"bleu": whole, "bleu_signature": str(scored.bleu.get_signature())}
+
+
+def write_importance(
+    split: Split,
+    output: Path,
+    figure: Path | None = None,
+    *,
+    points: int = 12,
+    random_orders: int = 5,
+    bleu_beam: int | None = None,
+) -> dict:
+    """Write the importance of each head as JSON, and draw the cost of pruning.
+
+    Args:
+        split: a model over a split, with teacher forcing.
+        output: the JSON file, whose content is returned.
+        figure: file to draw to; None for ``output`` with ``.svg``.
+        points: number of points of each pruning curve.
+        random_orders: number of random pruning orders.
+        bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
+
+    Raises:
+        UserError: a language model has no BLEU.
+    """
+    from . import plots  # matplotlib, which other results do not need
+
+    if bleu_beam is not None and not hasattr(split.model, "encoder"):
+        raise UserError(f"--bleu: {split.checkpoint} is of a language model, which does not translate")
+    statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
+    importance = head_importance(split, statistics["heads"], points, random_orders)
+    report = {**split.facts, "sentences": statistics["sentences"], **importance}
+    if bleu_beam is not None:
+        report |= bleu_without_each_head(split, report["heads"], bleu_beam)
+    report = rounded(report)
+    plots.save(plots.importance(report), figure or output.with_suffix(".svg"))
+    write_json(output, report)
+    return report
+
+
+def importance_summary(report: dict, shown: int = 5) -> str:
+    """The most and least important heads, and rank correlations, as text."""
+    heads = []
+    for row in sorted(report["heads"], key=lambda row: -row["importance"]):
+        facts = f"alpha {row['alpha']:.3f}, density {row['density']:.3f}"
+        bleu = f"  BLEU {row['bleu']:.2f}" if "bleu" in row else ""
+        heads.append(f"  {row['importance']:+.4f}  {head_name(row)}  ({facts}){bleu}")
+    if len(heads) > 2 * shown:
+        heads[shown:-shown] = [f"  … {len(heads) - 2 * shown} more"]
+    lines = [f"loss {report['loss']:.4f} nats per token; masking one head adds", *heads]
+    lines.append("rank correlation (Spearman) of importance; p not adjusted for the number of tests")
+    for row in report["correlations"]:
+        value = "not defined"
+        if row["spearman"] is not None:
+            value = f"{row['spearman']:+.3f}  p {significance(row['p_value'])}"
+        lines.append(f"  {row['measure']:<8} {row['attention']:<16} {row['heads']:3} heads  {value}")
+    return "\n".join(lines)

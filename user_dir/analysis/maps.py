@@ -1,50 +1,31 @@
-"""Attention maps of whole sentences in an NPZ file, read one sentence at a time.
+"""Attention maps: a folder with an NPZ file for each sentence, ``0.npz``, ``1.npz`` …
 
-Arrays of sentence i, counted from 0: ``{i}/encoder_self``, ``{i}/decoder_self`` and ``{i}/decoder_context``,
-float32 (L, H, T, S) without padding; ``{i}/source``, the source tokens; ``{i}/target_input``, the tokens that
-the decoder read, which are its queries (``</s>``, then the target without its last token); ``{i}/target``,
-the tokens to predict (the reference, since decoding is teacher-forced); and, if known, ``{i}/text``, the
-source before segmentation. Arrays of the file: ``corpus`` and ``subset``, the names of the corpus and split,
-``alpha/encoder_self`` etc., the α of each head (L, H), and ``row_sums/encoder_self`` etc., what the weights
-of a query sum to: ``one``, ``zero or one`` (fixed patterns) or ``any`` (ReLA).
-
-What is read goes through the checks that :mod:`.maps_writer` makes, too.
+The arrays of a file are ``encoder_self``, ``decoder_self`` and ``decoder_context``, float32 (L, H, T, S)
+without padding; ``source``, the source tokens; ``target_input``, the tokens that the decoder read, which are
+its queries (``</s>``, then the target without its last token); ``target``, the tokens to predict (the
+reference, since decoding is teacher-forced); ``text``, the source before segmentation; ``corpus`` and
+``subset``, the names of the corpus and split; and ``alpha/encoder_self`` etc., the α of each head (L, H).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import MAX_STRINGS, Arrays
 from ..attention_types import ATTENTION_TYPES
-from ..errors import UserError, one_line
-from ..io import shown
-from .map_checks import check_alphas, check_row_sums, check_rows, check_shapes, check_weights
+from ..errors import UserError
+from ..files import atomic_write
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-MAX_SENTENCE = 512 << 20
-"""Bytes of a sentence's arrays, so that with copies of them less than 1 GiB is in memory."""
-MAX_ALPHAS = 1 << 20  # bytes; 24 layers of 16 heads have 3,072
-TOKENS = ("source", "target_input", "target")
 SIDES = {
     "encoder_self": ("source", "source"),
     "decoder_self": ("target_input", "target_input"),
     "decoder_context": ("target_input", "source"),
 }
 """The tokens of the queries and of the keys, by attention type."""
-_TYPES = "|".join(ATTENTION_TYPES)
-_NAME = re.compile(
-    rf"corpus|subset|(?:alpha|row_sums)/(?:{_TYPES})|(?P<number>0|[1-9]\d{{0,8}})/(?:{_TYPES}|{'|'.join(TOKENS)}|text)"
-)
 
 
 @dataclass(frozen=True)
@@ -55,21 +36,10 @@ class SentenceMaps:
     source: list[str]  # the S source tokens
     target_input: list[str]  # the T tokens that the decoder read
     target: list[str]  # the T tokens that it had to predict
-    text: str | None = None  # the source sentence, if known
-
-    def __post_init__(self):
-        """Raise ValueError if tokens and weights do not match, or a weight is negative or not finite."""
-        if len(self.target) != len(self.target_input):
-            raise ValueError(f"{len(self.target_input)} tokens read, but {len(self.target)} predicted")
-        for name, weights in self.weights.items():
-            if name not in ATTENTION_TYPES:
-                raise ValueError(f"no attention type {name!r}")
-            check_weights(name, weights, len(self.queries(name)), len(self.keys(name)))
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        """By attention type: layers and heads."""
-        return {name: weights.shape[:2] for name, weights in self.weights.items()}
+    text: str = ""  # the source sentence
+    corpus: str = ""
+    subset: str = ""
+    alphas: dict[str, np.ndarray] = field(default_factory=dict)  # by attention type, (L, H)
 
     def queries(self, attention_type: str) -> list[str]:
         """The T query tokens."""
@@ -81,136 +51,112 @@ class SentenceMaps:
 
     def head(self, attention_type: str, layer: int, head: int) -> np.ndarray:
         """Weights (T, S) of one head; raises UserError if it does not exist."""
-        if attention_type not in self.weights:
-            raise UserError(f"the maps have no {attention_type}; they have {', '.join(self.weights)}")
-        weights = self.weights[attention_type]
+        weights = self.weights.get(attention_type, np.empty((0, 0)))
         layers, heads = weights.shape[:2]
-        if not (0 <= layer < layers and 0 <= head < heads):
-            raise UserError(
-                f"{attention_type} has no layer {layer}, head {head}: "
-                f"layers are 0 to {layers - 1} and heads 0 to {heads - 1}"
-            )
+        if layer >= layers or head >= heads:
+            raise UserError(f"there is no {attention_type} layer {layer}, head {head}; both count from 0")
         return weights[layer, head]
 
 
 class Maps:
-    """The sentences of an NPZ file of attention maps, read on access: ``maps[3]``, ``len(maps)``.
+    """The sentences of a folder of attention maps, read on access: ``maps[3]``, ``len(maps)``."""
 
-    Attributes:
-        path: the file.
-        corpus: name of the sentences' corpus; None if unknown.
-        subset: public name of the split; None if unknown.
-        alphas: by attention type, the α of each head (L, H); empty if unknown.
-        row_sums: by attention type, what the weights of a query sum to; empty if unknown.
-        shapes: by attention type, layers and heads.
-    """
-
-    def __init__(self, path: str | Path):
-        """Raise UserError if the file does not exist, has no maps, or its α's are not of these maps."""
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise UserError(f"no attention maps {path}; head_stats.py --dump-attention writes them")
-        try:
-            self._arrays = Arrays(self.path)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} is not a file of attention maps: {one_line(error)}") from None
-        self._names = self._arrays.names
-        self._sentences = self._count()
-        with self._readable():
-            self.corpus, self.subset = self._text("corpus"), self._text("subset")
-            sums = {name: self._text(f"row_sums/{name}") for name in ATTENTION_TYPES}
-            self.row_sums = {name: kind for name, kind in sums.items() if kind is not None}
-            check_row_sums(self.row_sums)
-        self.shapes = self._read(0).shapes
-        with self._readable():
-            self.alphas = {
-                name: self._arrays.read(f"alpha/{name}", MAX_ALPHAS)
-                for name in ATTENTION_TYPES
-                if f"alpha/{name}" in self._names
-            }
-            check_alphas(self.alphas, self.shapes)
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self._files = _files(self.folder)
+        if not self._files:
+            raise UserError(f"no attention maps {folder}; head_stats.py --dump-attention writes them")
 
     def __len__(self) -> int:
-        return self._sentences
+        return len(self._files)
 
     def __iter__(self) -> Iterator[SentenceMaps]:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> SentenceMaps:
-        """Read sentence ``number``; raises UserError if it is out of range, corrupt, or unlike the first."""
+        """Read sentence ``number``; raises UserError if it is out of range or cannot be read."""
         if not 0 <= number < len(self):
-            raise UserError(f"{self.path} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
-        found = self._read(number)
-        with self._readable(f" at sentence {number}"):
-            check_shapes(found.shapes, self.shapes)
-            check_rows(found.weights, self.row_sums, self.alphas)
-        return found
-
-    def _read(self, number: int) -> SentenceMaps:
-        names = {name: f"{number}/{name}" for name in (*ATTENTION_TYPES, *TOKENS, "text")}
-        there = {name: array for name, array in names.items() if array in self._names}
-        size = sum(map(self._arrays.size, there.values()))
-        if size > MAX_SENTENCE:
-            raise UserError(
-                f"{self.path}: sentence {number} has {size:,} bytes; at most {MAX_SENTENCE:,} are read"
-            )
-        for name in TOKENS:
-            if name not in there:
-                raise UserError(f"{self.path} has a sentence {number}, but no array {names[name]}")
-        with self._readable(f" at sentence {number}"):
-            weights = {name: self._arrays.read(there[name]) for name in ATTENTION_TYPES if name in there}
-            tokens = {name: _tokens(self._arrays.read(names[name], MAX_STRINGS)) for name in TOKENS}
-            if not weights:
-                raise ValueError("it has no weights")
-            return SentenceMaps(weights, **tokens, text=self.text(number))
-
-    def text(self, number: int) -> str | None:
-        """The source of a sentence as text; None if it is not in the file."""
-        return self._text(f"{number}/text")
-
-    def _count(self) -> int:
-        """The number of sentences; raises UserError over an array that does not belong here."""
-        found = {name: _NAME.fullmatch(name) for name in self._names}
-        numbers = {int(match["number"]) for match in found.values() if match and match["number"]}
-        if not numbers or numbers != set(range(len(numbers))):
-            raise UserError(f"{self.path} has no attention maps: no arrays 0/source, 0/encoder_self etc.")
-        wrong = next((name for name, match in found.items() if match is None), None)
-        if wrong is not None:
-            raise UserError(
-                f"{self.path} has an array {shown(wrong)}, which attention maps do not have; write them anew "
-                "with head_stats.py --dump-attention"
-            )
-        return len(numbers)
-
-    def _text(self, name: str) -> str | None:
-        """A string of the file, or None; raises ValueError if it is something else."""
-        if name not in self._names:
-            return None
-        array = self._arrays.read(name, MAX_STRINGS)
-        if array.dtype.kind != "U" or array.ndim:
-            raise ValueError(f"its {name} is not a string")
-        return str(array)
-
-    @contextmanager
-    def _readable(self, place: str = "") -> Iterator[None]:
-        """Raise a UserError that names the file over what is wrong in it."""
+            raise UserError(f"{self.folder} has no sentence {number}: it has sentences 0 to {len(self) - 1}")
+        path = self._files[number]
         try:
-            yield
-        except Exception as error:  # a corrupt file can raise any exception
-            raise UserError(
-                f"{self.path} is corrupt{place}: {one_line(error)}; write it again with head_stats.py "
-                "--dump-attention"
-            ) from None
+            with np.load(path) as arrays:
+                return SentenceMaps(
+                    weights={name: arrays[name] for name in ATTENTION_TYPES if name in arrays},
+                    alphas={
+                        name: arrays[f"alpha/{name}"] for name in ATTENTION_TYPES if f"alpha/{name}" in arrays
+                    },
+                    **{name: arrays[name].tolist() for name in ("source", "target_input", "target")},
+                    **{name: str(arrays[name]) for name in ("text", "corpus", "subset")},
+                )
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise UserError(f"cannot read the attention maps {path}: {error}") from None
 
 
-def _tokens(array: np.ndarray) -> list[str]:
-    """Validate tokens; raises ValueError."""
-    if array.dtype.kind != "U" or array.ndim != 1:
-        raise ValueError("its tokens are not a list of strings")
-    return array.tolist()
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder of maps, in the order of the sentences."""
+    return sorted(
+        (path for path in folder.glob("*.npz") if path.stem.isdecimal()), key=lambda path: int(path.stem)
+    )
 
 
-def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list[Tensor] | list[str]]:
+def remove_maps(folder: Path) -> None:
+    """Remove the maps in a folder, which may be of more sentences than those to come."""
+    for path in _files(folder):
+        path.unlink()
+
+
+def write_map(folder: Path, number: int, sentence: SentenceMaps) -> None:
+    """Write the maps of sentence ``number`` to their file in a folder, which is created if need be."""
+    arrays = {name: weights.astype(np.float32) for name, weights in sentence.weights.items()}
+    arrays |= {f"alpha/{name}": np.asarray(alphas) for name, alphas in sentence.alphas.items()}
+    for name in ("source", "target_input", "target", "text", "corpus", "subset"):
+        arrays[name] = np.array(getattr(sentence, name), np.str_)
+    with atomic_write(folder / f"{number}.npz") as beside, beside.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def sentence_maps(
+    task,
+    sample: dict,
+    row: int,
+    captured: Mapping[str, list],
+    text: str,
+    alphas: Mapping[str, list] | None = None,
+    **about: str,
+) -> SentenceMaps:
+    """The maps of a sentence of a batch, without padding.
+
+    Args:
+        task: fairseq's task, for its dictionaries.
+        sample: a batch.
+        row: of the sentence in the batch.
+        captured: its attention, from :func:`~.capture.captured_attention`.
+        text: the source sentence as text.
+        alphas: by attention type, the α of each layer and head.
+        about: the names ``corpus`` and ``subset``.
+    """
+    inputs, padding = sample["net_input"], task.source_dictionary.pad()
+    sides = {
+        "source": (inputs["src_tokens"][row], task.source_dictionary),
+        "target_input": (inputs["prev_output_tokens"][row], task.target_dictionary),
+        "target": (sample["target"][row], task.target_dictionary),
+    }
+    real = {name: (tokens != padding).cpu().numpy() for name, (tokens, _) in sides.items()}
+    weights = {}
+    for kind, layers in captured.items():
+        if layers:
+            query, key = SIDES[kind]
+            stacked = np.stack([layer[row].cpu().numpy() for layer in layers])
+            weights[kind] = stacked[:, :, real[query]][..., real[key]]
+    symbols = {
+        name: [dictionary[token] for token in tokens.tolist() if token != padding]
+        for name, (tokens, dictionary) in sides.items()
+    }
+    of_heads = {name: np.array(layers) for name, layers in (alphas or {}).items() if name in weights}
+    return SentenceMaps(weights=weights, text=text, alphas=of_heads, **symbols, **about)
+
+
+def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list]:
     """Arguments of ``bertviz.model_view(**…)`` and ``bertviz.head_view(**…)`` for an encoder-decoder model.
 
     For each attention type, a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of

@@ -9,12 +9,9 @@ too narrow side by side are stacked.
 
 from __future__ import annotations
 
-import logging
 import unicodedata
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, wraps
-from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 
@@ -27,11 +24,9 @@ from matplotlib.ticker import MaxNLocator
 
 from ..attention_types import ATTENTION_TYPES, TITLES
 from ..errors import UserError
-from ..io import atomic_write
-from .head_tables import by_attention, by_layer
+from ..files import atomic_write
+from .results import ModelAnalysis, by_attention, by_layer
 from .trajectories import Trajectories
-
-logger = logging.getLogger(__name__)
 
 FORMATS = ("svg", "pdf", "png")
 # Colour, line style and marker of each model; consecutive ones differ clearly in greyscale.
@@ -43,16 +38,22 @@ STYLES = (
     ("#56B4E9", (0, (1, 3)), "P"),
     ("#009E73", (0, (5, 1, 1, 1, 1, 1)), "v"),
 )
+_FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
 _PANEL = 2.4  # inches
 _MIN_PANEL = 1.75  # inches needed by its title
-_FALLBACK_FONTS = ("Noto Sans CJK JP", "IPAGothic", "Hiragino Sans", "Yu Gothic", "Noto Sans")
+_ORDERS = {
+    "importance": "least important first",
+    "density": "densest first",
+    "alpha": "smallest α first",
+    "random": "random order",
+}
 
 
 @lru_cache
 def _settings() -> dict:
     """matplotlib's settings for all figures: text as text, in a font with Japanese if one is installed."""
-    there = set(font_manager.get_font_names())
-    fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in there)]
+    installed = set(font_manager.get_font_names())
+    fonts = ["DejaVu Sans", *(name for name in _FALLBACK_FONTS if name in installed)]
     text = {"svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 8, "font.family": fonts}
     return {**text, "text.parse_math": False, "svg.hashsalt": "heads"}
 
@@ -68,49 +69,45 @@ def styled(draw):
     return drawing
 
 
-class NotebookFigure(Figure):
-    """A figure that Jupyter shows as the last value of a cell.
-
-    Attributes:
-        exact: keep its size when it is saved, rather than crop it to its content.
-    """
-
-    exact = False
-
-    @styled
-    def _repr_png_(self) -> bytes:
-        image = BytesIO()
-        self.savefig(image, format="png", dpi=90, bbox_inches=None if self.exact else "tight")
-        return image.getvalue()
-
-
-def checked_format(path: Path) -> Path:
-    """The path; raises UserError unless its name ends in a format of figures."""
-    if path.suffix.lstrip(".") not in FORMATS:
-        raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
-    return path
+def sized_figure(width: float, height: float, exact: bool) -> Figure:
+    """A figure of this size in inches; ``exact`` prevents :func:`save` from cropping it to its content."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.exact = exact
+    return figure
 
 
 @styled
-def save(figure: NotebookFigure, path: str | Path) -> None:
-    """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files.
-
-    A figure drawn with a given width keeps it; others are cropped to their content.
-    """
-    path = checked_format(Path(path))
-    kind = path.suffix.lstrip(".")
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure in the format of the file name (svg, pdf, png); equal figures give equal files."""
+    kind = Path(path).suffix.lstrip(".")
+    if kind not in FORMATS:
+        raise UserError(f"the figure {path} must end in .{', .'.join(FORMATS)}")
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with atomic_write(path) as beside, warnings.catch_warnings(record=True) as caught:
-        cropped = None if figure.exact else "tight"
+    cropped = None if figure.exact else "tight"
+    with atomic_write(path) as beside:
         figure.savefig(beside, format=kind, dpi=200, bbox_inches=cropped, metadata=metadata)
-    missing = {str(each.message) for each in caught if "missing from font" in str(each.message)}
-    if missing and kind != "svg":  # an SVG is shown with the viewer's fonts
-        logger.warning(
-            "%s: %d characters are missing from the installed fonts and appear as boxes; install a font that "
-            "has them (for Japanese, Noto Sans CJK JP), or write SVG",
-            path,
-            len(missing),
-        )
+
+
+def figures(models: Sequence[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
+    """All figures of the heads of models, side by side.
+
+    Returns:
+        ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, for each model
+        with an α log, ``alpha_trajectories``, with the model's index if there are several.
+    """
+    statistics = {model.name: model.statistics for model in models}
+    alphas = {
+        name: {kind: [row["alpha"] for row in rows] for kind, rows in by_attention(report["heads"]).items()}
+        for name, report in statistics.items()
+    }
+    drawn = {"alpha_histograms": alpha_histograms(alphas, width)}
+    for draw in (density_histograms, sorted_densities, diversity):
+        drawn[draw.__name__] = draw(statistics, width)
+    for number, model in enumerate(models):
+        if model.trajectories is not None:
+            suffix = f"_{number}" if len(models) > 1 else ""
+            drawn[f"alpha_trajectories{suffix}"] = alpha_trajectories(model.trajectories, width)
+    return drawn
 
 
 @styled
@@ -125,10 +122,12 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
     high = max(float(values.max()) for values in alphas.values())
     margin = max(0.02, 0.04 * (high - low))
     for axes, values in zip(rows[0], alphas.values()):
-        for layer, colour in enumerate(_ramp(values.shape[1])):
-            for head in range(values.shape[2]):
-                style = {"color": colour, "linewidth": 0.9, "label": f"layer {layer}" if head == 0 else None}
-                axes.plot(trajectories.updates, values[:, layer, head], **style)
+        # From dark to light, uniform in greyscale too; the lightest is visible on white.
+        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, values.shape[1]))
+        for layer, head in np.ndindex(values.shape[1:]):
+            label = f"layer {layer}" if head == 0 else None
+            style = {"color": colours[layer], "linewidth": 0.9, "label": label}
+            axes.plot(trajectories.updates, values[:, layer, head], **style)
         axes.margins(x=0)
         axes.set_ylim(max(1.0, low - margin), high + margin)
     _label(rows, [""], list(alphas), "updates", "α")
@@ -137,7 +136,7 @@ def alpha_trajectories(trajectories: Trajectories, width: float | None = None) -
 
 
 @styled
-def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | None = None) -> Figure:
+def alpha_histograms(models: dict[str, dict], width: float | None = None) -> Figure:
     """Histogram of the heads' α in bins of 0.05: a row per model, a panel per attention type.
 
     ``models``: for each model and attention type, the α of its heads (any shape).
@@ -147,7 +146,7 @@ def alpha_histograms(models: dict[str, dict[str, np.ndarray]], width: float | No
     top = max(2.0, *(float(np.max(alphas)) for model in models.values() for alphas in model.values()))
     bin_width = 0.05 if top < 11 else (top - 1) / 200
     edges = 1 + bin_width * np.arange(np.ceil((top - 1) / bin_width - 1e-9) + 1)
-    for axes, kind, _, model, (colour, *_) in _each(rows, types, models):
+    for axes, kind, _, model, (colour, *_) in _each_panel(rows, types, models):
         # The last bin includes its upper edge, for heads at the default's maximum of 2.
         alphas = np.clip(np.ravel(model.get(kind, [])), edges[0], edges[-1])
         counts = np.histogram(alphas, edges)[0]
@@ -164,12 +163,12 @@ def density_histograms(models: dict[str, dict], width: float | None = None) -> F
 
     (Correia et al. 2019, figure 3.) ``models``: statistics by model name.
     """
-    types = _types_of_statistics(models)
+    heads = _rows_of("heads", models)
+    types = _types(heads.values())
     figure, rows = _panels(1, len(types), width=width)
-    for axes, kind, name, statistics, (colour, line, _) in _each(rows, types, models):
-        heads = _rows(statistics, "heads", kind)
-        if heads:
-            counts = np.sum([row["density_histogram"] for row in heads], axis=0)
+    for axes, kind, name, by_type, (colour, line, _) in _each_panel(rows, types, heads):
+        if kind in by_type:
+            counts = np.sum([row["density_histogram"] for row in by_type[kind]], axis=0)
             edges, share = np.linspace(0, 1, len(counts) + 1), counts / counts.sum()
             axes.stairs(share, edges, color=colour, linestyle=line, linewidth=1.3, label=name)
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.12)
@@ -188,21 +187,21 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
     A row per model, a panel per attention type; line k connects the k-th densest heads of the layers.
     (Correia et al. 2019, figure 4.) ``models``: statistics by model name.
     """
-    types = _types_of_statistics(models)
+    heads, layers = _rows_of("heads", models), _rows_of("layers", models)
+    types = _types(heads.values())
     figure, rows = _panels(len(models), len(types), height=1.8, width=width)
-    for axes, kind, name, statistics, (colour, *_) in _each(rows, types, models):
+    for axes, kind, name, by_type, (colour, *_) in _each_panel(rows, types, heads):
         label = "k-th densest head of each layer"
         style = {"color": colour, "linewidth": 0.9, "marker": ".", "markersize": 4}
         style["label"] = label if len(models) == 1 else f"{name}: {label}"
-        densities = by_layer(_rows(statistics, "heads", kind), "density").values()
+        densities = by_layer(by_type.get(kind, []), "density").values()
         for line in zip(*(sorted(layer, reverse=True) for layer in densities)):
             axes.plot(line, **style)
-        union = [row.get("union_density") for row in _rows(statistics, "layers", kind)]
-        if union and None not in union:
-            style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
-            axes.plot(union, label="union of the heads' supports", **style)
         axes.set_ylim(0, 1.04)
         if densities:
+            style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
+            union = [row["union_density"] for row in layers[name.lstrip()][kind]]
+            axes.plot(union, label="union of the heads' supports", **style)
             _layer_ticks(axes, len(densities))
     _label(rows, list(models), types, "layer", "density")
     _legend(figure, rows)
@@ -216,13 +215,14 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics by
     name.
     """
-    types = _types_of_statistics(models)
+    layers = _rows_of("layers", models)
+    types = _types(layers.values())
     figure, rows = _panels(1, len(types), width=width)
-    for axes, kind, name, statistics, (colour, line, marker) in _each(rows, types, models):
-        values = [row["diversity"] for row in _rows(statistics, "layers", kind)]
-        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
-        axes.plot(values, label=name, **style)
-        if values:
+    for axes, kind, name, by_type, (colour, line, marker) in _each_panel(rows, types, layers):
+        if kind in by_type:
+            values = [row["diversity"] for row in by_type[kind]]
+            style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "lw": 1.3}
+            axes.plot([np.nan if value is None else value for value in values], label=name, **style)
             _layer_ticks(axes, len(values))
     for axes in rows[0]:
         axes.set_ylim(bottom=0)
@@ -231,26 +231,53 @@ def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     return figure
 
 
-def alphas_of_heads(statistics: dict) -> dict[str, np.ndarray]:
-    """The α of each head in a model's statistics, by attention type."""
-    groups = by_attention(statistics["heads"])
-    return {name: np.array([row["alpha"] for row in rows]) for name, rows in groups.items()}
+@styled
+def importance(report: dict) -> Figure:
+    """Loss against the number of pruned heads, one line per order, and importance against density.
+
+    ``report`` is of :func:`~.importance.head_importance`; random orders are drawn as their mean and range.
+    """
+    figure = sized_figure(7.2, 3.6, exact=False)
+    curves, scatter = figure.subplots(1, 2)
+    for (colour, line, marker), (name, curve) in zip(STYLES, report["curves"].items()):
+        losses, label = np.array(curve["losses"]), _ORDERS[name]  # (orders, points)
+        if len(losses) > 1:
+            label += f" (mean and range of {len(losses)})"
+            curves.fill_between(curve["pruned"], losses.min(0), losses.max(0), color=colour, alpha=0.2, lw=0)
+        style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 3, "lw": 1.2}
+        curves.plot(curve["pruned"], losses.mean(0), label=label, **style)
+    curves.set(xlabel="heads pruned", ylabel="loss (nats per token)")
+    rhos = {
+        row["attention"]: row["spearman"] for row in report["correlations"] if row["measure"] == "density"
+    }
+    for (colour, _, marker), (kind, rows) in zip(STYLES, by_attention(report["heads"]).items()):
+        rho = rhos.get(kind)
+        label = TITLES[kind] + ("" if rho is None else f" (ρ = {rho:+.2f})")
+        points = [row["density"] for row in rows], [row["importance"] for row in rows]
+        scatter.scatter(*points, color=colour, marker=marker, s=14, label=label)
+    scatter.axhline(0, color="0.7", lw=0.8, zorder=0)
+    scatter.set(xlabel="density", ylabel="importance (nats per token)")
+    for axes in (curves, scatter):
+        axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return figure
 
 
-def _rows(statistics: dict, part: str, kind: str) -> list[dict]:
-    """The rows of ``heads`` or ``layers`` that are of an attention type."""
-    return by_attention(statistics.get(part, [])).get(kind, [])
+def is_wide(text: str) -> bool:
+    """Whether a text has Chinese, Japanese or Korean characters, which must not be rotated."""
+    return any(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
-def _types(models) -> list[str]:
+def _rows_of(part: str, models: dict[str, dict]) -> dict[str, dict[str, list[dict]]]:
+    """The rows of ``heads`` or ``layers`` of statistics, by model and attention type."""
+    return {name: by_attention(report[part]) for name, report in models.items()}
+
+
+def _types(models: Iterable[dict]) -> list[str]:
+    models = list(models)
     return [kind for kind in ATTENTION_TYPES if any(kind in model for model in models)]
 
 
-def _types_of_statistics(models: dict[str, dict]) -> list[str]:
-    return _types([by_attention(model["heads"]) for model in models.values()])
-
-
-def _each(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterator[tuple]:
+def _each_panel(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterator[tuple]:
     """Panel, attention type, model's name, its data and style; a single row of panels is of all models."""
     of_models = np.broadcast_to(rows, (len(models), len(types)))
     for row, (name, model), style in zip(of_models, models.items(), cycle(STYLES)):
@@ -259,28 +286,20 @@ def _each(rows: np.ndarray, types: list[str], models: dict[str, dict]) -> Iterat
             yield axes, kind, name, model, style
 
 
-def sized_figure(width: float, height: float, exact: bool) -> NotebookFigure:
-    """A figure of this size in inches; ``exact`` prevents :func:`save` from cropping it."""
-    figure = NotebookFigure(figsize=(width, height), layout="constrained")
-    figure.exact = exact
-    return figure
-
-
 def _panels(
     rows: int, columns: int, height: float = _PANEL, width: float | None = None
 ) -> tuple[Figure, np.ndarray]:
     """Panels (rows, columns), in a single column if ``width`` is too small for ``columns`` of them."""
     stacked = width is not None and width < _MIN_PANEL * columns
-    lines = rows * columns if stacked else rows
-    height = min(height, 1.5) if stacked else height
+    lines, height = (rows * columns, min(height, 1.5)) if stacked else (rows, height)
     figure = sized_figure(width or 1.1 * _PANEL * columns, height * lines + 0.5, width is not None)
+    sharing = False if stacked else "row"
+    grid = figure.subplots(lines, 1 if stacked else columns, squeeze=False, sharey=sharing)
+    grid = grid.reshape(rows, columns)
     if stacked:
-        grid = figure.subplots(lines, 1, squeeze=False).reshape(rows, columns)
         for row in grid:
             for axes in row[1:]:
                 axes.sharey(row[0])
-    else:
-        grid = figure.subplots(rows, columns, squeeze=False, sharey="row")
     for axes in grid.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
@@ -288,19 +307,9 @@ def _panels(
     return figure, grid
 
 
-def _ramp(count: int) -> list:
-    """Colours from dark to light, uniform in greyscale too; the lightest is visible on white."""
-    return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.85, count)))
-
-
 def _layer_ticks(axes: Axes, layers: int) -> None:
     axes.set_xlim(-0.3, layers - 0.7)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(layers, 8)))
-
-
-def is_wide(text: str) -> bool:
-    """Whether a text has Chinese, Japanese or Korean characters, which must not be rotated."""
-    return any(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
 def _label(rows: np.ndarray, names: list[str], types: list[str], x_label: str, y_label: str) -> None:
@@ -330,10 +339,7 @@ def _legend(figure: Figure, panels: np.ndarray) -> None:
             entries.setdefault(label, handle)
     if entries:
         longest = 0.065 * max(map(len, entries))  # inches at this font size
+        columns = max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest))))
         figure.legend(
-            entries.values(),
-            entries.keys(),
-            loc="outside lower center",
-            ncols=max(1, min(len(entries), 6, int(figure.get_figwidth() / (0.5 + longest)))),
-            frameon=False,
+            entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False
         )

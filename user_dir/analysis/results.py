@@ -1,176 +1,238 @@
-"""Analyses of a split as files: statistics of heads, their importance, word alignments."""
+"""The result files of analyses: where they lie, reading them, and tables of what they say.
+
+Importable without torch.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..corpora import Corpus
-from ..corpora.readers.lines import count_lines
+import numpy as np
+
 from ..errors import UserError
-from ..io import write_json, write_text
-from ..tables import csv_text
-from .align_split import align_split, best
-from .alignment import Gold
-from .capture import row_sums
-from .columns import definitions
-from .importance import bleu_without_each_head, head_importance
+from ..files import OPENERS, markdown, mean_and_deviation, read_json
 from .maps import Maps
-from .maps_writer import maps_writer
-from .roles import Role, assign_roles, with_thresholds
-from .split import Split, rounded
-from .statistics import head_statistics
-from .statistics_file import read_statistics
-from .words import Pieces
+from .trajectories import Trajectories, read_trajectories
 
 
-def measured(
-    split: Split,
-    pieces: tuple[Pieces, Pieces],
-    roles: dict[str, Role],
-    facts: dict,
-    maps: Path | None = None,
-    map_sentences: int = 0,
-    texts: Sequence[str] = (),
-) -> dict:
-    """The content of a file of statistics, which says ``facts``, too; writes ``maps`` if it is given.
+def result_file(checkpoint: Path, subset: str, ending: str) -> Path:
+    """The default path of an analysis of a checkpoint over a split, such as ``best.valid.heads.json``.
 
-    ``texts``: the source sentences of the split, of which ``maps`` has the first ``map_sentences``.
+    ``subset`` is the public name of the split: results of different splits have different files.
     """
-    sums, write = row_sums(split.model), None
-    with contextlib.ExitStack() as stack:
-        if maps is not None:
-            about = {"corpus": split.corpus.name, "subset": split.name}
-            about |= {"alphas": split.model.alpha_values(), "row_sums": sums}
-            writer = stack.enter_context(maps_writer(maps, **about))
-            write = functools.partial(writer.write_batch, split.task, texts, map_sentences)
-        samples = split.samples(in_order=maps is not None)
-        statistics = head_statistics(split.model, samples, *pieces, split.padding, write)
-    report = {**split.facts, **facts, "row_sums": sums, **statistics}
-    report["roles"] = assign_roles(report["heads"], roles)
-    report["measures"] = definitions(report)
-    return rounded(report)
+    return checkpoint.with_name(f"{checkpoint.stem}.{subset}.{ending}")
 
 
-def write_statistics(
-    split: Split,
-    output: Path,
-    *,
-    scheme: str | None = None,
-    interrogatives: Mapping[str, frozenset[str]] | None = None,
-    thresholds: Sequence[str] = (),
-    maps: Path | None = None,
-    map_sentences: int = 50,
-) -> dict:
-    """Write every statistic of every head as JSON, and the rows of the heads as CSV beside it.
+def beside(statistics_file: Path, ending: str) -> Path:
+    """The path of another result, such as ``attention``, of the model and split of some statistics."""
+    stem = statistics_file.with_suffix("") if statistics_file.suffix in OPENERS else statistics_file
+    return statistics_file.with_name(f"{stem.name.removesuffix('.json').removesuffix('.heads')}.{ending}")
+
+
+def log_beside(path: Path) -> Path | None:
+    """The α log of training, ``alpha.jsonl``, in the folder of a checkpoint or its results; None without."""
+    log = path.with_name("alpha.jsonl")
+    return log if log.is_file() else None
+
+
+def read_statistics(path: str | Path) -> dict:
+    """Read ``NAME.heads.json``, which may be compressed; raises UserError if it is something else."""
+    content = read_json(path, "the head statistics")
+    if not isinstance(content, dict) or not {"heads", "layers", "roles"} <= content.keys():
+        raise UserError(f"{path} is not a file of head statistics, which head_stats.py writes")
+    return content
+
+
+@dataclass(frozen=True)
+class ModelAnalysis:
+    """A model's name and statistics and, if known, its α over training and attention maps."""
+
+    name: str
+    statistics: dict
+    trajectories: Trajectories | None = None
+    maps: Maps | None = None
+
+
+def read_model(
+    name: str, statistics_file: str | Path, log: str | Path | None = None, maps: str | Path | None = None
+) -> ModelAnalysis:
+    """Read statistics and, if they are given, an α log and attention maps of one model."""
+    return ModelAnalysis(
+        name,
+        read_statistics(statistics_file),
+        read_trajectories(log) if log else None,
+        Maps(maps) if maps else None,
+    )
+
+
+def check_same_split(results: Iterable[tuple[str | Path, str | None, str | None]]) -> None:
+    """Raise UserError unless all results are of one split: for each its name, its corpus and subset."""
+    splits: dict[str, str | Path] = {}
+    for name, corpus, subset in results:
+        splits.setdefault(f"{corpus}, {subset}", name)
+    if len(splits) > 1:
+        (one, first), (other, second) = list(splits.items())[:2]
+        raise UserError(
+            f"different splits cannot be combined: {first} ({one}) and {second} ({other}); see --subset"
+        )
+
+
+def check_models(models: Iterable[ModelAnalysis]) -> None:
+    """Raise UserError unless the statistics and maps of all models are of one split."""
+    results = []
+    for model in models:
+        results.append((model.name, model.statistics.get("corpus"), model.statistics.get("subset")))
+        if model.maps is not None:
+            results.append((model.maps.folder, model.maps[0].corpus, model.maps[0].subset))
+    check_same_split(results)
+
+
+def model_names(paths: Sequence[Path], names: Sequence[str | None] | None = None) -> list[str]:
+    """A name per model: of ``names``, or else folder and file name; UserError if two are equal."""
+    names = names or [None] * len(paths)
+    if len(names) != len(paths):
+        raise UserError(f"{len(names)} names were given with --name, but there are {len(paths)} models")
+    names = [name or _name(path) for name, path in zip(names, paths)]
+    doubled = [name for name in names if names.count(name) > 1]
+    if doubled:
+        raise UserError(f"two models would both be called {doubled[0]!r}; tell them apart with --name")
+    return names
+
+
+def _name(path: Path) -> str:
+    folder, stem = path.absolute().parent.name, path.name.split(".")[0]
+    return f"{folder}/{stem}" if folder else stem
+
+
+def rounded(value):
+    """Round the numbers in nested lists and dicts to 8 decimals."""
+    if isinstance(value, float):
+        return round(value, 8)
+    if isinstance(value, dict):
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list) else value
+
+
+def by_attention(rows: Iterable[dict]) -> dict[str, list[dict]]:
+    """Group rows of heads or layers by attention type, keeping their order."""
+    groups: dict[str, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(row["attention"], []).append(row)
+    return groups
+
+
+def by_layer(rows: Iterable[dict], measure: str) -> dict[int, list[float]]:
+    """A measure of the heads of each layer, from rows of one attention type."""
+    layers: dict[int, list[float]] = {}
+    for row in rows:
+        layers.setdefault(row["layer"], []).append(row[measure])
+    return layers
+
+
+def head_of(row: dict) -> tuple[str, int, int]:
+    """Attention type, layer and head of a row."""
+    return row["attention"], row["layer"], row["head"]
+
+
+def head_name(row: dict) -> str:
+    """The name of a head, such as ``encoder_self layer 0 head 2``; both count from 0."""
+    return f"{row['attention']} layer {row['layer']} head {row['head']}"
+
+
+def summary(report: dict) -> dict[str, dict]:
+    """By attention type of some statistics: α, density and diversity.
+
+    ``diversity`` and ``union_density`` are means over layers, everything else over heads. ``diversity`` is
+    None for layers of a single head.
+    """
+    layers, means = by_attention(report["layers"]), {}
+    for kind, heads in by_attention(report["heads"]).items():
+        alphas = [row["alpha"] for row in heads]
+        diversities = [row["diversity"] for row in layers[kind]]
+        means[kind] = {
+            "heads": len(heads),
+            "alpha_mean": statistics.fmean(alphas),
+            "alpha_min": min(alphas),
+            "alpha_max": max(alphas),
+            "density_mean": statistics.fmean(row["density"] for row in heads),
+            "union_density": statistics.fmean(row["union_density"] for row in layers[kind]),
+            "diversity": None if None in diversities else statistics.fmean(diversities),
+        }
+    return means
+
+
+def comparison_table(systems: dict[str, list[dict]]) -> str:
+    """A Markdown table of systems, by name the :func:`summary` of each of their seeds."""
+    rows = []
+    for name, seeds in systems.items():
+        for kind in seeds[0]:
+            of_kind = [seed[kind] for seed in seeds]
+            cells = [
+                mean_and_deviation((seed[measure] for seed in of_kind), ".3f")
+                for measure in ("alpha_mean", "density_mean", "union_density", "diversity")
+            ]
+            least = min(seed["alpha_min"] for seed in of_kind)
+            greatest = max(seed["alpha_max"] for seed in of_kind)
+            cells.insert(1, f"{least:.2f}–{greatest:.2f}")
+            rows.append([name, kind, len(seeds), of_kind[0]["heads"], *cells])
+    headers = ["system", "attention", "seeds", "heads", "mean α", "α from–to"]
+    return markdown(rows, [*headers, "density", "density of union", "diversity"])
+
+
+def head_table(rows: Iterable[dict]) -> str:
+    """α and density of every head as text: a line per layer and a column per head, per attention type."""
+    lines = []
+    for attention_type, heads in by_attention(rows).items():
+        alpha, density = (statistics.fmean(row[name] for row in heads) for name in ("alpha", "density"))
+        lines += [
+            f"{attention_type}: mean alpha {alpha:.3f}, mean density {density:.3f}",
+            layer_table({name: by_layer(heads, name) for name in ("alpha", "density")}),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def alpha_table(trajectories: Trajectories) -> str:
+    """The final α of every head as text: a line per layer and a column per head, for each attention type."""
+    lines = [f"alpha at update {trajectories.updates[-1]}", ""]
+    for attention_type, alphas in trajectories.final().items():
+        lines.append(f"{attention_type}: mean alpha {np.mean(alphas):.3f}")
+        lines += [layer_table({"": dict(enumerate(alphas))}), ""]
+    return "\n".join(lines)
+
+
+def layer_table(measures: dict[str, dict[int, Iterable[float]]]) -> str:
+    """Format measures side by side as text, with a line per layer and a column per head.
 
     Args:
-        split: a model over a split, with teacher forcing.
-        output: the JSON file, whose content is returned.
-        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
-        interrogatives: by language, words that replace our list.
-        thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
-        maps: also write attention maps to this file.
-        map_sentences: the number of sentences in it, from the first.
+        measures: by title, by layer, the values of the layer's heads; all have the same layers.
     """
-    roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
-    if maps is not None:
-        source = split.corpus.text(split.subset, split.direction[0])
-        texts = source.read_text(encoding="utf-8").split("\n")
-    report = measured(split, pieces, roles, {"bpe": pieces[0].scheme}, maps, map_sentences, texts)
-    write_json(output, report)
-    write_text(output.with_suffix(".csv"), heads_as_csv(report["heads"]))
-    return report
+    width = max(len(list(values)) for layers in measures.values() for values in layers.values())
+    heads = "".join(f"  head {head:<2}" for head in range(width))
+    lines = [[f"{title:<8}{heads}" for title in measures]]
+    for layer in next(iter(measures.values())):
+        values = [layers[layer] for layers in measures.values()]
+        lines.append([f"layer {layer:<2}" + "".join(f"  {value:7.3f}" for value in row) for row in values])
+    return "\n".join("  " + "    ".join(line) for line in lines)
 
 
-def heads_as_csv(heads: list[dict]) -> str:
+def heads_as_csv(heads: Sequence[dict]) -> str:
     """The rows of the heads as CSV, without lists; roles are joined by semicolons."""
     rows = [
         {name: value for name, value in row.items() if not isinstance(value, list)}
         | {"roles": "; ".join(row["roles"])}
         for row in heads
     ]
-    return csv_text((row.values() for row in rows), list(rows[0]))
+    return csv_text([list(rows[0]), *(row.values() for row in rows)])
 
 
-def statistics_are_current(
-    statistics: Path, maps: Path | None, checkpoint: Path, corpus: Corpus, subset: str, shown: int
-) -> bool:
-    """Whether files are what a report needs that shows ``shown`` sentences, and no older than the checkpoint.
-
-    It needs statistics of the whole split, and ``maps``, if any, of the first ``shown`` of its sentences.
-    """
-    files = [statistics] if maps is None else [statistics, maps]
-    if not all(file.is_file() for file in files):
-        return False
-    if min(file.stat().st_mtime for file in files) < checkpoint.stat().st_mtime:
-        return False
-    try:
-        found, kept = read_statistics(statistics), [Maps(file) for file in files[1:]]
-    except UserError:  # by an earlier version
-        return False
-    of = [found, *map(vars, kept)]
-    if any((each.get("corpus"), each.get("subset")) != (corpus.name, subset) for each in of):
-        return False
-    whole = count_lines(corpus.text(subset, corpus.languages[0]))
-    return found.get("sentences") == whole and all(len(each) >= min(shown, whole) for each in kept)
-
-
-def write_importance(
-    split: Split,
-    output: Path,
-    figure: Path | None = None,
-    *,
-    points: int = 12,
-    random_orders: int = 5,
-    bleu_beam: int | None = None,
-) -> dict:
-    """Write the importance of each head as JSON, and draw the cost of pruning.
-
-    Args:
-        split: a model over a split, with teacher forcing.
-        output: the JSON file, whose content is returned.
-        figure: file to draw to; None for ``output`` with ``.svg``.
-        points: number of points of each pruning curve.
-        random_orders: number of random pruning orders.
-        bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
-
-    Raises:
-        UserError: the name of ``figure`` does not end in a known format, or a language model has no BLEU.
-    """
-    from . import plots  # matplotlib, which other results do not need
-    from .plots_importance import importance_figure
-
-    if bleu_beam is not None and not hasattr(split.model, "encoder"):
-        raise UserError(
-            f"--bleu: {split.checkpoint} is of a language model, which does not translate; omit it"
-        )
-    figure = plots.checked_format(figure or output.with_suffix(".svg"))
-    statistics = head_statistics(split.model, split.samples("statistics"), *split.pieces(), split.padding)
-    found = head_importance(split, statistics["heads"], points, random_orders)
-    report = {**split.facts, "sentences": statistics["sentences"], **found}
-    if bleu_beam is not None:
-        report |= bleu_without_each_head(split, report["heads"], bleu_beam)
-    report = rounded(report)
-    plots.save(importance_figure(report), figure)
-    write_json(output, report)
-    return report
-
-
-def write_alignment(
-    split: Split, folder: Path, gold: Gold | None = None, query: str = "output", scheme: str | None = None
-) -> dict:
-    """Align the words of a split; writes a Pharaoh file for each candidate, and ``alignment.json``.
-
-    See :func:`~.align_split.align_split`; ``scheme`` is of :data:`~.words.SCHEMES`. Returns the content of
-    ``alignment.json``: with ``gold`` also ``best_head`` and ``best``, those of the least error rate.
-    """
-    samples = split.samples(in_order=True)
-    found = align_split(split.model, samples, *split.pieces(scheme), folder, gold, query)
-    report = rounded({**split.facts, **found})
-    if gold is not None:
-        report["best_head"], report["best"] = (best(report["candidates"], only) for only in (True, False))
-    write_json(folder / "alignment.json", report)
-    return report
+def csv_text(rows: Iterable[Iterable]) -> str:
+    """Rows, the first of headers, as CSV; None becomes an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..attention_types import ATTENTION_TYPES
 from ..errors import UserError
-from .head_tables import head_name
+from .results import head_name
 
 _SELF = ("encoder_self", "decoder_self")
 
@@ -17,12 +18,6 @@ class Role(NamedTuple):
     measure: str  # the column of the statistics by which heads are ranked
     threshold: float  # minimum value for the role
     attentions: tuple[str, ...] = ATTENTION_TYPES  # whose heads can have the role
-
-    def able(self, heads: list[dict]) -> list[dict]:
-        """The rows of heads that can have the role and have a value of the measure."""
-        return [
-            row for row in heads if row["attention"] in self.attentions and row.get(self.measure) is not None
-        ]
 
 
 # The paper speaks of positional heads from 90 % confidence, subword merging from 80 %, and interrogation from
@@ -38,26 +33,20 @@ ROLES = {
 }
 
 
-def with_thresholds(changes: list[str]) -> dict[str, Role]:
+def with_thresholds(changes: Sequence[str]) -> dict[str, Role]:
     """:data:`ROLES` with thresholds changed by arguments of the form ``ROLE=VALUE``.
 
     Raises:
-        UserError: unknown role, or a value outside [0, 1].
+        UserError: unknown role, or a value that is not a number.
     """
     roles = dict(ROLES)
     for change in changes:
         name, _, value = change.rpartition("=")
-        if name not in roles:
-            raise UserError(
-                f"--threshold {change}: expected ROLE=VALUE; the roles are {', '.join(map(repr, ROLES))}"
-            )
         try:
-            threshold = float(value)
-        except ValueError:
-            threshold = -1.0
-        if not 0 <= threshold <= 1:
-            raise UserError(f"--threshold {change}: the value must be from 0 to 1")
-        roles[name] = roles[name]._replace(threshold=threshold)
+            roles[name] = roles[name]._replace(threshold=float(value))
+        except (KeyError, ValueError):
+            names = ", ".join(map(repr, ROLES))
+            raise UserError(f"--threshold {change}: expected ROLE=NUMBER; the roles are {names}") from None
     return roles
 
 
@@ -70,14 +59,15 @@ def assign_roles(heads: list[dict], roles: dict[str, Role]) -> dict[str, dict]:
     for row in heads:
         row["roles"] = []
     ranking = {}
-    for name, role in roles.items():
+    for name, (measure, threshold, attentions) in roles.items():
+        able = [row for row in heads if row["attention"] in attentions and row[measure] is not None]
         ranked = []
-        for row in sorted(role.able(heads), key=lambda row: -row[role.measure]):
-            if row[role.measure] >= role.threshold:
+        for row in sorted(able, key=lambda row: -row[measure]):
+            if row[measure] >= threshold:
                 row["roles"].append(name)
             place = {key: row[key] for key in ("attention", "layer", "head")}
-            ranked.append({**place, "value": row[role.measure]})
-        ranking[name] = {"measure": role.measure, "threshold": role.threshold, "heads": ranked}
+            ranked.append({**place, "value": row[measure]})
+        ranking[name] = {"measure": measure, "threshold": threshold, "heads": ranked}
     return ranking
 
 

@@ -1,10 +1,15 @@
-"""Word alignment of translations with their sources, as these were given and those are printed."""
+"""Word alignment of translations as they are printed, by the head of a model that aligns best."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import hashlib
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +17,111 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..checkpoints import load_checkpoint
+from ..corpora import Corpus
 from ..corpora.reserved import SEPARATORS
 from ..errors import UserError
-from .alignment import Link, candidates, links, word_weights
-from .alignment_choice import Choice
-from .capture import captured_attention, on_device
-from .translated import dataset_of
+from ..files import read_json, shown, write_json
+from .alignment import Link, align_split, candidates, links, word_weights
+from .capture import Split, captured_attention, dataset_of, on_device, open_split
 from .words import detect_scheme
 
+SUBSET = "valid"
+SENTENCES = 1000  # of it
+KEY = "alignment"
+"""Where a checkpoint that is handed over has the choice, in ``extra_state``."""
+
 _UNKNOWN = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of :func:`~.alignment.candidates`, by its ``name``, and one of :data:`~.alignment.QUERIES`."""
+
+    name: str
+    query: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.query}"
+
+
+def parse_choice(text: str) -> Choice:
+    """``LAYER``, the mean of its heads, or ``LAYER:HEAD``; with ``@input``, at the step that reads a word.
+
+    Raises:
+        UserError: it is neither.
+    """
+    match = re.fullmatch(r"(\d+)(?::(\d+))?(?:@(input|output))?", text, re.ASCII)
+    if match is None:
+        raise UserError(
+            f"--alignment-head {shown(text)}: give LAYER or LAYER:HEAD, from 0, such as 3 or 3:0@input"
+        )
+    layer, head, query = match.groups()
+    name = f"layer{int(layer)}" + ("" if head is None else f"-head{int(head)}")
+    return Choice(name, query or "output")
+
+
+def place_of(checkpoint: Path) -> Path:
+    """The file that remembers the choice for a checkpoint."""
+    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
+
+
+def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) -> Path:
+    """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
+    place = place_of(checkpoint)
+    values = {"checkpoint_sha256": _sha256(checkpoint), "name": choice.name, "query": choice.query}
+    write_json(place, {**values, "subset": subset, "by": by})
+    return place
+
+
+def remembered(checkpoint: Path) -> Choice | None:
+    """The choice that was found before for just this checkpoint, or that it brings; None if there is none."""
+    place = place_of(checkpoint)
+    if place.is_file():
+        content = read_json(place, "the choice of a head for alignment")
+        if content["checkpoint_sha256"] == _sha256(checkpoint):
+            return Choice(content["name"], content["query"])
+    name, _, query = str((load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY) or "").partition("@")
+    return Choice(name, query) if query else None
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def choice_for(checkpoint: Path, corpus: Corpus, *, cpu: bool = False) -> Choice:
+    """The remembered choice, or else the candidate whose links tell most of the target words of validation.
+
+    It is remembered then, if the folder can be written to.
+
+    Raises:
+        UserError: the model has no context attention, or the corpus no validation split.
+    """
+    choice = remembered(checkpoint)
+    if choice is None:
+        split = open_split(checkpoint, corpus, SUBSET, sentences=SENTENCES, cpu=cpu)
+        choice = best_choice(split)
+        with contextlib.suppress(UserError):  # else it is found anew each time
+            remember(checkpoint, choice, "bits")
+    return choice
+
+
+def best_choice(split: Split) -> Choice:
+    """The candidate, at the step that predicts a word or that reads it, with the most ``bits``."""
+    rows: list[tuple[float, Choice]] = []
+    for query in ("output", "input"):
+        samples = split.samples("alignment", in_order=True)
+        report = align_split(split.model, samples, *split.pieces(), query=query)
+        rows += [
+            (row["bits"], Choice(row["name"], query))
+            for row in report["candidates"]
+            if row["bits"] is not None
+        ]
+    if not rows:
+        raise UserError(
+            f"{split.name} of {split.corpus.name} has no words to find the best head for alignment by"
+        )
+    return max(rows, key=lambda row: row[0])[1]
 
 
 class Pair(NamedTuple):
@@ -48,7 +149,8 @@ class TranslationAligner:
     def __init__(self, models: Sequence, task, choices: Sequence[Choice], max_tokens: int):
         self._models, self._task, self._choices = models, task, choices
         self._max_tokens = max_tokens
-        self._texts = [_texts(each) for each in (task.source_dictionary, task.target_dictionary)]
+        self._dictionaries = task.source_dictionary, task.target_dictionary
+        self._texts = list(map(_texts, self._dictionaries))
         for model, choice in zip(models, choices):
             shapes = [torch.empty(1, each.num_heads, 0, 0) for each in model.attentions()["decoder_context"]]
             latent = None if model.alignment is None else torch.empty(1, 0, 0)
@@ -60,39 +162,37 @@ class TranslationAligner:
 
     def __call__(self, pairs: Sequence[Pair]) -> list[list[Link]]:
         """The links of each pair, word by word of the translation."""
-        found: list[list[Link]] = [[] for _ in pairs]
-        lengths = [max(len(each.source), len(each.target)) for each in pairs]
+        aligned: list[list[Link]] = [[] for _ in pairs]
+        lengths = [max(len(pair.source), len(pair.target)) for pair in pairs]
         order = sorted(range(len(pairs)), key=lengths.__getitem__)
         while order:
             size = max(1, self._max_tokens // lengths[order[-1]])
             members, order = order[-size:], order[:-size]
-            for i, each in zip(members, self._batch([pairs[i] for i in members])):
-                found[i] = each
-        return found
+            for i, sentence in zip(members, self._batch([pairs[i] for i in members])):
+                aligned[i] = sentence
+        return aligned
 
     @torch.no_grad()
     def _batch(self, pairs: list[Pair]) -> list[list[Link]]:
-        dataset = dataset_of(self._task, [each.source for each in pairs], [each.target for each in pairs])
+        dataset = dataset_of(self._task, [pair.source for pair in pairs], [pair.target for pair in pairs])
         sample = on_device(dataset.collater([dataset[i] for i in range(len(pairs))]), self._models[0])
         order = sample["id"].tolist()
-        given = sample["net_input"]
+        inputs = sample["net_input"]
         source = [words_of(pairs[i].text, self._pieces(0, pairs[i].source)) for i in order]
         target = [words_of(pairs[i].translation, self._pieces(1, pairs[i].target)) for i in order]
-        key = _placed(given["src_tokens"], source, self._task.source_dictionary.pad())
+        read = [[-1, *words[:-1]] for words in target]  # one step later than predicted
+        source_padding, target_padding = (dictionary.pad() for dictionary in self._dictionaries)
+        key = _placed(inputs["src_tokens"], source, source_padding)
         query = {
-            "output": _placed(sample["target"], target, self._task.target_dictionary.pad()),
-            "input": _placed(
-                given["prev_output_tokens"],
-                [[-1, *words[:-1]] for words in target],
-                self._task.target_dictionary.pad(),
-            ),
+            "output": _placed(sample["target"], target, target_padding),
+            "input": _placed(inputs["prev_output_tokens"], read, target_padding),
         }
         total = sum(
             _weights(model, sample, choice, query[choice.query], key)
             for model, choice in zip(self._models, self._choices)
         )
-        found = links(total)
-        return [found[order.index(row)] for row in range(len(pairs))]
+        aligned = links(total)
+        return [aligned[order.index(row)] for row in range(len(pairs))]
 
     def _pieces(self, side: int, tokens: np.ndarray) -> list[str | None]:
         return [self._texts[side][token] for token in tokens.tolist()]
@@ -109,9 +209,8 @@ def words_of(text: str, pieces: Sequence[str | None]) -> list[int]:
     places = list(range(len(flat)))
     if joined != flat:
         places = [0] * len(joined)
-        for _, i, i_end, j, j_end in difflib.SequenceMatcher(
-            None, flat, joined, autojunk=False
-        ).get_opcodes():
+        matcher = difflib.SequenceMatcher(None, flat, joined, autojunk=False)
+        for _, i, i_end, j, j_end in matcher.get_opcodes():
             for k in range(j, j_end):
                 places[k] = min(i + (k - j) * (i_end - i) // (j_end - j), len(flat) - 1)
     places.append(len(flat) - 1)  # of an empty piece at the end
@@ -127,7 +226,7 @@ def _texts(dictionary: Dictionary) -> list[str | None]:
     for index, symbol in enumerate(dictionary.symbols):
         if symbol in SEPARATORS or (index < dictionary.nspecial and index != dictionary.unk()):
             texts.append(None)
-        elif index == dictionary.unk() or (symbol.startswith("<0x") and symbol.endswith(">")):
+        elif index == dictionary.unk():
             texts.append(_UNKNOWN)
         else:
             texts.append(symbol.removesuffix("@@") if scheme == "subword_nmt" else symbol.replace("▁", ""))
@@ -137,7 +236,8 @@ def _texts(dictionary: Dictionary) -> list[str | None]:
 def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:
     """The words of each row's tokens (B, T), padded on either side."""
     placed = torch.full_like(tokens, -1)
-    placed[tokens.ne(padding)] = torch.tensor([each for row in words for each in row], device=tokens.device)
+    numbers = [number for row in words for number in row]
+    placed[tokens.ne(padding)] = torch.tensor(numbers, device=tokens.device)
     return placed
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from ..corpora.reserved import SEPARATORS, separator_of
+from ..corpora.reserved import separator_of
 from ..errors import UserError
-from ..io import read_text
+from ..files import read_text
 from ..languages import language as language_of
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
@@ -23,11 +22,6 @@ each token is a word."""
 _BEGIN, _GOES_ON = "▁", "@@"
 _QUESTION_MARKS = {"?", "？"}
 _LISTS = Path(__file__).parent / "interrogatives"
-
-
-def separator_place(symbols: Sequence[str]) -> int | None:
-    """The place of the symbol that parts source and machine translation in a post-editor's input, or None."""
-    return next((place for place, symbol in enumerate(symbols) if symbol in SEPARATORS), None)
 
 
 def detect_scheme(dictionary: Dictionary) -> str:
@@ -43,20 +37,11 @@ def read_interrogatives(path: str | Path) -> frozenset[str]:
     """Read the words of a file, one per line, case-insensitively; ``#`` starts a comment.
 
     Raises:
-        UserError: the file is missing, not UTF-8, empty, or has several words in a line.
+        UserError: the file is missing or not UTF-8.
     """
-    words = set()
-    lines = read_text(Path(path), "the interrogative words of", "utf-8-sig").split("\n")
-    for number, line in enumerate(lines, start=1):
-        content = line.partition("#")[0].split()
-        if len(content) > 1:
-            raise UserError(
-                f"{path}, line {number}: {' '.join(content)!r} is several words; give one per line"
-            )
-        words.update(word.casefold() for word in content)
-    if not words:
-        raise UserError(f"{path} has no interrogative words; give one per line")
-    return frozenset(words)
+    lines = read_text(path, "the interrogative words").splitlines()
+    words = (line.partition("#")[0].strip().casefold() for line in lines)
+    return frozenset(filter(None, words))
 
 
 def known_interrogatives(language: str) -> frozenset[str] | None:

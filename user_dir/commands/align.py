@@ -8,14 +8,13 @@ file with all results.
 
 from __future__ import annotations
 
-import argparse
-
 from ..command_line import file_path, option_adder, path_of
-from .options import inputs_of, open_split, split_parser
+from .head_stats import opened_split
+from .options import split_parser
 
 
-def parse_args(argv=None) -> argparse.Namespace:
-    """Read the command line."""
+def main(argv=None) -> None:
+    """Read the command line, align, print and write."""
     parser = split_parser(__doc__)
     add = option_adder(parser)
     add("--output", path_of, "folder (default: alignment/CHECKPOINT-SUBSET beside the checkpoint)")
@@ -34,39 +33,21 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--gold-reversed", action="store_true", help="the gold file has the target word first"
     )
     args = parser.parse_args(argv)
-    args.output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
-    return args
+    output = args.output or args.path.parent / "alignment" / f"{args.path.stem}-{args.subset}"
+    split = opened_split(args)
 
-
-def main(argv=None) -> None:
-    """Read the command line, align, print and write."""
-    args = parse_args(argv)
-
-    from ..io import check_output
-
-    given = [*inputs_of(args), *([args.gold] if args.gold else [])]
-    for written in ("alignment.json", *(file.name for file in args.output.glob("*.pharaoh"))):
-        check_output(args.output / written, given)
-    split = open_split(args)
-
-    from ..analysis.alignment import Gold
-    from ..analysis.alignment_choice import SUBSET, Choice, remember
-    from ..analysis.results import write_alignment
-    from ..analysis.summaries import alignment_summary
+    from ..analysis.alignment import Gold, alignment_summary, write_alignment
+    from ..analysis.translation_links import SUBSET, Choice, remember
 
     gold = None
     if args.gold:
-        gold = Gold(
-            args.gold,
-            sentences=args.sentences,
-            one_based=args.gold_from_1,
-            reversed_sides=args.gold_reversed,
-        )
-    report = write_alignment(split, args.output, gold, args.query, args.bpe)
+        conventions = {"one_based": args.gold_from_1, "reversed_sides": args.gold_reversed}
+        gold = Gold(args.gold, sentences=args.sentences, **conventions)
+    report = write_alignment(split, output, gold, args.query, args.bpe)
     print(alignment_summary(report["candidates"]))
     if gold is not None and report["best_head"]:
         print(f"best head: {report['best_head']['name']}, AER {report['best_head']['aer']:.3f}")
-        if args.subset == SUBSET and report["best"]:
+        if split.name == SUBSET:
             choice = Choice(report["best"]["name"], args.query)
             print(f"translate.py --alignment aligns by {choice}: {remember(args.path, choice, 'aer')}")
-    print(f"alignments of {report['sentences']} sentences: {args.output}")
+    print(f"alignments of {report['sentences']} sentences: {output}")

@@ -1,44 +1,35 @@
-r"""Compare what the heads of several systems learned, over seeds: the paper's findings as tables.
+r"""Compare what the heads of several systems learned, over seeds: α, density and diversity as a table.
 
     python scripts/compare_heads.py --system softmax RUNS/softmax-seed*/average.heads.json \
         --system α-entmax RUNS/alpha_entmax-seed*/average.heads.json
 
-The files of a system are its seeds: statistics written by head_stats.py. Files beside them are used where
-they exist: alpha.jsonl for α over training, and NAME.importance.json of head_importance.py for pruning.
+The files of a system are its seeds: statistics written by head_stats.py.
 """
 
 from __future__ import annotations
 
-import argparse
-
 from .options import add_output_option, add_system_argument, new_parser
-
-
-def parse_args(argv=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = new_parser(__doc__)
-    add_system_argument(parser, "MODEL.heads.json", "may be repeated")
-    add_output_option(parser)
-    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
     """Read, ask, print, write."""
-    args = parse_args(argv)
+    parser = new_parser(__doc__)
+    add_system_argument(parser, "MODEL.heads.json", "may be repeated")
+    add_output_option(parser)
+    args = parser.parse_args(argv)
 
-    from ..analysis.findings import findings
-    from ..analysis.findings_tables import findings_tables
-    from ..analysis.result_files import check_same_split, files_of, read_model
-    from ..io import check_output
-    from ..tables import table_files, write_tables
+    from ..analysis.results import check_same_split, comparison_table, read_statistics, summary
+    from ..files import check_output, write_json, write_text
 
-    given = [path for _, files in args.system for file in files for path in files_of(file)]
-    for path in table_files(args.output):
-        check_output(path, given)
-    models = {name: list(map(read_model, files)) for name, files in args.system}
-    check_same_split([model for each in models.values() for model in each])
-    systems = {name: findings(each) for name, each in models.items()}
-    tables = findings_tables(systems)
-    files = {name: list(map(str, files)) for name, files in args.system}
-    write_tables(args.output, tables, {"files": files, "systems": systems})
-    print(tables)
+    files = [path for _, paths in args.system for path in paths]
+    if args.output:
+        check_output(args.output, files)
+    reports = {path: read_statistics(path) for path in files}
+    check_same_split((path, report.get("corpus"), report.get("subset")) for path, report in reports.items())
+    systems = {name: [summary(reports[path]) for path in paths] for name, paths in args.system}
+    table = comparison_table(systems)
+    if args.output:
+        named = {name: list(map(str, paths)) for name, paths in args.system}
+        write_text(args.output, table + "\n")
+        write_json(args.output.with_suffix(".json"), {"files": named, "systems": systems})
+    print(table)

@@ -26,21 +26,19 @@ def main(argv=None) -> None:
         parser.error(f"--output {output} must end in .json; CSV and figure are written beside it")
 
     from ..analysis import plots
-    from ..analysis.trajectories import alpha_table, read_trajectories, to_csv, to_json
-    from ..io import check_output, write_text
+    from ..analysis.results import alpha_table, csv_text
+    from ..analysis.trajectories import read_trajectories, to_json, to_rows
+    from ..files import write_text
 
     table, drawing = output.with_suffix(".csv"), output.with_suffix(f".{args.format}")
-    read = [] if args.path.is_dir() else [args.path]  # of a folder, its checkpoints, which end in .pt
-    for each in (output, table, drawing):
-        check_output(each, read)
     trajectories = read_trajectories(args.path)
-    if len(trajectories.updates) > 1:
+    read, last = len(trajectories.updates), trajectories.updates[-1]
+    if read > 1:
         figure = plots.alpha_trajectories(trajectories)
     else:
         figure = plots.alpha_histograms({args.path.name: trajectories.final()})
     write_text(output, to_json(trajectories, str(args.path)))
-    write_text(table, to_csv(trajectories))
+    write_text(table, csv_text(to_rows(trajectories)))
     plots.save(figure, drawing)
     print(alpha_table(trajectories))
-    read, last = len(trajectories.updates), trajectories.updates[-1]
     print(f"α at {read:,} of {last:,} updates: {output}, {table.name} and {drawing.name}")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 from ..command_line import file_path, option_adder, positive
-from .options import inputs_of, open_split, split_parser
+from .head_stats import opened_split
+from .options import split_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -26,29 +27,24 @@ def parse_args(argv=None) -> argparse.Namespace:
         "--bleu", action="store_true", help="also measure BLEU with each head masked in turn (slow)"
     )
     add("--beam", positive, "beam size for --bleu (default: 5)", default=5)
-    args = parser.parse_args(argv)
-    if args.output and args.output.suffix != ".json":
-        parser.error(f"--output {args.output} must end in .json")
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv=None) -> None:
     """Read the command line, compute and write, print."""
     args = parse_args(argv)
 
-    from ..analysis.result_files import result_file
-    from ..corpora import load_corpus
-    from ..io import check_outputs
+    from ..analysis.results import result_file
+    from ..files import check_output
 
-    args.subset = load_corpus(args.corpus, args.data).split(args.subset)
-    output = args.output or result_file(args.path, args.subset, "importance.json")
+    for path in filter(None, (args.output, args.figure)):
+        check_output(path, [args.path])
+    split = opened_split(args)
+
+    from ..analysis.importance import importance_summary, write_importance
+
+    output = args.output or result_file(args.path, split.name, "importance.json")
     figure = args.figure or output.with_suffix(".svg")
-    check_outputs([output, figure], inputs_of(args))
-    split = open_split(args)
-
-    from ..analysis.results import write_importance
-    from ..analysis.summaries import importance_summary
-
     report = write_importance(
         split,
         output,

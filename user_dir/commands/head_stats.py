@@ -7,12 +7,13 @@ defines each statistic under "measures"; so does docs/analysis.md.
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 
-from ..command_line import file_path, option_adder, plain_name, positive
-from .options import inputs_of, open_split, split_parser
+from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from .options import split_parser
 
-BESIDE = Path("beside the checkpoint")  # of --dump-attention without a file
+BESIDE = Path("beside the checkpoint")  # of --dump-attention without a folder
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -32,61 +33,64 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--interrogatives", str, f"{what}; {default}", metavar="[LANGUAGE=]FILE", **several)
     what = "minimum for a head to be assigned a role, such as 'previous position=0.9'; may be repeated"
     add("--threshold", str, what, metavar="ROLE=VALUE", **several)
-    default = "CHECKPOINT.SUBSET.attention.npz beside the checkpoint, where report.py looks for them"
-    what = f"also write attention maps (default: {default})"
-    add("--dump-attention", file_path, what, nargs="?", const=BESIDE, metavar="FILE.npz")
+    default = "CHECKPOINT.SUBSET.attention beside the checkpoint, where report.py looks for them"
+    what = f"also write attention maps to a folder (default: {default})"
+    add("--dump-attention", path_of, what, nargs="?", const=BESIDE, metavar="DIR")
     add("--dump-sentences", positive, "write the maps of the first N sentences (default: 50)", default=50)
     args = parser.parse_args(argv)
     if args.output and args.output.suffix != ".json":
         parser.error(f"--output {args.output} must end in .json; the CSV is written beside it")
-    if args.dump_attention not in (None, BESIDE) and args.dump_attention.suffix != ".npz":
-        parser.error(f"--dump-attention {args.dump_attention} must end in .npz")
     return args
 
 
-def read_word_lists(given: list[str], source: str, target: str) -> dict[str, frozenset[str]]:
+def word_lists(options: list[str], source: str, target: str) -> dict[str, frozenset[str]]:
     """The lists of ``--interrogatives`` by language."""
     from ..analysis.words import read_interrogatives
     from ..errors import UserError
 
     lists = {}
-    for each in given:
-        language, equals, path = each.rpartition("=")
-        language = language if equals else source
+    for option in options:
+        language, _, path = option.rpartition("=")
+        language = language or source
         if language not in (source, target):
-            raise UserError(f"--interrogatives {each}: the model's languages are {source} and {target}")
+            raise UserError(f"--interrogatives {option}: the model's languages are {source} and {target}")
         lists[language] = read_interrogatives(path)
     return lists
+
+
+def opened_split(args: argparse.Namespace):
+    """Open the split that the arguments name, with fairseq's messages off."""
+    from ..analysis.capture import open_split
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    names = ("data", "sentences", "max_tokens", "language", "cpu")
+    options = {name: getattr(args, name, None) for name in names}
+    return open_split(args.path, args.corpus, args.subset, **options)
 
 
 def main(argv=None) -> None:
     """Read the command line, compute and write, print."""
     args = parse_args(argv)
 
-    from ..analysis.result_files import result_file
-    from ..corpora import load_corpus
-    from ..io import check_outputs
+    from ..analysis.results import result_file
+    from ..files import check_output
 
-    args.subset = load_corpus(args.corpus, args.data).split(args.subset)
-    output, maps = args.output or result_file(args.path, args.subset, "heads.json"), args.dump_attention
+    if args.output:
+        check_output(args.output, [args.path])
+    split = opened_split(args)
+
+    from ..analysis.measuring import statistics_summary, write_statistics
+
+    output, maps = args.output or result_file(args.path, split.name, "heads.json"), args.dump_attention
     if maps == BESIDE:
-        maps = result_file(args.path, args.subset, "attention.npz")
-    lists = [Path(each.rpartition("=")[2]) for each in args.interrogatives]
-    written = [output, output.with_suffix(".csv"), *([maps] if maps else [])]
-    check_outputs(written, [*inputs_of(args), *lists])
-    split = open_split(args)
-
-    from ..analysis.results import write_statistics
-    from ..analysis.summaries import statistics_summary
-
-    lists = read_word_lists(args.interrogatives, *split.direction)
+        maps = result_file(args.path, split.name, "attention")
     report = write_statistics(
         split,
         output,
         scheme=args.bpe,
-        interrogatives=lists,
+        interrogatives=word_lists(args.interrogatives, *split.direction),
         thresholds=args.threshold,
         maps=maps,
         map_sentences=args.dump_sentences,
     )
-    print(statistics_summary(report, output, maps, args.dump_sentences, lists))
+    print(statistics_summary(report, output, maps))

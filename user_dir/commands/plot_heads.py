@@ -21,23 +21,17 @@ def main(argv=None) -> None:
     add_format_option(parser)
     add_width_option(parser)
     args = parser.parse_args(argv)
-    args.output = args.output or args.statistics[0].parent / "figures"
-    if args.alpha_log and len(args.alpha_log) != len(args.statistics):
-        parser.error(
-            f"{len(args.alpha_log)} --alpha-log for {len(args.statistics)} models; give one for each"
-        )
+    folder = args.output or args.statistics[0].parent / "figures"
+    logs = args.alpha_log or [None] * len(args.statistics)
+    if len(logs) != len(args.statistics):
+        parser.error(f"{len(logs)} --alpha-log for {len(args.statistics)} models; give one for each")
 
-    from ..analysis import figures
-    from ..analysis.plots import save
-    from ..analysis.result_files import model_names, read_results
-    from ..io import check_outputs
+    from ..analysis.plots import figures, save
+    from ..analysis.results import check_models, model_names, read_model
 
-    names = model_names(args.statistics, args.name)
-    logs = args.alpha_log or [None] * len(names)
-    models = list(map(read_results, names, args.statistics, logs))
-    drawn = figures(models, args.width)
-    paths = [args.output / f"{stem}.{args.format}" for stem in drawn]
-    check_outputs(paths, [*args.statistics, *(args.alpha_log or [])])
-    for path, figure in zip(paths, drawn.values()):
+    models = list(map(read_model, model_names(args.statistics, args.name), args.statistics, logs))
+    check_models(models)
+    for name, figure in figures(models, args.width).items():
+        path = folder / f"{name}.{args.format}"
         save(figure, path)
-    print("\n".join(map(str, paths)))
+        print(path)

@@ -14,7 +14,12 @@ from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models import register_model
+from fairseq.models import (
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    register_model,
+)
 from omegaconf import DictConfig, OmegaConf
 
 from ..attention import ATTENTION_TYPES, AlphaConfig
@@ -175,6 +180,21 @@ def as_namespace(settings: Any) -> Namespace:
     if isinstance(settings, DictConfig):
         return Namespace(**OmegaConf.to_container(settings, resolve=True, enum_to_str=True))
     return Namespace(**vars(settings))
+
+
+def family(name: str) -> str | None:
+    """The model that an architecture is a size of, such as ``transformer``; None if there is no such."""
+    model = ARCH_MODEL_REGISTRY.get(name)
+    return getattr(model, "architecture", ARCH_MODEL_NAME_REGISTRY.get(name))
+
+
+def filled(name: str, settings: dict[str, Any]) -> Namespace:
+    """The settings of one of our models, with the defaults of its size where a checkpoint says nothing."""
+    whole = MODEL_DATACLASS_REGISTRY[name]()
+    for key, value in settings.items():
+        if hasattr(whole, key):
+            setattr(whole, key, value)
+    return Namespace(**vars(whole))
 
 
 def alpha_configs(args) -> dict[str, AlphaConfig]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from argparse import Namespace
 from typing import Optional
 
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor
 
-from ..errors import UserError
+from ..checkpoints import model_name, model_settings
+from ..errors import UserError, as_checkpoint_error
 from .heads import SparseHeads
 from .latent_alignment import LatentAlignment, LatentAlignmentDecoder, latent_alignment, latent_settings
 from .layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder, output_normalizer
@@ -15,6 +19,7 @@ from .settings import (
     Configured,
     alpha_settings,
     as_namespace,
+    filled,
     flattened,
     make_settings,
     output_settings,
@@ -140,3 +145,19 @@ def fill_in(args) -> None:
                 f"--{side}-embed-dim is {width} and --{side}-attention-heads {heads}: every head needs the "
                 "same number of channels, and a model at least 4"
             )
+
+
+def from_stock(state: dict, alpha: float) -> dict:
+    """Convert a checkpoint of fairseq's stock ``transformer`` to this model with α fixed in every head."""
+    if not 1 <= alpha < math.inf:
+        raise UserError(f"--alpha must be at least 1 and finite, not {alpha:g}")
+    name = model_name(state)
+    if ARCH_MODEL_NAME_REGISTRY.get(name) != "transformer":
+        raise UserError(f"the checkpoint is of a {name}, not of fairseq's stock transformer")
+    with as_checkpoint_error("the checkpoint"):
+        stock = Namespace(**model_settings(state))
+        ARCH_CONFIG_REGISTRY[name](stock)  # make the sizes that its architecture implies explicit
+        settings = filled(NAME, {**vars(stock), "attention_normalizer": "entmax", "fixed_alpha": alpha})
+        settings._name = settings.arch = NAME
+    state["cfg"]["model"] = settings
+    return state

@@ -1,6 +1,6 @@
 // The sentence explorer: the tokens that a head attends to, by sentence, attention type, model and head.
 
-// The weight that a byte q represents; see quantised() in data.py.
+// The weight that a byte q represents; see quantised() in page.py.
 const weightOf = (q) => (q / 255) ** 2;
 
 // A token without sentencepiece's mark of a word start, which the style sheet draws.
@@ -54,7 +54,7 @@ async function unpack(maps, index) {
     let offset = 0;
     sentence.unpacked = {};
     for (const [type, [layers, heads]] of Object.entries(maps.shape)) {
-      const { queries, keys } = sidesOf(sentence, type.split("/").at(-1)); // MEASURE/TYPE of attributions
+      const { queries, keys } = sidesOf(sentence, type);
       const shape = [layers, heads, queries.length, keys.length];
       const size = shape.reduce((product, length) => product * length, 1);
       sentence.unpacked[type] = { shape, q: bytes.subarray(offset, offset + size) };
@@ -207,14 +207,12 @@ function explorerPanel(model, index, state) {
       const head = chosen[type];
       picker.mark(head);
       const map = view.merge(type, sharesOf(mapOf(weights, head)));
-      const measures = measuresOf(unpacked, type, head)
-        .map(({ name, values }) => ({ name, values: view.merge(type, values) }));
       const facts = head.mean ? null : model.heads.find((row) => sameHead(row, { attention: type, ...head }));
       title.replaceChildren();
       fill(title, {}, [html("strong", {}, headName(head)),
         facts ? ` · α ${facts.alpha.toFixed(3)} · mean density ${facts.density.toFixed(3)}` : null,
         (facts?.roles ?? []).map((role) => [" ", html("span", { class: "badge" }, role)])]);
-      const shown = matrix(view, type, map, measures, query(),
+      const shown = matrix(view, type, map, query(),
         (row) => state.chooseQuery(reading, view.groups[type].queries[row][0]));
       mark = () => {
         shown.mark(query());
@@ -222,7 +220,7 @@ function explorerPanel(model, index, state) {
       };
       const name = `${model.name}, ${type.replace("_", " ")}, ${headName(head)}, sentence ${state.sentence}`;
       place.replaceChildren(shown.root, savers(name, {
-        draw: () => mapFigure(view, type, map, name, state.ramp), table: () => mapRows(view, type, map, measures),
+        draw: () => mapFigure(view, type, map, name, state.ramp), table: () => mapRows(view, type, map),
       }));
       mark();
     };
@@ -285,7 +283,7 @@ function explorer(data) {
     return others.every((head) => samePlace(head, first));
   };
   const draw = () => Promise.all(sides.map((side) => side.draw())).then(() => setLinked(state.linked && same()));
-  const textOf = (sentence) => sentence.text ?? joined(sentence.source);
+  const textOf = (sentence) => sentence.text || joined(sentence.source);
   const source = html("dd", { class: "source", dir: "auto" });
   const reference = html("dd", { class: "reference", dir: "auto" });
 
@@ -397,7 +395,6 @@ function explorer(data) {
     type: "radio", name: "attention", value: type.key, checked: type.key === state.type,
     onchange: () => { setType(type.key); draw().then(remember); },
   }), html("span", {}, type.title)));
-  const measured = models.some((model) => Object.keys(model.maps.shape).some((name) => name.includes("/")));
   const root = html("div", { class: "explorer" },
     html("div", { class: "controls" },
       html("div", { class: "control" }, html("label", { for: "find" }, "Find a sentence ", count), find),
@@ -411,10 +408,7 @@ function explorer(data) {
     html("div", { class: "explorer-panels", style: `--models: ${sides.length}` }, sides.map((side) => side.root)),
     html("p", { class: "scale note" }, "weight just above 0", html("span", { class: "ramp", "aria-hidden": "true" },
       range(12).map((step) => html("i", { class: "heat", style: `--weight: ${(step / 11).toFixed(3)}` }))), "1; cells of exactly 0 are empty"),
-    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."),
-    measured ? html("p", { class: "note" }, "Below each map, for the chosen row: value zeroing, the share of a token's value in how the layer's output changes without it; ",
-      "rollout, attention and residual connections multiplied up to the layer, where source and tokens read are 100 % together; ",
-      "gradient × input of the written token's probability, as a share of all tokens' absolute values, orange where it is negative.") : null);
+    html("p", { class: "note" }, "Subscripts give the positions of tokens that occur more than once in the sentence; a hyphen starts a piece that continues a word."));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     state.ramp = heatRamp();
     draw();

@@ -1,36 +1,14 @@
-// The map of one head, the measures of attribution beside it, and what the chosen query attends to.
+// The map of one head, and what the chosen query attends to.
 
 // Of a post-editor's input: where source and machine translation part; -1 in other sentences.
 const separatorOf = (tokens) => tokens.findIndex((token) => token === "▁[SEP]" || token === "[SEP]");
 
-// The measures of attribution of all queries, if the page has them: of the head's layer, or of all layers.
-function measuresOf(unpacked, type, head) {
-  const values = (name, layer, plane = 0) => Float32Array.from(headOf(unpacked[`${name}/${type}`], layer, plane).q, weightOf);
-  const found = [];
-  if (`rollout/${type}` in unpacked) {
-    const layers = unpacked[`rollout/${type}`].shape[0];
-    const zeroed = (head.mean ? range(layers) : [head.layer]).map((layer) => values("value_zeroing", layer));
-    const layer = head.mean ? layers - 1 : head.layer;
-    found.push(
-      { name: head.mean ? "value zeroing, all layers" : `value zeroing, layer ${layer}`,
-        values: zeroed[0].map((_, at) => mean(zeroed.map((each) => each[at]))) },
-      { name: `rollout to layer ${layer}`, values: values("rollout", layer) });
-  }
-  if (`gradient_input/${type}` in unpacked) {
-    const against = values("gradient_input", 0, 1);
-    found.push({ name: "gradient × input", values: values("gradient_input", 0).map((share, at) => share - against[at]) });
-  }
-  return found;
-}
-
-const signed = (share) => (share < 0 ? `−${percent(-share)}` : percent(share));
 const cellOf = (share) => (share
-  ? html("td", { class: share < 0 ? "heat against" : "heat", style: `--weight: ${Math.abs(share).toFixed(4)}` },
-    html("span", { class: "hidden" }, signed(share)))
+  ? html("td", { class: "heat", style: `--weight: ${share.toFixed(4)}` }, html("span", { class: "hidden" }, percent(share)))
   : html("td"));
 
-// Rows are queries, columns are keys; exact zeros are empty cells. Below, a row for each measure of the chosen query.
-function matrix(sentence, type, map, measures, chosen, choose) {
+// Rows are queries, columns are keys; exact zeros are empty cells.
+function matrix(sentence, type, map, chosen, choose) {
   const { queries, keys } = sidesOf(sentence, type);
   const decoding = type !== "encoder_self";
   const weight = (row, key) => map[row * keys.length + key];
@@ -45,37 +23,20 @@ function matrix(sentence, type, map, measures, chosen, choose) {
   const body = html("tbody", {}, queries.map((token, row) => html("tr", { class: rowClass(row) },
     html("th", { scope: "row" }, buttons[row]),
     keys.map((key, index) => cellOf(weight(row, index))))));
-  const below = html("tfoot");
-  let current = chosen;
-  function measure(row) {
-    current = row;
-    const name = tokenNode(decoding ? read : queries, decoding ? row + 1 : row);
-    below.replaceChildren(...(measures.length ? [
-      html("tr", {}, html("th", { scope: "rowgroup" }, decoding ? "what writes " : "what enters ", html("strong", {}, name)),
-        html("th", { colspan: keys.length })),
-      ...measures.map(({ name: title, values }) => html("tr", {}, html("th", { scope: "row" }, title),
-        keys.map((key, index) => cellOf(values[row * keys.length + index])))),
-    ] : []));
-  }
   const tell = (event) => {
     const cell = event.target.closest("td");
     if (!cell) return hideTip();
     const [row, key] = [cell.parentNode.rowIndex - 1, cell.cellIndex - 1];
-    if (row >= queries.length) {
-      const { name, values } = measures[row - queries.length - 1];
-      return showTip(event, `${name}: ${tokenText(keys, key)} ${signed(values[current * keys.length + key])}`);
-    }
     const share = weight(row, key);
     const said = decoding ? `to write ${tokenText(read, row + 1)}, ${tokenText(read, row)}` : tokenText(queries, row);
     return showTip(event, `${said} attends to ${tokenText(keys, key)}: ${share ? percent(share) : "exactly 0"}`);
   };
-  measure(chosen);
   const root = html("table", {
     class: decoding ? "matrix decoding" : "matrix", style: `--keys: ${keys.length}`, onpointermove: tell, onpointerleave: hideTip,
     onclick(event) {
       const cell = event.target.closest("td");
       if (!cell) return;
-      if (!cell.closest("tfoot")) choose(cell.parentNode.rowIndex - 1);
+      choose(cell.parentNode.rowIndex - 1);
       tell(event);
     },
   }, html("caption", { class: "hidden" }, "Attention weights: a row for each query, a column for each key"),
@@ -84,7 +45,7 @@ function matrix(sentence, type, map, measures, chosen, choose) {
     html("th", { scope: "col", class: "corner" },
       html("span", {}, `keys: ${axisName(AXES[type].keys)} →`), html("span", {}, `queries: ${axisName(AXES[type].queries)} ↓`),
       decoding ? html("span", {}, "(read → next)") : null),
-    keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body, below);
+    keys.map((token, key) => html("th", { scope: "col" }, tokenNode(keys, key))))), body);
   return {
     root: html("div", { class: "scroll" }, root),
     mark(row) {
@@ -93,7 +54,6 @@ function matrix(sentence, type, map, measures, chosen, choose) {
         button.tabIndex = other === row ? 0 : -1;
         button.closest("tr").classList.toggle("chosen", other === row);
       });
-      measure(row);
     },
   };
 }
@@ -132,12 +92,11 @@ function labelsOf(sentence, type) {
   };
 }
 
-// A map as rows of values, with the measures of attribution.
-function mapRows(sentence, type, map, measures) {
+// A map as rows of values.
+function mapRows(sentence, type, map) {
   const { rows, columns } = labelsOf(sentence, type);
-  const all = [{ name: "attention", values: map }, ...measures];
-  return [["measure", "query", ...columns], ...all.flatMap(({ name, values }) => rows.map((row, at) =>
-    [name, row, ...[...values.subarray(at * columns.length, (at + 1) * columns.length)].map((value) => Number(value.toPrecision(4)))]))];
+  return [["query", ...columns], ...rows.map((row, at) =>
+    [row, ...[...map.subarray(at * columns.length, (at + 1) * columns.length)].map((value) => Number(value.toPrecision(4)))])];
 }
 
 // A map as a figure of its own.
