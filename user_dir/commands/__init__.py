@@ -32,10 +32,8 @@ COMMANDS = {
     "plot-attention": "plot_attention",
     "compare-heads": "compare_heads",
     "search": "search",
-    "experiment": "experiment",
-    "release": "release",
+    "export": "export",
     "convert": "convert_checkpoint",
-    "benchmark": "benchmark",
     "guards": "guards",
 }
 """Subcommand → its module."""
