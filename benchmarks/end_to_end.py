@@ -353,7 +353,7 @@ def main() -> None:
             updates, sentences = (1, 20) if args.quick else WORK.get((device, size), GPU_WORK)
             where = {"size": size, "precision": args.precision}
             systems = Systems(data, languages, size, args.precision, device, args)
-            compared = [STOCK, *OURS.values(), BISECTION]
+            compared = [STOCK, SOFTMAX, ALPHA_ENTMAX] if args.quick else [STOCK, *OURS.values(), BISECTION]
             trainers = {each.name: systems.trainer(each) for each in compared}
             if args.only != "translation":
                 more = {each.name: systems.trainer(each) for each in ON_GPU} if device == "cuda" else {}

@@ -31,7 +31,10 @@ SECTIONS = {
             for tokens in (4096, 16384)
         ],
     ),
-    "training": (120, [f"{END_TO_END} --size tiny --precision fp16 --only training --rounds 3 --max-tokens 4096"]),
+    "training": (
+        120,
+        [f"{END_TO_END} --size tiny --precision fp16 --only training --rounds 3 --max-tokens 4096"],
+    ),
     "translation": (60, [f"{END_TO_END} --size iwslt --precision fp16 --only translation --rounds 3"]),
     "multi30k": (
         110,
@@ -69,11 +72,15 @@ def run(name: str, commands: list[str], limit: int, output: Path) -> str:
 
 def main() -> None:
     """Run the sections one after the other; the exit status is 1 if one did not end well."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = f"run this section; may be repeated (default: all: {', '.join(SECTIONS)})"
     parser.add_argument("--section", action="append", choices=SECTIONS, metavar="NAME", help=what)
     folder = ROOT / "runs" / "benchmarks" / "gpu"
-    parser.add_argument("--output", type=Path, default=folder, metavar="DIR", help="folder of logs and reports")
+    parser.add_argument(
+        "--output", type=Path, default=folder, metavar="DIR", help="folder of logs and reports"
+    )
     what = "run the least of what needs no corpus, on any machine; its times are meaningless"
     parser.add_argument("--rehearse", action="store_true", help=what)
     args = parser.parse_args()

@@ -145,7 +145,7 @@ def kernel_table(rows: list[dict]) -> str:
 
 
 def time_losses(
-    symbols: int, variance: float, rounds: int, seed: int, device: str, targets: int = 512
+    targets: int, symbols: int, variance: float, rounds: int, seed: int, device: str
 ) -> list[dict]:
     """Forward and backward of each loss, on rows of scores from N(0, variance)."""
     generator = torch.Generator().manual_seed(seed)
@@ -189,19 +189,19 @@ def loss_table(rows: list[dict]) -> str:
     return table(lines, ["loss", "α", "forward + backward, ms", "×cross_entropy", "×peer", "peak, MiB"])
 
 
-def accuracy(variance: float, seed: int, device: str) -> list[dict]:
-    """The largest error of a weight, and of the gradient of α relative to the largest one, by α.
+def accuracy(count: int, variance: float, seed: int, device: str) -> list[dict]:
+    """The largest error of a weight, and of the gradient of α relative to the largest one, by α, over rows.
 
     Truth is the entmax package's bisection of 200 steps in float64, and Proposition 1 of Correia et al. 2019.
     """
     from entmax import entmax_bisect
 
     generator = torch.Generator().manual_seed(seed)
-    scores, grad = ((torch.randn(1, 512, 1, 128, generator=generator)).to(device) for _ in range(2))
+    scores, grad = ((torch.randn(1, count, 1, 128, generator=generator)).to(device) for _ in range(2))
     scores = scores * variance**0.5
     rows = []
     for value in ALPHAS:
-        alpha = torch.full((512, 1, 1), value, device=device)  # every row is a head
+        alpha = torch.full((count, 1, 1), value, device=device)  # every row is a head
         z = scores.double()
         p = torch.softmax(z, -1) if value == 1 else entmax_bisect(z, alpha.double(), n_iter=200)
         log_p, eps = torch.where(p > 0, p.clamp_min(1e-300).log(), 0.0), value - 1
@@ -250,6 +250,7 @@ def main() -> None:
     args = parser.parse_args()
     device, report = begin(args)
     rounds = args.rounds or (3 if args.quick else 11)
+    count = 16 if args.quick else 512  # rows of scores, for accuracy and losses
     report.update(rounds=rounds, accuracy=[], kernels=[], losses=[])
 
     def done(part: str, title: str, rows: list[dict], *tables: str) -> None:
@@ -258,7 +259,7 @@ def main() -> None:
         print(f"{title}\n\n" + "\n\n".join(tables) + "\n", flush=True)
 
     for variance in VARIANCES:
-        rows = accuracy(variance, args.seed, device)
+        rows = accuracy(count, variance, args.seed, device)
         shown = (accuracy_table(rows, what) for what in ("weights", "alpha_gradient"))
         done("accuracy", f"errors of weights, of dα; scores from N(0, {variance})", rows, *shown)
     for shape in args.shapes[:1] if args.quick else args.shapes:
@@ -267,8 +268,8 @@ def main() -> None:
             done("kernels", f"scores {shape} from N(0, {variance})", rows, kernel_table(rows))
     for symbols in SYMBOLS[:1] if args.quick else SYMBOLS:
         for variance in VARIANCES:
-            rows = time_losses(symbols, variance, rounds, args.seed, device)
-            done("losses", f"512 rows of {symbols} scores from N(0, {variance})", rows, loss_table(rows))
+            rows = time_losses(count, symbols, variance, rounds, args.seed, device)
+            done("losses", f"{count} rows of {symbols} scores from N(0, {variance})", rows, loss_table(rows))
     print(args.output)
 
 

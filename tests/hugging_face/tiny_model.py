@@ -1,15 +1,9 @@
-"""A tiny prepared corpus, a checkpoint of an untrained model; archives and exports that are changed."""
+"""A tiny prepared corpus, and a checkpoint of an untrained model."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import SMALL, parse, translation_task
 from tiny_splits import described, dictionary
@@ -19,8 +13,6 @@ from user_dir.checkpoints import save_checkpoint
 from user_dir.corpora import Corpus
 from user_dir.corpora.learning import train_model
 from user_dir.corpora.reserved import SYMBOLS
-from user_dir.errors import UserError
-from user_dir.releases.folders import check_same
 
 SENTENCES = ["Der Hund schläft.", "Die Katze sieht den Hund.", "Wo ist das Haus?", "The dog sleeps."] * 5
 
@@ -72,57 +64,3 @@ def tiny_state(
 def tiny_checkpoint(path: Path, state: dict | None = None) -> Path:
     save_checkpoint(state or tiny_state(), path)
     return path
-
-
-def contents(corpus, checkpoint: Path) -> dict[str, bytes]:
-    """What there is in an archive of a checkpoint."""
-    paths = [corpus.pieces, *sorted(corpus.bin.iterdir())]
-    return {
-        "README.md": b"card",
-        "corpus.yaml": corpus.description.path.read_bytes(),
-        "model.pt": checkpoint.read_bytes(),
-        **{path.name: path.read_bytes() for path in paths},
-    }
-
-
-def files_of(archive: Path) -> dict[str, bytes]:
-    with tarfile.open(archive) as file:
-        return {entry.name: file.extractfile(entry).read() for entry in file}
-
-
-def write_tar(path: Path, files: dict[str, bytes], *others: tarfile.TarInfo) -> Path:
-    """A tar of files and, after them, entries without content."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as file:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            file.addfile(entry, io.BytesIO(content))
-        for entry in others:
-            file.addfile(entry)
-    return path
-
-
-def listed(files: dict[str, bytes]) -> dict[str, bytes]:
-    """The files with a manifest that fits them, as somebody would write who forges an archive."""
-    others = {name: content for name, content in files.items() if name != "manifest.json"}
-    entries = {
-        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        for name, content in others.items()
-    }
-    manifest = {"format": 1, "corpus": "mine", "files": entries}
-    return {"manifest.json": json.dumps(manifest).encode(), **others}
-
-
-def entry(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo:
-    found = tarfile.TarInfo(name)
-    found.type, found.linkname = kind, target
-    return found
-
-
-def check_noticed(model, log_probs) -> None:
-    """An export with these log-probabilities passes until the model computes something else."""
-    given = SimpleNamespace(checkpoint="model.pt", to="another program", model=model)
-    check_same(given, log_probs)
-    model.encoder.layers[0].fc1.bias.data += 0.1
-    with pytest.raises(UserError, match="differ"):
-        check_same(given, log_probs)

@@ -6,20 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from experiments import run, tables
 from experiments.latent import _runs as runs
 from experiments.latent import bit_vectors, game, latent_results, semi_supervised
-from user_dir.errors import UserError
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "latent"
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = {
-    "game": {
-        "concepts": 20,
-        "symbols": 24,
-        "candidates": 3,
-        "updates": 4,
-        "report": 2,
-        "evaluation_rounds": 50,
-    },
+    "game": {"concepts": 20, "symbols": 24, "candidates": 3, "updates": 4, "report": 2, "evaluation_rounds": 50},
     "bit_vectors": {"bits": 3, "hidden": 4, "batch": 300, "epochs": 1, "report": 1, "samples": 2},
     "semi_supervised": {"hidden": 4, "batch": 300, "supervised_epochs": 1, "epochs": 2, "report": 1},
 }
@@ -28,7 +21,7 @@ FIGURES = {game: "success", bit_vectors: "negative_elbo", semi_supervised: "accu
 
 def small(name: str, folder: Path, **changes) -> Path:
     """An experiment's YAML with small sizes, one learning rate and one seed."""
-    plan = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+    plan = yaml.safe_load((ROOT / "experiments" / "latent" / f"{name}.yaml").read_text())
     plan["settings"].update(SMALL[name])
     for system in plan["systems"].values():
         if "budget" in system:
@@ -42,7 +35,7 @@ def small(name: str, folder: Path, **changes) -> Path:
 def test_every_system_trains(module, tmp_path):
     name = module.__name__.split(".")[-1]
     path = small(name, tmp_path)
-    runs.main("", module.train, [str(path), "--records", str(tmp_path)])
+    runs.main("", module.train, [str(path), "--folder", str(tmp_path)])
     systems = yaml.safe_load(path.read_text())["systems"]
     assert {each.name.split("-")[0] for each in (tmp_path / name).iterdir()} == set(systems)
     for system, settings in systems.items():
@@ -54,7 +47,7 @@ def test_every_system_trains(module, tmp_path):
         assert calls is None or record["calls"] == calls
 
 
-def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(tmp_path, capsys):
+def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(tmp_path):
     made = []
 
     def train(settings, system, rate, seed):
@@ -63,32 +56,13 @@ def test_the_best_learning_rate_is_used_for_all_seeds_and_runs_are_made_once(tmp
 
     path = small("game", tmp_path, learning_rates=[0.01, 0.02, 0.05], seeds=[1, 2], systems={"x": {}})
     for _ in range(2):
-        runs.main("", train, [str(path), "--records", str(tmp_path)])
+        runs.main("", train, [str(path), "--folder", str(tmp_path)])
         assert made == [(0.01, 1), (0.02, 1), (0.05, 1), (0.02, 2)]
-    plan = runs.read_plan(path)
-    assert [each["test"]["success"] for each in runs.recorded(plan, "x", tmp_path / "game")] == [1, 2]
-    plan.seeds.append(3)
-    with pytest.raises(runs.Missing, match=r"no record of x with learning rate 0\.02 and seed 3"):
-        runs.recorded(plan, "x", tmp_path / "game")
-    plan.settings["updates"] = 7
-    with pytest.raises(UserError, match="was made with other settings"):
-        runs.recorded(plan, "x", tmp_path / "game")
 
 
-def test_mistakes_are_named(tmp_path):
-    (tmp_path / "empty.yaml").write_text("settings: {a: 1}\nsystems: {}\n")
-    wrong = small("game", tmp_path, systems={"x": {"method": "guess"}})
-    for words, message in (
-        ([tmp_path / "empty.yaml"], "systems is {}, but must be a mapping that is not empty"),
-        ([wrong, "--only", "y"], "--only y: .* has the systems x"),
-        ([wrong, "--records", tmp_path], "unknown method 'guess'"),
-    ):
-        with pytest.raises(UserError, match=message):
-            runs.main("", game.train, [str(word) for word in words])
-
-
-def test_tables_of_the_records(capsys):
-    latent_results.main([])
-    printed = capsys.readouterr().out
-    for title in ("Signalling game", "Bit vectors", "Cost of an update", "Cost of a latent alignment"):
-        assert f"**{title}**\n\n|" in printed
+def test_tables_of_the_records_are_those_of_the_page(tmp_path):
+    folder = run.unpack("latent", tmp_path)
+    printed = "\n\n".join(latent_results.results(name, folder) for name in latent_results.EXPERIMENTS)
+    page = (ROOT / "docs" / "latent.md").read_text(encoding="utf-8")
+    for title in ("Signalling game", "Bit vectors", "Semi-supervised digits"):
+        assert tables.shown(printed, title) in page

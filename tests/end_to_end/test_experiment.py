@@ -1,0 +1,101 @@
+"""experiments/run.py: killed, resumed, recorded; and its tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tarfile
+from unittest import mock
+
+import pytest
+import sacrebleu
+from commands import ROOT, checked, forks, lines
+
+from experiments import run, tables
+
+pytestmark = pytest.mark.slow
+UPDATES = 60  # in epochs of 20
+
+
+@pytest.fixture(scope="module")
+def plan(small, tmp_path_factory):
+    """An experiment with one small run."""
+    overrides = [f"task.data={small / 'bin'}", f"optimization.max_update={UPDATES}", "common.log_interval=4"]
+    overrides += [f"model.{side}_layers=1" for side in ("encoder", "decoder")]
+    overrides += [f"model.{side}_embed_dim=16" for side in ("encoder", "decoder")]
+    overrides += ["dataset.max_tokens=1000", "dataset.num_workers=0"]
+    # One validation sentence is too long for training, but not for the model.
+    longest = max(len(line.split()) for line in (small / "text" / "spm" / "valid.de").open())
+    overrides += [f"task.max_source_positions={longest}", "model.max_source_positions=64"]
+    overrides += ["dataset.skip_invalid_size_inputs_valid_test=true"]
+    entry = {"name": "alpha", "config": "configs/toy/alpha_entmax.yaml", "overrides": overrides}
+    path = tmp_path_factory.mktemp("experiment") / "tiny.yaml"
+    path.write_text(json.dumps({"average": 2, "runs": [entry]}))  # JSON is YAML
+    return path
+
+
+def test_a_killed_run_is_resumed_recorded_and_not_made_again(plan, small, monkeypatch, capsys):
+    folder, records = plan.parent / "runs", plan.parent / "records"
+    words = [plan, "--folder", folder, "--records", records]
+    place, program = folder / "tiny" / "alpha-seed1", forks()
+    program.start(ROOT / "experiments" / "run.py", *words)
+    program.wait_until((place / "checkpoint_last.pt").is_file)
+    assert program.kill(signal.SIGTERM).returncode == 128 + signal.SIGTERM
+
+    def call(log, *command):  # in forks, which start in no time
+        done = checked(forks().run(*[str(word) for word in command if word not in run.QUIET]), True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(done.stdout + done.stderr)
+
+    monkeypatch.setattr(run, "call", call)
+    command = ["run.py", *map(str, words)]
+    with mock.patch("sys.argv", command):
+        run.main()
+    result = json.loads((place / "result.json").read_text())
+    training = result["training"]
+    assert training["updates"] == UPDATES and training["epochs"] == 3 and training["sessions"] == 2
+    assert training["tokens_per_second"] > 0 and training["seconds"] is None, "the first session was killed"
+    assert f"num. shared model params: {result['parameters']:,} " in (place / "training.log").read_text()
+    assert (result["corpus"], result["direction"]) == ("mine", "de-en")
+    assert result["validation"]["loss"] > 0.5 * result["validation"]["nll_loss"] > 0
+    assert '"valid_bsz": "13"' in (place / "validate.log").read_text(), "of all sentences"
+    for split, sentences in (("valid", 13), ("exam", 11)):
+        scores = result["evaluation"][split]
+        translations = lines(place / "evaluation" / f"{split}.en")
+        subset = {"valid": "valid", "exam": "test"}[split]
+        bleu = sacrebleu.corpus_bleu(translations, [lines(small / "text" / f"{subset}.en")]).score
+        assert scores["sentences"] == sentences and scores["bleu"] == round(bleu, 2)
+    assert len(result["heads"]["encoder_self"]["alpha"]) == 1
+    assert (place / "average.importance.json").is_file() and not [*place.glob("checkpoint*.pt")]
+
+    with tarfile.open(records / "tiny.tar.xz") as archive:
+        names = archive.getnames()
+        content = archive.extractfile("alpha-seed1/evaluation/exam.json").read()
+    assert "alpha-seed1/result.json" in names and not [name for name in names if name.endswith(".pt")]
+    assert str(place).encode() not in content
+    monkeypatch.setattr(run, "make", None)  # nothing is made again, here or on another machine
+    for elsewhere in (folder, plan.parent / "elsewhere"):
+        with mock.patch("sys.argv", [*command[:3], str(elsewhere), *command[4:]]):
+            run.main()
+        assert "alpha" in tables.of_plan(plan, [], elsewhere, records)
+    assert os.listdir(plan.parent / "elsewhere" / "tiny") == ["alpha-seed1"]
+
+
+def test_a_run_that_fails_does_not_stop_the_others(plan, monkeypatch, tmp_path, capsys):
+    content = json.loads(plan.read_text())
+    content["runs"] = [{**content["runs"][0], "seeds": [1, 2]}]
+    path = tmp_path / "two.yaml"
+    path.write_text(json.dumps(content))
+    made = []
+
+    def make(each):
+        made.append(each.seed)
+        if each.seed == 1:
+            raise run.UserError("out of luck")
+
+    monkeypatch.setattr(run, "make", make)
+    words = ["run.py", str(path), "--folder", str(tmp_path / "runs"), "--records", str(tmp_path)]
+    with mock.patch("sys.argv", words), pytest.raises(run.UserError, match="1 of 2 runs failed"):
+        run.main()
+    assert made == [1, 2] and "two" not in capsys.readouterr().err
