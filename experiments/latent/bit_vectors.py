@@ -14,12 +14,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from user_dir.command_line import run_command
 from user_dir.latent import Bits
 
-from ._digits import GREY_LEVELS, PIXELS, digits, pixel_losses
-from ._estimators import Estimator, bits_per_dimension, generator, network
-from ._runs import main
+from ._runs import run
+from ._systems import GREY_LEVELS, PIXELS, Estimator, bits_per_pixel, digits, generator, network, pixel_losses
 
 
 class Autoencoder(nn.Module):
@@ -49,14 +47,15 @@ class Autoencoder(nn.Module):
 @torch.no_grad()
 def evaluate(model: Autoencoder, estimator: Estimator, pictures: Tensor, samples: int) -> dict:
     """−ELBO in bits per pixel and calls per picture; the mean of several samples where it is estimated."""
-    evaluating = estimator.without_relaxation()
-    results = [model.negative_elbo(evaluating, pictures) for _ in range(samples if evaluating.samples else 1)]
-    nats = torch.stack([each for each, _ in results]).mean()
-    return {"negative_elbo": bits_per_dimension(nats, PIXELS).item(), "calls": results[0][1]}
+    if estimator.samples:  # exact samples instead of relaxed ones
+        estimator = Estimator({"method": "sfe"}, 0, Bits, 1)
+    results = [model.negative_elbo(estimator, pictures) for _ in range(samples if estimator.samples else 1)]
+    nats = torch.stack([nats for nats, _ in results])
+    return {"negative_elbo": bits_per_pixel(nats), "calls": results[0][1]}
 
 
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
-    """Fit the autoencoder; see :func:`_runs.main`."""
+    """Fit the autoencoder; see :func:`._runs.main`."""
     parts = digits()
     source = generator(seed)
     model = Autoencoder(settings)
@@ -75,7 +74,7 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
             values.mean().backward()
             optimiser.step()
             estimator.updates += 1
-            sums += torch.tensor([bits_per_dimension(values.mean(), PIXELS).item(), calls, 1.0])
+            sums += torch.tensor([bits_per_pixel(values), calls, 1.0])
         if epoch % settings["report"] == 0:
             loss, calls = (sums[:2] / sums[2]).tolist()
             validation = evaluate(model, estimator, parts["valid"][0], settings["samples"])
@@ -91,4 +90,4 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
 
 
 if __name__ == "__main__":
-    run_command(lambda: main(__doc__, train))
+    run(__doc__, train)

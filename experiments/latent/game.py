@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from user_dir.command_line import run_command
 from user_dir.latent import Categories
 
-from ._estimators import Estimator, embed, generator, network
-from ._runs import main
+from ._runs import run
+from ._systems import Estimator, embed, generator, network
 
 
 class Game(nn.Module):
@@ -57,52 +56,42 @@ def success(game: Game, settings: dict, concepts: Tensor, seed: int) -> float:
     return (found == target).float().mean().item()
 
 
-class Play:
-    """Sender and receiver, what estimates their gradients, and the source of their rounds."""
-
-    def __init__(self, settings: dict, system: dict, learning_rate: float, seed: int):
-        self.settings, self.source = settings, generator(seed)
-        self.concepts = torch.randn(settings["concepts"], settings["features"], generator=generator(0))
-        self.game = Game(settings)
-        self.estimator = Estimator(system, settings["features"], Categories, settings["updates"] // 2)
-        parameters = [*self.game.parameters(), *self.estimator.parameters()]
-        self.optimiser = torch.optim.Adam(parameters, lr=learning_rate)
-
-    def update(self) -> tuple[float, float]:
-        """Play a batch of rounds and learn from them; the mean loss, and calls of the receiver per round."""
-        candidates, target = rounds(self.settings, self.settings["batch"], self.source)
-        chosen = self.concepts[candidates.gather(1, target.unsqueeze(1)).squeeze(1)]
-        encoded = self.game.receiver(self.concepts[candidates])
-        scores = self.game.scores(chosen)
-        losses, entropy, calls = self.estimator(self._loss, scores, chosen, encoded, target)
-        self.optimiser.zero_grad()
-        (losses - self.settings["entropy"] * entropy).mean().backward()
-        self.optimiser.step()
-        self.estimator.updates += 1
-        return losses.mean().item(), calls
-
-    def _loss(self, symbols: Tensor, encoded: Tensor, target: Tensor) -> Tensor:
-        return functional.cross_entropy(self.game.logits(symbols, encoded), target, reduction="none")
-
-
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
-    """Play and learn; see :func:`_runs.main`."""
-    play = Play(settings, system, learning_rate, seed)
+    """Play and learn; see :func:`._runs.main`."""
+    source, concepts = (
+        generator(seed),
+        torch.randn(settings["concepts"], settings["features"], generator=generator(0)),
+    )
+    game = Game(settings)
+    estimator = Estimator(system, settings["features"], Categories, settings["updates"] // 2)
+    optimiser = torch.optim.Adam([*game.parameters(), *estimator.parameters()], lr=learning_rate)
+
+    def loss(symbols: Tensor, encoded: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(game.logits(symbols, encoded), target, reduction="none")
+
     curve, sums = [], torch.zeros(2, dtype=torch.float64)
     for update in range(1, settings["updates"] + 1):
-        sums += torch.tensor(play.update())
+        candidates, target = rounds(settings, settings["batch"], source)
+        chosen = concepts[candidates.gather(1, target.unsqueeze(1)).squeeze(1)]
+        encoded = game.receiver(concepts[candidates])
+        losses, entropy, calls = estimator(loss, game.scores(chosen), chosen, encoded, target)
+        optimiser.zero_grad()
+        (losses - settings["entropy"] * entropy).mean().backward()
+        optimiser.step()
+        estimator.updates += 1
+        sums += torch.tensor([losses.mean().item(), calls])
         if update % settings["report"] == 0:
-            loss, calls = (sums / settings["report"]).tolist()
+            mean, calls = (sums / settings["report"]).tolist()
             sums.zero_()
-            rate = success(play.game, settings, play.concepts, seed=10_001)
-            curve.append({"update": update, "loss": loss, "calls": calls, "success": rate})
+            rate = success(game, settings, concepts, seed=10_001)
+            curve.append({"update": update, "loss": mean, "calls": calls, "success": rate})
     return {
         "validation": 1 - curve[-1]["success"],
-        "test": {"success": success(play.game, settings, play.concepts, seed=10_002)},
+        "test": {"success": success(game, settings, concepts, seed=10_002)},
         "calls": curve[-1]["calls"],
         "curve": curve,
     }
 
 
 if __name__ == "__main__":
-    run_command(lambda: main(__doc__, train))
+    run(__doc__, train)

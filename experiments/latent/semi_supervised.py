@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from user_dir.command_line import run_command
 from user_dir.latent import Categories
 
-from ._digits import CLASSES, GREY_LEVELS, PIXELS, digits, pixel_losses
-from ._estimators import Estimator, bits_per_dimension, embed, generator, network
-from ._runs import main
+from . import _systems as systems
+from ._runs import run
+from ._systems import CLASSES, GREY_LEVELS, PIXELS, Estimator, embed, network
 
 
 class Autoencoder(nn.Module):
@@ -47,7 +46,7 @@ class Autoencoder(nn.Module):
         mean, log_variance = encoded.chunk(2, dim=1)
         code = mean + (log_variance / 2).exp() * noise
         divergence = (mean.square() + log_variance.exp() - log_variance - 1).sum(1) / 2
-        reconstruction = pixel_losses(self.decoder(torch.cat((code, classes), dim=1)), pictures)
+        reconstruction = systems.pixel_losses(self.decoder(torch.cat((code, classes), dim=1)), pictures)
         return reconstruction + divergence + math.log(CLASSES)
 
 
@@ -65,9 +64,9 @@ def labelled(classes: Tensor, number: int, source: torch.Generator) -> Tensor:
 
 
 def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict:
-    """Fit the model; see :func:`_runs.main`."""
-    parts = digits()
-    source = generator(seed)
+    """Fit the model; see :func:`._runs.main`."""
+    parts = systems.digits()
+    source = systems.generator(seed)
     model = Autoencoder(settings)
     pictures, classes = parts["train"]
     known = labelled(classes, settings["labels"], source)
@@ -100,7 +99,7 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
                 value = (losses - entropy).mean()
                 objective = objective + value
                 estimator.updates += 1
-                sums += torch.tensor([bits_per_dimension(value, PIXELS).item(), calls, 1.0])
+                sums += torch.tensor([systems.bits_per_pixel(value), calls, 1.0])
             optimiser.zero_grad()
             objective.backward()
             optimiser.step()
@@ -117,4 +116,4 @@ def train(settings: dict, system: dict, learning_rate: float, seed: int) -> dict
 
 
 if __name__ == "__main__":
-    run_command(lambda: main(__doc__, train))
+    run(__doc__, train)

@@ -41,7 +41,7 @@ LIBRARIES += ("sacrebleu", "tensorboardX", "torch._dynamo")  # torch's optimizer
 LIBRARIES += ("matplotlib.figure", "sacremoses", "sentencepiece")
 # The rest, including imports of our scripts.
 LOADED = ("fairseq.sequence_generator", "fairseq.trainer", "user_dir.models", "torch.utils.serialization")
-LOADED += ("user_dir.analysis.results", "user_dir.releases.opened", "user_dir.translation.evaluation")
+LOADED += ("user_dir.analysis.results", "user_dir.translation.evaluation")
 
 
 def environment() -> dict[str, str]:

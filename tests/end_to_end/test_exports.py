@@ -7,12 +7,13 @@ import sys
 
 import pytest
 import torch
-from commands import ROOT, lines, of, script
+from commands import lines, of, script
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from forks import environment
 
 from user_dir.checkpoints import load_checkpoint, save_checkpoint
+from user_dir.models import AdaptivelySparseTransformerModel
 
 pytestmark = pytest.mark.slow
 OURS = ("fairseq", "user_dir", "adaptively_sparse")
@@ -82,18 +83,31 @@ def ours(given, sentences, tmp_path, beam: int) -> list[str]:
     return lines(output)
 
 
-@pytest.mark.parametrize("beam", [3, pytest.param(1, marks=pytest.mark.nightly)])
-def test_onnxruntime_alone(trained, corpus, tmp_path, beam):
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
-    settings = {"length_scaling": True, "encoder_normalize_before": True}
-    given = of(random_model(trained, corpus, tmp_path / "random.pt", **settings), corpus)
-    script("release", *given, "--onnx", tmp_path / "folder")
-    sentences = lines(corpus / "text" / "test.de")[:20]
-    expected = ours(given, sentences, tmp_path, beam)
-    assert len(set(expected)) > 15
-    program = tmp_path / "folder" / "onnx_translate.py"
-    assert expected == without(("torch", *OURS), program, "--beam", beam, *sentences, cwd=tmp_path / "folder")
+def test_a_plain_folder_translates_by_fairseq(trained, corpus, tmp_path):
+    """As its checkpoint does; with float16, from half of the bytes. Its README has the scores."""
+    checkpoint = random_model(trained, corpus, tmp_path / "random.pt")
+    given = of(checkpoint, corpus)
+    script("evaluate", *given, "--beam", 1, "--max-len-b", 8, "--subset", "test")
+    script("export", *given, "--output", tmp_path / "half")
+    script("export", *given, "--output", tmp_path / "folder", "--float32")
+    names = {"model.pt", "dict.de.txt", "dict.en.txt", "spm.model", "corpus.yaml", "README.md"}
+    assert {path.name for path in (tmp_path / "folder").iterdir()} == names
+    sentences = lines(corpus / "text" / "test.de")[:10]
+    expected = ours(given, sentences, tmp_path, 3)
+    assert len(set(expected)) > 7
+    pieces = {"bpe": "sentencepiece", "sentencepiece_model": str(tmp_path / "folder" / "spm.model")}
+    loaded = AdaptivelySparseTransformerModel.from_pretrained(str(tmp_path / "folder"), "model.pt", **pieces)
+    assert loaded.translate(sentences, beam=3) == expected
+
+    whole, half = (torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("folder", "half"))
+    assert whole["extra_state"]["max_len_b"] == 200 and "@" in whole["extra_state"]["alignment"]
+    for name, value in half["model"].items():
+        assert not value.is_floating_point() or value.dtype == torch.float16
+        torch.testing.assert_close(value.float(), whole["model"][name].float(), rtol=1e-3, atol=1e-6)
+    sizes = [(tmp_path / name / "model.pt").stat().st_size for name in ("folder", "half")]
+    assert sizes[1] < 0.6 * sizes[0] < 0.6 * checkpoint.stat().st_size
+    card = (tmp_path / "half" / "README.md").read_text(encoding="utf-8")
+    assert "adaptively_sparse_transformer" in card and "| test" in card and "that of this project" in card
 
 
 def test_transformers_alone(trained, corpus, tmp_path):
@@ -104,7 +118,7 @@ def test_transformers_alone(trained, corpus, tmp_path):
     expected = []
     for name, settings in kinds.items():
         given = of(random_model(trained, corpus, tmp_path / f"{name}.pt", **settings), corpus)
-        done = script("release", *given, "--transformers", tmp_path / name)
+        done = script("export", *given, "--transformers", "--output", tmp_path / name)
         brings_code = bool([*(tmp_path / name).glob("*.py")])
         assert ("trust_remote_code" in done.stdout) == brings_code == (name == "with-code")
         for beam in (1, 5):
@@ -114,17 +128,3 @@ def test_transformers_alone(trained, corpus, tmp_path):
     program.write_text(TRANSFORMERS)
     folders = ",".join(str(tmp_path / name) for name in kinds)
     assert expected == without(OURS, program, folders, "1,5", *sentences, cwd=tmp_path)
-
-
-@pytest.mark.nightly
-def test_the_models_that_come_with_the_project(corpus, tmp_path):
-    given = ["--path", ROOT / "data" / "models" / "de-en.tar"]
-    sentences = lines(corpus / "text" / "test.de")[:30]
-    expected = ours(given, sentences, tmp_path, 5)
-    script("release", *given, "--onnx", tmp_path / "onnx")
-    program = tmp_path / "onnx" / "onnx_translate.py"
-    assert expected == without(("torch", *OURS), program, *sentences, cwd=tmp_path / "onnx")
-    script("release", *given, "--transformers", tmp_path / "with-code")
-    program = tmp_path / "program.py"
-    program.write_text(TRANSFORMERS)
-    assert expected == without(OURS, program, tmp_path / "with-code", "5", *sentences, cwd=tmp_path)

@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""Speed in practice: training and translation beside stock fairseq, entmax_bisect and CTranslate2.
+
+    python benchmarks/end_to_end.py --size tiny --threads 1 --rounds 5     # data: scripts/prepare.py multi30k
+    python benchmarks/end_to_end.py --random-tokens --size base --precision bf16 --only training
+
+Runs fairseq's trainer and generator in this process, on batches that are made beforehand and are the same for all
+systems. Every translation has the mean reference length of its batch, so that all systems do the same work. On a CPU
+α-entmax also translates with 8-bit integers. CTranslate2 has the parameters of our softmax model.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import logging
+import math
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from fairseq import options, tasks, utils
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.trainer import Trainer
+from measure import begin, in_turns, new_parser, peak_memory, quartiles, ratio, seconds, table, write_report
+
+import user_dir.models  # noqa: F401  registers the models
+from user_dir.attention.dense import attention_scores, weighted_values
+from user_dir.attention.normalizers import NORMALIZERS, Normalizer
+from user_dir.corpora import load_corpus
+
+SIZES = {
+    "tiny": "adaptively_sparse_transformer_tiny",
+    "iwslt": "adaptively_sparse_transformer_iwslt_de_en",
+    "base": "adaptively_sparse_transformer",
+}
+WORK = {("cpu", "tiny"): (5, 400), ("cpu", "iwslt"): (1, 100)}  # updates and sentences in a round
+GPU_WORK = (20, 1000)
+GENERATION_TOKENS = 4096  # per batch, as in scripts/evaluate.py
+# The settings of configs/multi30k-de-en.
+SETTINGS = """--task translation --share-all-embeddings --dropout 0.1
+    --encoder-normalize-before --decoder-normalize-before
+    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --optimizer adam --adam-eps 1e-9 --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 1000
+    --warmup-init-lr 1e-7 --required-batch-size-multiple 1 --num-workers 0""".split()
+OWN_PARAMETERS = (".alpha.", ".normalizer.", ".gated_norm.", ".length_scaling.")
+
+
+@dataclass(frozen=True)
+class System:
+    """A model to compare: fairseq's, or ours with these flags, perhaps with α-entmax by bisection."""
+
+    name: str
+    flags: tuple[str, ...] = ()
+    stock: bool = False
+    bisection: bool = False
+
+
+STOCK = System("stock transformer", stock=True)
+OURS = {
+    name: System(f"ours, {each.title}", ("--attention-normalizer", name))
+    for name, each in NORMALIZERS.items()
+}
+SOFTMAX, ALPHA_ENTMAX = OURS["softmax"], OURS["entmax"]
+BISECTION = System("α-entmax by entmax_bisect", bisection=True)
+ON_GPU = (  # in training
+    System(f"{STOCK.name}, graphs", ("--cuda-graphs", "on"), stock=True),
+    System(f"{ALPHA_ENTMAX.name}, without graphs", (*ALPHA_ENTMAX.flags, "--cuda-graphs", "off")),
+)
+
+
+class Bisection(Normalizer):
+    """α-entmax by the entmax package, in float32."""
+
+    def forward(self, inputs, backend):
+        """See the base class."""
+        from entmax import entmax_bisect
+
+        masks = inputs.key_padding_mask, inputs.attn_mask, inputs.causal
+        scores = attention_scores(inputs.query, inputs.key, *masks)
+        return weighted_values(
+            entmax_bisect(scores.float(), inputs.alpha).type_as(scores), inputs.value, inputs
+        )
+
+
+def write_random_corpus(folder: Path, sentences: int, seed: int, words: int = 10000) -> None:
+    """Binarised random tokens whose lengths are log-normal with median 20 and mean 24, as in IWSLT 2014."""
+    dictionary = Dictionary()
+    for number in range(words):
+        dictionary.add_symbol(f"w{number}")
+    generator = torch.Generator().manual_seed(seed)
+    lengths = 20 * torch.exp(0.6 * torch.randn(sentences, generator=generator))
+    for split, language in itertools.product(("train", "test"), ("de", "en")):
+        dictionary.save(str(folder / f"dict.{language}.txt"))
+        name = str(folder / f"{split}.de-en.{language}")
+        builder = MMapIndexedDatasetBuilder(f"{name}.bin")
+        for length in lengths.round().clamp(3, 175).int().tolist():
+            row = torch.randint(dictionary.nspecial, words, (length,), generator=generator)
+            row[-1] = dictionary.eos()
+            builder.add_item(row)
+        builder.finalize(f"{name}.idx")
+
+
+class Systems:
+    """fairseq's trainers of systems of one size and precision, all with the first one's initial parameters."""
+
+    def __init__(
+        self, data: Path, languages: tuple[str, str], size: str, precision: str, device: str, args: Namespace
+    ):
+        self.size, self.seed, self.parameters = size, args.seed, None
+        self.flags = [str(data), "--source-lang", languages[0], "--target-lang", languages[1], *SETTINGS]
+        self.flags += [
+            "--adam-betas",
+            "(0.9, 0.98)",
+            "--max-tokens",
+            str(args.max_tokens),
+            "--seed",
+            str(args.seed),
+        ]
+        self.flags += ["--no-save", *(["--" + precision] if precision != "fp32" else [])]
+        self.flags += ["--cpu"] if device == "cpu" else []
+        for logger in ("fairseq", "hydra", "user_dir"):
+            logging.getLogger(logger).setLevel(logging.ERROR)
+        self.task = tasks.setup_task(self.config(STOCK).task)
+
+    def config(self, system: System):
+        """fairseq's config of a system."""
+        architecture = ["--arch", SIZES[self.size]]
+        if system.stock:
+            size = Namespace()
+            ARCH_CONFIG_REGISTRY[SIZES[self.size]](size)
+            architecture = ["--arch", "transformer"]
+            names = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
+            for key in (f"{side}_{name}" for side in ("encoder", "decoder") for name in names):
+                architecture += [f"--{key.replace('_', '-')}", str(getattr(size, key))]
+        parser = options.get_training_parser()
+        given = [*self.flags, *architecture, *system.flags]
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=given))
+
+    def trainer(self, system: System) -> Trainer:
+        """fairseq's trainer of a system."""
+        cfg = self.config(system)
+        utils.set_torch_seed(self.seed)
+        model = self.task.build_model(cfg.model)
+        if system.bisection:
+            for attention in itertools.chain(*model.attentions().values()):
+                attention.normalizer = Bisection()
+        state = model.state_dict()
+        if self.parameters is None:
+            self.parameters = {name: value.clone() for name, value in state.items()}
+        own = {name: value for name, value in state.items() if any(part in name for part in OWN_PARAMETERS)}
+        model.load_state_dict({**self.parameters, **own})
+        return Trainer(cfg, self.task, model, self.task.build_criterion(cfg.criterion))
+
+
+def time_training(trainers: dict[str, Trainer], updates: int, rounds: int, seed: int) -> list[dict]:
+    """Target tokens per second, and peak memory of the largest update, in addition to parameters and Adam's state.
+
+    An update is fairseq-train's: forward, backward, clipping, Adam. A system whose gradients overflow has NaN.
+    """
+    first, *others = trainers.values()
+    epochs, batches = first.get_train_iterator(1), []
+    while len(batches) < updates * (rounds + 1):
+        batches += itertools.islice(epochs.next_epoch_itr(), updates * (rounds + 1) - len(batches))
+    for trainer in others:
+        trainer.get_train_iterator(1)  # whose batches tell the shapes of CUDA graphs
+
+    def train(trainer: Trainer, given: list[dict]) -> float:
+        try:
+            return seconds(lambda: [trainer.train_step([batch]) for batch in given])
+        except FloatingPointError:
+            return math.nan
+
+    for trainer in trainers.values():  # on a GPU, graphs of all shapes are recorded before the first round
+        train(trainer, batches if trainer.cuda else batches[:updates])
+    blocks = [batches[start : start + updates] for start in range(updates, len(batches), updates)]
+    jobs = {
+        name: functools.partial(lambda trainer, i: train(trainer, blocks[i]), trainer)
+        for name, trainer in trainers.items()
+    }
+    rows = speeds(
+        in_turns(jobs, rounds, seed), [sum(batch["ntokens"] for batch in block) for block in blocks]
+    )
+    largest = max(batches, key=lambda batch: batch["net_input"]["src_tokens"].numel())
+    for trainer, row in zip(trainers.values(), rows):
+        trainer.zero_grad()
+        trainer.cuda_env = None  # with it, fairseq resets the peak statistics for its log
+        row["peak_bytes"] = peak_memory(functools.partial(train, trainer, [largest]), trainer.device.type)
+        row["graphs"] = getattr(getattr(trainer, "graphs", None), "recorded", None)
+    return rows
+
+
+def time_translation(
+    trainers: dict[str, Trainer], sentences: int, beam: int, rounds: int, seed: int
+) -> list[dict]:
+    """Sentences per second of beam search, on sentences of the test set evenly spaced in order of length."""
+    task = next(iter(trainers.values())).task
+    task.load_dataset("test")
+    dataset = task.dataset("test")
+    dataset.shuffle = False
+    indices = dataset.ordered_indices()
+    chosen = indices[[i * len(indices) // sentences for i in range(min(sentences, len(indices)))]]
+    batches = [
+        dataset.collater([dataset[i] for i in batch])
+        for batch in dataset.batch_by_size(chosen, max_tokens=GENERATION_TOKENS)
+    ]
+    padding = task.target_dictionary.pad()
+    lengths = [
+        max(1, round(float(each["target"].ne(padding).sum(1).sub(1).float().mean()))) for each in batches
+    ]
+    systems: dict[str, Callable[[dict, int], list[int]]] = {}
+    for name, trainer in trainers.items():
+        systems[name] = search_of(trainer, task, beam)
+        if name == ALPHA_ENTMAX.name and not trainer.cuda:
+            systems[f"{name}, int8"] = search_of(trainer, task, beam, int8=True)
+    softmax = trainers[SOFTMAX.name]
+    for kind in ("float16",) if softmax.cuda else ("float32", "int8"):
+        systems[f"CTranslate2, softmax, {kind}"] = ctranslate2_of(softmax.model, task, beam, kind)
+
+    def translate(system: Callable[[dict, int], list[int]]) -> None:
+        for batch, length in zip(batches, lengths):
+            assert set(system(batch, length)) == {length}, "a translation does not have the prescribed length"
+
+    jobs = {
+        name: functools.partial(lambda system, _: seconds(lambda: translate(system)), system)
+        for name, system in systems.items()
+    }
+    for job in jobs.values():
+        job(0)
+    return speeds(in_turns(jobs, rounds, seed), [len(chosen)] * rounds)
+
+
+def search_of(trainer: Trainer, task, beam: int, int8: bool = False) -> Callable[[dict, int], list[int]]:
+    """fairseq's search with a model: from a batch and the length of translations to the lengths of the best ones."""
+    model = trainer.model
+    model.eval()
+    settings = GenerationConfig(beam=beam)
+    model.prepare_for_inference_(Namespace(generation=settings))
+    generator = task.build_generator([model], settings)
+    generator.max_len_a = 0
+
+    def search(batch: dict, length: int) -> list[int]:
+        model.int8 = int8
+        generator.min_len = generator.max_len_b = length
+        sample = utils.move_to_cuda(batch) if trainer.cuda else batch
+        return [len(best["tokens"]) - 1 for best, *_ in task.inference_step(generator, [model], sample)]
+
+    return search
+
+
+def ctranslate2_of(model, task, beam: int, compute_type: str) -> Callable[[dict, int], list[int]]:
+    """The same with CTranslate2, which takes as many steps: it scores the end of each translation as well."""
+    import ctranslate2
+    from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
+    from ctranslate2.specs import TransformerSpec
+
+    device, words = next(model.parameters()).device.type, task.source_dictionary
+    plain = copy.deepcopy(model).requires_grad_(False).cpu().float()
+    layers, layer = (len(plain.encoder.layers), len(plain.decoder.layers)), plain.decoder.layers[0]
+    spec = TransformerSpec.from_config(layers, layer.self_attn.num_heads, pre_norm=layer.normalize_before)
+    set_transformer_encoder(spec.encoder, plain.encoder)
+    set_transformer_decoder(spec.decoder, plain.decoder)
+    spec.register_source_vocabulary(list(words.symbols))
+    spec.register_target_vocabulary(list(task.target_dictionary.symbols))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize()
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        threads = torch.get_num_threads()
+        given = {"device": device, "compute_type": compute_type, "intra_threads": threads}
+        translator = ctranslate2.Translator(folder, **given)
+
+    def search(batch: dict, length: int) -> list[int]:
+        rows = batch["net_input"]["src_tokens"].tolist()
+        sources = [[words[i] for i in row if i != words.pad()][:-1] for row in rows]
+        limits = {"min_decoding_length": length, "max_decoding_length": length + 1, "max_batch_size": 0}
+        results = translator.translate_batch(sources, beam_size=beam, **limits)
+        return [len(result.hypotheses[0][:length]) for result in results]
+
+    return search
+
+
+def speeds(times: dict[str, list[float]], work: list[int]) -> list[dict]:
+    """Speed of each system, and its multiple of the stock model's within each round."""
+    found = {name: [done / time for done, time in zip(work, each)] for name, each in times.items()}
+    return [
+        {"system": name, "per_second": quartiles(values), "to_stock": ratio(values, found[STOCK.name])}
+        for name, values in found.items()
+    ]
+
+
+def speed_table(rows: list[dict], unit: str) -> str:
+    """Rows of speeds as Markdown."""
+    cells = [
+        [row["system"], f"{row['per_second']['median']:.4g}", row["to_stock"]]
+        + ([row["peak_bytes"] / 2**20, row["graphs"]] if "graphs" in row else [])
+        for row in rows
+    ]
+    more = ["peak of an update, MiB", "CUDA graphs"] if "graphs" in rows[0] else []
+    return table(cells, ["system", unit, "×stock", *more])
+
+
+def main() -> None:
+    """Measure each size and precision, print, and write what is known."""
+    parser = new_parser(__doc__, rounds=7)
+    add = parser.add_argument
+    add("--corpus", default="multi30k", metavar="NAME", help="prepared corpus (default: multi30k)")
+    add("--data", type=Path, metavar="DIR", help="folder of the corpora (default: data)")
+    add("--random-tokens", action="store_true", help="instead of a corpus")
+    add(
+        "--size",
+        nargs="+",
+        choices=SIZES,
+        default=["tiny", "iwslt"],
+        help="sizes of the models",
+        metavar="SIZE",
+    )
+    add(
+        "--precision",
+        choices=("fp32", "fp16", "bf16"),
+        default="fp32",
+        help="fp32, fp16 or bf16",
+        metavar="NAME",
+    )
+    add(
+        "--max-tokens", type=int, default=2048, metavar="N", help="tokens of a training batch (default: 2048)"
+    )
+    add("--updates", type=int, metavar="N", help="training updates in a round (default: by device and size)")
+    add("--sentences", type=int, metavar="N", help="sentences in a round (default: by device and size)")
+    add("--only", choices=("training", "translation"), help="measure one of them", metavar="WHAT")
+    args = parser.parse_args()
+    device, report = begin(args)
+    rounds = args.rounds or (2 if args.quick else 7)
+    report.update(rounds=rounds, training=[], translation=[])
+    with tempfile.TemporaryDirectory() as temporary:
+        data, languages = Path(temporary), ("de", "en")
+        if args.random_tokens:
+            write_random_corpus(data, 600 if args.quick else 60000, args.seed)
+        else:
+            corpus = load_corpus(args.corpus, args.data).require_prepared()
+            data, languages = corpus.bin, corpus.languages
+        for size in args.size[:1] if args.quick else args.size:
+            updates, sentences = (1, 20) if args.quick else WORK.get((device, size), GPU_WORK)
+            where = {"size": size, "precision": args.precision}
+            systems = Systems(data, languages, size, args.precision, device, args)
+            compared = [STOCK, SOFTMAX, ALPHA_ENTMAX] if args.quick else [STOCK, *OURS.values(), BISECTION]
+            trainers = {each.name: systems.trainer(each) for each in compared}
+            if args.only != "translation":
+                more = {each.name: systems.trainer(each) for each in ON_GPU} if device == "cuda" else {}
+                rows = time_training({**trainers, **more}, args.updates or updates, rounds, args.seed)
+                report["training"] += [{**where, **row} for row in rows]
+                write_report(args.output, report)
+                print(f"training, {size}, {args.precision}\n\n{speed_table(rows, 'tokens/s')}\n", flush=True)
+            for beam in (5, 1) if args.only != "training" else ():
+                rows = time_translation(trainers, args.sentences or sentences, beam, rounds, args.seed)
+                report["translation"] += [{**where, "beam": beam, **row} for row in rows]
+                write_report(args.output, report)
+                title = f"translation, {size}, {args.precision}, beam {beam}"
+                print(f"{title}\n\n{speed_table(rows, 'sentences/s')}\n", flush=True)
+    print(args.output)
+
+
+if __name__ == "__main__":
+    main()

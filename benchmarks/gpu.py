@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Test and measure everything that needs a GPU, the most important first, within nine minutes.
+
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --section attention
+
+Each section is a few commands with a time limit; what they print is in SECTION.log of the output folder, too, beside
+their reports. They need no network; training, translation and multi30k need that corpus, prepared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = "tests/graphs tests/decoding tests/attention tests/entmax tests/models"
+END_TO_END = "benchmarks/end_to_end.py"
+TRAINED = "configs/multi30k-de-en/alpha_entmax.yaml"
+# section → seconds that it may take, and its commands
+SECTIONS = {
+    "tests": (90, [f"-m pytest -q -n logical --maxprocesses 8 -m 'not nightly' {TESTS}"]),
+    "models": (
+        90,
+        [
+            f"{END_TO_END} --random-tokens --size base --precision bf16 --only training --rounds 3 --max-tokens {tokens}"
+            for tokens in (4096, 16384)
+        ],
+    ),
+    "training": (
+        120,
+        [f"{END_TO_END} --size tiny --precision fp16 --only training --rounds 3 --max-tokens 4096"],
+    ),
+    "translation": (60, [f"{END_TO_END} --size iwslt --precision fp16 --only translation --rounds 3"]),
+    "multi30k": (
+        110,
+        [
+            f"scripts/train.py {TRAINED} common.bf16=true checkpoint.save_dir={{scratch}}",
+            "scripts/evaluate.py --path {scratch}/checkpoint_best.pt",
+        ],
+    ),
+    "attention": (70, ["benchmarks/attention.py --rounds 7"]),
+}
+REHEARSED = {
+    "tests": ["-m pytest -q tests/entmax -k fake"],
+    "models": [f"{END_TO_END} --random-tokens --only training --quick"],
+    "attention": ["benchmarks/attention.py --quick --lengths 4"],
+}
+
+
+def run(name: str, commands: list[str], limit: int, output: Path) -> str:
+    """Run the commands of a section, print what they print, and return how it ended."""
+    log = output / f"{name}.log"
+    with log.open("w", encoding="utf-8") as file, tempfile.TemporaryDirectory() as scratch:
+        for number, command in enumerate(commands):
+            words = [sys.executable, *shlex.split(command.format(scratch=scratch))]
+            if words[1].startswith("benchmarks/"):
+                words += ["--output", str(output / f"{name}-{number + 1}.json")]
+            try:
+                subprocess.run(words, cwd=ROOT, stdout=file, stderr=file, check=True, timeout=limit)
+                how = "done"
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+                how = str(error)
+                break
+    print(f"## {name}\n\n{log.read_text(encoding='utf-8', errors='replace')}", flush=True)
+    return how
+
+
+def main() -> None:
+    """Run the sections one after the other; the exit status is 1 if one did not end well."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = f"run this section; may be repeated (default: all: {', '.join(SECTIONS)})"
+    parser.add_argument("--section", action="append", choices=SECTIONS, metavar="NAME", help=what)
+    folder = ROOT / "runs" / "benchmarks" / "gpu"
+    parser.add_argument(
+        "--output", type=Path, default=folder, metavar="DIR", help="folder of logs and reports"
+    )
+    what = "run the least of what needs no corpus, on any machine; its times are meaningless"
+    parser.add_argument("--rehearse", action="store_true", help=what)
+    args = parser.parse_args()
+    output = args.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    ended = {}
+    for name in args.section or (REHEARSED if args.rehearse else SECTIONS):
+        limit, commands = SECTIONS[name]
+        ended[name] = run(name, REHEARSED[name] if args.rehearse else commands, limit, output)
+    print("\n".join(f"{name}: {how}" for name, how in ended.items()))
+    sys.exit(any(how != "done" for how in ended.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Measuring times and peak memory in turns, the machine that it is done on, and reports."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.benchmark import timer  # waits for a GPU
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # of this checkout, whatever else is installed
+
+PACKAGES = ("torch", "fairseq-fixed", "entmax", "triton", "adasplash", "ctranslate2", "numpy")
+MIN_RUN = 0.005  # seconds; faster functions are repeated
+
+
+def machine(what: str, device: str = "cpu", seed: int = 1) -> dict:
+    """The metadata of a report: date, command, commit, machine and versions."""
+    names = [
+        line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")
+    ]
+    commit = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    return {
+        "benchmark": what,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": subprocess.run(commit, cwd=ROOT, capture_output=True, text=True).stdout.strip() or None,
+        "seed": seed,
+        "machine": {
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "cpu": names[0] if names else platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "load_before": os.getloadavg()[0],
+            "system": platform.platform(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{name: installed[name] for name in PACKAGES if name in installed},
+        },
+    }
+
+
+def heading(report: dict) -> str:
+    """The metadata of a report in a line."""
+    place, versions = report["machine"], report["versions"]
+    where = f"{place['cpu']}, {place['threads']} of {place['cores']} cores, {place['capability']}"
+    where = where if place["device"] == "cpu" else place["device"]
+    return f"{where}; torch {versions['torch']}; {report['date']}; commit {report['commit']}"
+
+
+def write_report(path: Path, report: dict) -> None:
+    """Write a report as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def in_turns(jobs: dict[Any, Callable[[int], float]], rounds: int, seed: int = 1) -> dict[Any, list[float]]:
+    """Run every job once per round, in random order, so that disturbances affect all jobs alike.
+
+    A job takes the number of the round. Returns the results of each job, by round.
+    """
+    order, draw = list(jobs), random.Random(seed)
+    results: dict[Any, list[float]] = {name: [] for name in jobs}
+    for number in range(rounds):
+        draw.shuffle(order)
+        for name in order:
+            results[name].append(jobs[name](number))
+    return results
+
+
+def time_calls(calls: dict[Any, Callable[[], Any]], rounds: int, seed: int = 1) -> dict[Any, list[float]]:
+    """Seconds of each call, by round, after warming up; short calls are repeated."""
+
+    def job(call: Callable[[], Any]) -> Callable[[int], float]:
+        call()
+        repeats = min(1000, math.ceil(MIN_RUN / max(seconds(call), 1e-9)))
+        return lambda _: seconds(call, repeats)
+
+    return in_turns({name: job(call) for name, call in calls.items()}, rounds, seed)
+
+
+def seconds(call: Callable[[], Any], repeats: int = 1) -> float:
+    """Mean time of a call."""
+    begin = timer()
+    for _ in range(repeats):
+        call()
+    return (timer() - begin) / repeats
+
+
+def peak_memory(call: Callable[[], Any], device: str = "cpu") -> int:
+    """Peak number of bytes that a call allocates with torch, excluding memory allocated before.
+
+    On a CPU the profiler records torch's allocations, but not memory that a kernel takes directly.
+    """
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        call()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(0, int(np.cumsum([event.nbytes() for event in events]).max(initial=0)))
+
+
+def quartiles(values: list[float]) -> dict[str, float]:
+    """Median and quartiles."""
+    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
+    return {"median": median, "q1": low, "q3": high}
+
+
+def ratio(values: list[float], others: list[float]) -> float:
+    """Median over rounds of the ratio of ``values`` to ``others``."""
+    return float(np.median(np.divide(values, others)))
+
+
+def new_parser(description: str, rounds: int) -> argparse.ArgumentParser:
+    """A parser with the options of all benchmarks."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--cpu", action="store_true", help="do not use a GPU")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: all cores)")
+    add("--seed", type=int, default=1, metavar="N", help="random seed (default: 1)")
+    add("--rounds", type=int, metavar="N", help=f"rounds to measure (default: {rounds})")
+    add("--quick", action="store_true", help="measure as little as possible, for a first look")
+    name = Path(sys.argv[0]).stem
+    add(
+        "--output",
+        type=Path,
+        default=ROOT / "runs" / "benchmarks" / f"{name}.json",
+        metavar="FILE.json",
+        help="report",
+    )
+    return parser
+
+
+def begin(args: argparse.Namespace) -> tuple[str, dict]:
+    """The device, and the report with the metadata, whose heading is printed."""
+    device = "cpu" if args.cpu or not torch.cuda.is_available() else "cuda"
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    warnings.simplefilter("ignore")  # of torch, fairseq and hydra, about their own age
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # of the profiler
+    report = machine(Path(sys.argv[0]).stem, device, args.seed)
+    print(heading(report) + "\n", flush=True)
+    return device, report
+
+
+def table(rows: list[list], headers: list[str]) -> str:
+    """A Markdown table, with numbers in three digits and nothing for None."""
+    from user_dir.files import markdown
+
+    def cell(value) -> str:
+        return "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    return markdown([[cell(value) for value in row] for row in rows], headers)

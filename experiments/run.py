@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Run an experiment: train, average, evaluate and analyse the heads of each run of a YAML file.
+
+    python experiments/run.py experiments/comparison.yaml --only 'de-en-*-seed1'
+
+A run works in runs/EXPERIMENT/NAME-seedN. What is there already is not made again, so the same command goes on
+after an interruption; a run with a result.json is finished. Scores, translations, α and statistics of heads, but no
+models, are packed into experiments/records/EXPERIMENT.tar.xz, and unpacked from there into the folders of the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import lzma
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from os import times as processor_times
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.measure import machine  # noqa: E402
+from user_dir.command_line import file_path, path_of, run_command  # noqa: E402
+from user_dir.errors import UserError  # noqa: E402
+from user_dir.files import atomic_write, read_json, read_yaml, write_json  # noqa: E402
+
+RUNS, RECORDS = ROOT / "runs", ROOT / "experiments" / "records"
+KEPT = ("result.json", "alpha.jsonl", "average.heads.json", "average.importance.json", "evaluation/*")
+# With stop_early: false. BLEU of validation takes time and would decide nothing.
+NEVER_EARLY = [
+    "checkpoint.best_checkpoint_metric=loss",
+    "checkpoint.maximize_best_checkpoint_metric=false",
+    "checkpoint.patience=-1",
+    "task.eval_bleu=false",
+    "task.eval_bleu_args='{}'",
+    "task.eval_bleu_remove_bpe=null",
+]
+QUIET = ["-W", "ignore::UserWarning"]
+
+
+@dataclass
+class Plan:
+    """An experiment's file, whose keys are these.
+
+    ``before`` are shell commands. ``average`` is a number of last epochs, or ``ema`` for the moving average that
+    training keeps. ``new_piece_penalty`` is that of evaluate.py.
+    """
+
+    runs: list[dict]
+    average: int | str = 5
+    beam: int = 5
+    importance: bool = True
+    stop_early: bool = True
+    new_piece_penalty: float | str | None = None
+    before: list[str] = ()
+    overrides: list[str] = ()
+
+
+@dataclass
+class Run:
+    """One training, in ``folder``."""
+
+    plan: Plan
+    experiment: str
+    folder: Path
+    name: str
+    seed: int
+    config: str
+    overrides: list[str]
+
+    @property
+    def label(self) -> str:
+        """The run's name and seed, unique in the experiment."""
+        return f"{self.name}-seed{self.seed}"
+
+
+def read_plan(path: Path, folder: Path = RUNS, patterns: list[str] = ()) -> tuple[Plan, list[Run]]:
+    """The experiment of a YAML file, and its runs in order; those whose label matches a pattern, if there are any."""
+    runs = []
+    try:
+        plan = Plan(**read_yaml(path, "the experiment"))
+        shared = [*([] if plan.stop_early else NEVER_EARLY), *plan.overrides]
+        for entry in plan.runs:
+            entry = {"seeds": [1], "overrides": [], "of": path.stem, **entry}
+            experiment, overrides = entry.pop("of"), [*shared, *entry.pop("overrides")]
+            for seed in entry.pop("seeds"):
+                run = Run(plan, experiment, folder / experiment, seed=seed, overrides=overrides, **entry)
+                run.folder /= run.label
+                runs.append(run)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path} is not an experiment: {error}") from None
+    return plan, [run for run in runs if not patterns or any(fnmatch(run.label, each) for each in patterns)]
+
+
+def unpack(experiment: str, folder: Path = RUNS, records: Path = RECORDS) -> Path:
+    """Unpack the records of an experiment, but not over files that are there; returns its folder of runs."""
+    archive, target = records / f"{experiment}.tar.xz", folder / experiment
+    if archive.is_file():
+        with tarfile.open(archive) as file:
+            for member in file:
+                if not (target / member.name).exists():
+                    file.extract(member, target, filter="data")
+    return target
+
+
+def pack(experiment: str, folder: Path, records: Path) -> None:
+    """Write the archive of an experiment anew, with the files to keep of all finished runs, alike ones together."""
+    archive, source = records / f"{experiment}.tar.xz", folder / experiment
+    kept = {
+        file for result in source.glob("*/result.json") for each in KEPT for file in result.parent.glob(each)
+    }
+    if archive.is_file():
+        with tarfile.open(archive) as file:
+            kept |= {source / name for name in file.getnames()}
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as file:
+        for path in sorted(kept, key=lambda path: (path.name, path)):
+            data = path.read_bytes()
+            if path.suffix == ".json":  # says nothing of this machine's folders
+                for place in (path.parents[len(path.relative_to(source).parts) - 2], ROOT):
+                    data = data.replace(f"{place}/".encode(), b"")
+            entry = tarfile.TarInfo(str(path.relative_to(source)))
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+    with atomic_write(archive) as beside:
+        beside.write_bytes(lzma.compress(content.getvalue(), check=lzma.CHECK_CRC64, preset=6))
+
+
+def call(log: Path, *words) -> None:
+    """Run Python with these words in the repository's root, adding what it prints to ``log``."""
+    command = [sys.executable, *map(str, words)]
+    with log.open("a", encoding="utf-8") as file:
+        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    if done.returncode:
+        raise UserError(f"{shlex.join(command[:4])} … ended with status {done.returncode}; see {log}")
+
+
+def train(run: Run) -> None:
+    """Train to the end, resuming from the last checkpoint; training.json has the times of each session."""
+    path = run.folder / "training.json"
+    sessions = read_json(path) if path.is_file() else []
+    write_json(path, [*sessions, {}])  # the times of a session that is killed are unknown
+    folder = str(run.folder).replace("'", r"\'")
+    own = [f"common.seed={run.seed}", f"checkpoint.save_dir='{folder}'", "common.log_format=json"]
+    begin, before = time.monotonic(), processor_times()
+    call(run.folder / "training.log", "scripts/train.py", run.config, *run.overrides, *own, "--verbose")
+    after = processor_times()
+    processor = after.children_user + after.children_system - before.children_user - before.children_system
+    session = {"seconds": round(time.monotonic() - begin, 1), "processor_seconds": round(processor, 1)}
+    write_json(path, [*sessions, session])
+
+
+def average(run: Run) -> None:
+    """Average the checkpoints of the last epochs, or take the moving average; then remove all others."""
+    paths = sorted(run.folder.glob("checkpoint[0-9]*.pt"), key=lambda path: (len(path.name), path.name))
+    paths = [path for path in paths if path.stem.removeprefix("checkpoint").isdigit()]
+    if run.plan.average == "ema":
+        words = ["--ema", "--path", run.folder / "checkpoint_last.pt"]
+    elif len(paths) < run.plan.average:
+        raise UserError(
+            f"average is {run.plan.average}, but {run.label} has {len(paths)} checkpoints of epochs"
+        )
+    else:
+        words = ["--path", *paths[-run.plan.average :]]
+    output = run.folder / "average.pt"
+    call(run.folder / "log.txt", "scripts/average_checkpoints.py", *words, "--output", output)
+    for path in run.folder.glob("checkpoint*.pt"):
+        path.unlink()
+
+
+def validate(run: Run, settings: dict) -> None:
+    """Compute loss and perplexity on the validation set with fairseq-validate."""
+    words = [*QUIET, "-m", "fairseq_cli.validate", settings["data"], "--path", run.folder / "average.pt"]
+    words += ["--user-dir", ROOT / "user_dir", "--task", "translation", "--valid-subset", "valid"]
+    words += ["--max-tokens", 4096, "--log-format", "json"]
+    for side in ("source", "target"):  # of the model: training may have been restricted to short sentences
+        if settings.get(f"max_{side}_positions"):
+            words += [f"--max-{side}-positions", settings[f"max_{side}_positions"]]
+    call(run.folder / "validate.log", *words)
+
+
+def make(run: Run) -> None:
+    """All stages of a run whose files are not there yet; the last one writes result.json."""
+    from user_dir.checkpoint_settings import model_name, model_settings, task_settings
+    from user_dir.checkpoints import load_checkpoint
+    from user_dir.corpora import load_corpus
+
+    def stage(name: str, *files: str) -> bool:
+        missing = not all((run.folder / file).is_file() for file in files)
+        if missing:
+            print(f"{time.strftime('%H:%M:%S')} {run.label}: {name}", flush=True)
+        return missing
+
+    run.folder.mkdir(parents=True, exist_ok=True)
+    checkpoint, log = run.folder / "average.pt", run.folder / "log.txt"
+    if stage("training", "average.pt"):
+        train(run)
+        average(run)
+    state = load_checkpoint(checkpoint)
+    task, architecture = task_settings(state), model_name(state)
+    data = (ROOT / task["data"]).parent
+    corpus = load_corpus(data.name, data.parent)
+    model = ["--path", checkpoint, "--corpus", corpus.name, "--data", data.parent]
+    for split in ["valid", *corpus.test_sets]:
+        if stage(f"evaluating {split}", f"evaluation/{split}.json"):
+            words = ["--subset", split, "--output", run.folder / "evaluation", "--beam", run.plan.beam]
+            if run.plan.new_piece_penalty is not None:
+                words += ["--new-piece-penalty", run.plan.new_piece_penalty]
+            call(log, "scripts/evaluate.py", *model, *words)
+    if architecture.startswith(("adaptively_sparse", "transformer")):
+        if stage("heads", "average.heads.json"):
+            call(log, "scripts/head_stats.py", *model, "--output", run.folder / "average.heads.json")
+        if run.plan.importance and stage("importance", "average.importance.json"):
+            output = ["--sentences", 300, "--output", run.folder / "average.importance.json"]
+            call(log, "scripts/head_importance.py", *model, *output)
+    if stage("loss", "validate.log") or not json_lines(run.folder / "validate.log", "valid_loss"):
+        validate(run, {**model_settings(state), "data": data / "bin"})
+    write_json(run.folder / "result.json", result(run, corpus, (task["source_lang"], task["target_lang"])))
+
+
+def result(run: Run, corpus, direction: tuple[str, str]) -> dict:
+    """All figures of a run, from the files in its folder."""
+    from user_dir.translation.loading import load_model
+
+    model, _ = load_model(run.folder / "average.pt", corpus, direction, cpu=True)
+    validation = json_lines(run.folder / "validate.log", "valid_loss")[-1]
+    heads = run.folder / "average.heads.json"
+    losses = {name: validation.get(f"valid_{name}") for name in ("loss", "nll_loss", "ppl", "support")}
+    specific = ("checkpoint", "checkpoint_sha256", "command", "references")  # to this machine and file
+    evaluations = {
+        split: read_json(run.folder / "evaluation" / f"{split}.json")
+        for split in ["valid", *corpus.test_sets]
+    }
+    return {
+        "experiment": run.experiment,
+        "run": run.name,
+        "seed": run.seed,
+        "config": run.config,
+        "overrides": run.overrides,
+        "corpus": corpus.name,
+        "direction": "-".join(direction),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "averaged_epochs": run.plan.average,
+        "training": training_figures(run.folder),
+        "validation": {name: None if value is None else float(value) for name, value in losses.items()},
+        "evaluation": {
+            split: {key: value for key, value in scores.items() if key not in specific}
+            for split, scores in evaluations.items()
+        },
+        "heads": head_figures(read_json(heads)["heads"] if heads.is_file() else []),
+        "made": machine("experiment", seed=run.seed),
+    }
+
+
+def training_figures(folder: Path) -> dict:
+    """Updates, time and speed of training, from its log and its sessions.
+
+    ``tokens_per_second`` is the median over the log's intervals of target tokens per second of wall time,
+    ``tokens_per_processor_second`` over the whole training. Times are None if a session was killed. ``alignment``, of
+    a latent alignment, has what the log says of its last epoch.
+    """
+    lines = json_lines(folder / "training.log", "epoch")
+    epochs = {line["epoch"]: line for line in lines if "train_wpb" in line}
+    tokens, updates = 0.0, 0
+    for _, line in sorted(epochs.items()):
+        tokens += float(line["train_wpb"]) * (int(line["train_num_updates"]) - updates)
+        updates = int(line["train_num_updates"])
+    sessions = read_json(folder / "training.json")
+    times = {
+        kind: sum(session[kind] for session in sessions)
+        if all(kind in session for session in sessions)
+        else None
+        for kind in ("seconds", "processor_seconds")
+    }
+    processor = times["processor_seconds"] if len(sessions) == 1 else None
+    speeds = [float(line["wps"]) for line in lines if "wps" in line]
+    speeds = speeds or [float(line["train_wps"]) for line in epochs.values()]
+    prefix, last = "train_alignment_", epochs[max(epochs)]
+    alignment = {key.removeprefix(prefix): float(last[key]) for key in last if key.startswith(prefix)}
+    return {
+        "updates": updates,
+        "epochs": len(epochs),
+        "sessions": len(sessions),
+        **times,
+        "tokens": round(tokens),
+        "tokens_per_second": statistics.median(speeds),
+        "tokens_per_processor_second": processor and round(tokens / processor, 1),
+        **({"alignment": alignment} if alignment else {}),
+    }
+
+
+def head_figures(rows: list[dict]) -> dict:
+    """For each attention type: α by layer and head, its mean, minimum and maximum, and the mean density."""
+    figures = {}
+    for kind in dict.fromkeys(row["attention"] for row in rows):
+        heads = [row for row in rows if row["attention"] == kind]
+        layers: dict[int, list[float]] = {}
+        for row in heads:
+            layers.setdefault(row["layer"], []).append(row["alpha"])
+        alphas = [row["alpha"] for row in heads]
+        figures[kind] = {
+            "alpha": list(layers.values()),
+            "alpha_mean": statistics.fmean(alphas),
+            "alpha_min": min(alphas),
+            "alpha_max": max(alphas),
+            "density_mean": statistics.fmean(row["density"] for row in heads),
+        }
+    return figures
+
+
+def json_lines(log: Path, key: str) -> list[dict]:
+    """The JSON objects in fairseq's log, each at the end of a line, that have a key."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = (json.loads(each) for each in re.findall(r'\{"(?:epoch|valid_)[^{}]*\}$', text, re.MULTILINE))
+    return [line for line in found if key in line]
+
+
+def main() -> None:
+    """Make what is missing of all runs, one after the other; a run that fails does not stop the others."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("plan", type=file_path, metavar="FILE.yaml", help="experiment, such as experiments/comparison.yaml")
+    what = "only runs whose NAME-seedN matches, such as '*-seed1'; may be repeated"
+    add("--only", action="append", default=[], metavar="PATTERN", help=what)
+    add("--list", action="store_true", help="print how far each run is, and exit")
+    add("--folder", type=path_of, default=RUNS, help="folder of the runs (default: runs)", metavar="DIR")
+    what = "folder of the records (default: experiments/records); with an empty one, all runs are made anew"
+    add("--records", type=path_of, default=RECORDS, help=what, metavar="DIR")
+    args = parser.parse_args()
+    folder, records = args.folder.resolve(), args.records.resolve()
+    plan, runs = read_plan(args.plan, folder, args.only)
+    for experiment in {run.experiment for run in runs}:
+        unpack(experiment, folder, records)
+    left = [run for run in runs if not (run.folder / "result.json").is_file()]
+    if args.list:
+        for run in runs:
+            print(
+                f"{run.label:<40} {'done' if run not in left else 'begun' if run.folder.is_dir() else 'to do'}"
+            )
+        return
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # so that what is running ends, too
+    for command in plan.before if left else ():
+        print(f"before the runs: {command}", flush=True)
+        subprocess.run(command, shell=True, cwd=ROOT, check=True)
+    failed = []
+    for run in left:
+        try:
+            make(run)
+            pack(run.experiment, folder, records)
+        except UserError as error:
+            failed.append(f"  {run.label}: {error}")
+            print(failed[-1], flush=True)
+    if failed:
+        raise UserError(f"{len(failed)} of {len(runs)} runs failed")
+
+
+if __name__ == "__main__":
+    run_command(main, "interrupted; the same command goes on")

@@ -1,0 +1,7 @@
+#!/usr/bin/env python3
+"""The command ``export`` of the package, from a checkout."""
+
+from _checkout import run
+
+if __name__ == "__main__":
+    run("export")

@@ -1,0 +1,95 @@
+"""Benchmarks: each has a quick form, and measures what it says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+
+@pytest.fixture(params=["kernels", "attention", "end_to_end"])
+def module(request):
+    return importlib.import_module(request.param)
+
+
+WORDS = {
+    "kernels": ["--shapes", "2x2x4x8"],
+    "attention": ["--lengths", "8", "16"],
+    "end_to_end": ["--random-tokens", "--sentences", "4", "--max-tokens", "100"],
+}
+
+
+@pytest.mark.slow
+def test_the_quick_form_measures_ours_and_others(module, tmp_path, monkeypatch, capsys):
+    output = tmp_path / "new" / "report.json"
+    words = ["--cpu", "--quick", "--rounds", "1", "--output", str(output), *WORDS[module.__name__]]
+    monkeypatch.setattr(sys, "argv", [f"{module.__name__}.py", *words])
+    with np.errstate(all="ignore"):
+        module.main()
+    report, printed = json.loads(output.read_text(encoding="utf-8")), capsys.readouterr().out
+    assert report["machine"]["device"] == "cpu" and report["versions"]["torch"] == torch.__version__
+    if module.__name__ == "kernels":
+        ours = [row for row in report["accuracy"] if row["implementation"] == "ours"]
+        assert max(row["weights"] for row in ours) < 1e-6
+        assert max(row.get("alpha_gradient", 0) for row in ours) < 1e-5
+        assert {row["implementation"] for row in report["losses"]} >= {"ours", "entmax15_loss"}
+        assert "×softmax" in printed and "×cross_entropy" in printed
+    elif module.__name__ == "attention":
+        rows = [row for row in report["rows"] if row["attention"].startswith("α-entmax")]
+        assert {(row["length"], row["mask"]) for row in rows} == {
+            (n, m) for n in (8, 16) for m in ("full", "causal")
+        }
+        assert all(
+            row["peak_bytes"] > 0 and not row["failures"] and row["multiples"]["training"] > 0 for row in rows
+        )
+        assert "×SDPA, mean" in printed
+    else:
+        training, translation = report["training"], report["translation"]
+        assert all(row["per_second"]["median"] > 0 and row["peak_bytes"] > 0 for row in training)
+        names = {row["system"] for row in translation}
+        assert {
+            "stock transformer",
+            "ours, α-entmax",
+            "ours, α-entmax, int8",
+            "CTranslate2, softmax, int8",
+        } <= names
+        assert {row["beam"] for row in translation} == {5, 1}
+
+
+def test_contenders_take_turns_in_random_order():
+    measure, order = importlib.import_module("measure"), []
+    jobs = {name: lambda number, name=name: order.append(name) or number for name in "abc"}
+    assert measure.in_turns(jobs, 20) == {name: [*range(20)] for name in "abc"}
+    rounds = [tuple(order[start : start + 3]) for start in range(0, 60, 3)]
+    assert all(sorted(each) == ["a", "b", "c"] for each in rounds) and len(set(rounds)) > 3
+
+
+def test_ratios_are_within_rounds_and_peaks_are_of_memory_held_at_once():
+    measure = importlib.import_module("measure")
+    assert measure.ratio([1.0, 20.0, 3.0], [2.0, 10.0, 3.0]) == 1.0
+    assert measure.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0}
+
+    def call():
+        first = torch.ones(1 << 18)  # 1 MiB
+        del first
+        second = torch.ones(1 << 19)
+        return second + 1
+
+    assert 4 << 20 <= measure.peak_memory(call) < 5 << 20
+
+
+@pytest.mark.slow
+def test_what_a_gpu_is_to_do_is_rehearsed(tmp_path):
+    words = [sys.executable, ROOT / "benchmarks" / "gpu.py", "--rehearse", "--section", "attention"]
+    done = subprocess.run([*words, "--output", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("attention: done\n"), done.stdout + done.stderr
+    assert json.loads((tmp_path / "attention-1.json").read_text())["rows"]

@@ -1,0 +1,102 @@
+"""Tables of experiments: those of the pages come from the records; parts of a page are replaced."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from experiments import run, tables
+from user_dir.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+END = "<!-- end -->"
+
+
+@pytest.mark.parametrize("name", ["comparison", "regularisation", "sparse_outputs"])
+def test_the_first_tables_of_a_page_come_from_the_records(name, tmp_path):
+    page = (ROOT / "experiments" / f"{name}.md").read_text(encoding="utf-8").partition(END)[0] + END
+
+    def printed(command: str) -> str:
+        _, script, plan, *words = shlex.split(command.replace("\\\n", " "))
+        assert script == "experiments/tables.py"
+        return tables.of_plan(ROOT / plan, words[1::2], tmp_path)
+
+    assert "| run | seeds |" in page and tables.updated(page, printed) == page
+    without = page.replace("| --- |", "")
+    assert tables.updated(without, printed) == page
+
+
+def result(corpus: str = "mine", **changes) -> dict:
+    scores = {"beam": 5, "bleu": 30.0, "chrf": 50.0, "ter": 60.0, "sentences_per_second": 10.0}
+    scores |= {f"{name}_signature": f"signature of {name}" for name in ("bleu", "chrf", "ter")}
+    return {
+        "run": "x",
+        "corpus": corpus,
+        "direction": "de-en",
+        "averaged_epochs": 5,
+        "parameters": 1000,
+        "training": {"processor_seconds": 60.0, "tokens_per_second": 10.0, "tokens_per_processor_second": None},
+        "validation": {"loss": 4.0, "ppl": 7.0},
+        "evaluation": {"valid": scores, "test": {**scores, "bleu": 20.0}},
+        "heads": {"encoder_self": {"alpha_mean": 1.5, "density_mean": 0.5}},
+        **changes,
+    }
+
+
+def test_seeds_are_averaged_and_systems_compared_in_order():
+    first = result()
+    second = json.loads(json.dumps(first))
+    second["evaluation"]["test"]["bleu"] = 22.0
+    printed = tables.experiment_tables([first, second, result(run="y", averaged_epochs="ema")])
+    rows = [line for line in printed.split("\n") if line.startswith(("| x", "| y"))]
+    assert "21.00 ± 1.41" in rows[0] and rows[0].split("|")[2].strip() == "2" and rows[1].startswith("| y")
+    assert "| 1.500" in rows[2] and "Average of the last 5 epochs, beam 5" in printed
+
+
+def test_other_corpora_and_post_editors_have_columns_of_their_own():
+    edited = result("other")
+    edited["evaluation"]["valid"]["uncorrected"] = edited["evaluation"]["test"]["uncorrected"] = {
+        "ter": 50.0,
+        "bleu": 40.0,
+        "chrf": 60.0,
+    }
+    latent = result()
+    latent["training"]["alignment"] = {"positions": 2.5, "certified": 0.25, "alpha": 1.25}
+    latent["validation"]["support"] = 12.0
+    printed = tables.experiment_tables([edited, latent])
+    assert "other de-en, scores" in printed and "test TER" in printed and "Uncorrected MT, test: TER 50.00" in printed
+    assert "positions per word" in printed and "valid support" in printed
+
+
+def test_a_page_names_sections_and_legends_are_left_out():
+    printed = "scores\n\n| a    | b |\n|------|---|\n| 1    | 2 |\n\n- legend\n\n**more**\n\n| c |\n|---|\n| 3 |\n"
+    page = f"text\n\n```sh\nprint it\n```\n\n<!-- output: more; scores -->\n\nold\n\n{END}\n\nafter\n"
+    shown = "| c |\n| --- |\n| 3 |\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
+    new = tables.updated(page, {"print it\n": printed}.__getitem__)
+    assert new == page.replace("old", shown)
+    with pytest.raises(UserError, match="'none', which its command does not print"):
+        tables.updated(page.replace("more;", "none;"), {"print it\n": printed}.__getitem__)
+
+
+def test_plans_are_read_in_order_with_overrides_of_all_runs(tmp_path):
+    path = tmp_path / "mine.yaml"
+    entry = {"name": "a", "config": "c.yaml", "overrides": ["x.y=1"], "seeds": [2, 1]}
+    other = {"name": "b", "config": "c.yaml", "of": "other"}
+    path.write_text(json.dumps({"stop_early": False, "overrides": ["x.z=2"], "runs": [entry, other]}))
+    _, runs = run.read_plan(path, tmp_path)
+    assert [each.label for each in runs] == ["a-seed2", "a-seed1", "b-seed1"]
+    assert runs[0].overrides == [*run.NEVER_EARLY, "x.z=2", "x.y=1"]
+    assert runs[2].folder == tmp_path / "other" / "b-seed1"
+    assert [each.label for each in run.read_plan(path, tmp_path, ["*-seed1"])[1]] == ["a-seed1", "b-seed1"]
+    path.write_text(json.dumps({"averages": 3, "runs": []}))
+    with pytest.raises(UserError, match=r"mine\.yaml is not an experiment: .*'averages'"):
+        run.read_plan(path, tmp_path)
+
+
+def test_every_experiment_of_the_project_is_read():
+    for path in (ROOT / "experiments").glob("*.yaml"):
+        plan, runs = run.read_plan(path)
+        assert runs and all((ROOT / each.config).is_file() for each in runs)
+        assert len({(each.experiment, each.label) for each in runs}) == len(runs)
+        assert all(command.split()[0] in ("python", "cd") for command in plan.before)

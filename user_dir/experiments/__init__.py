@@ -1,1 +1,0 @@
-"""Experiments: several trainings defined in a YAML file, each evaluated, with a table of the results."""

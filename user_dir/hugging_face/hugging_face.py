@@ -1,0 +1,226 @@
+"""A trained model as a folder that Hugging Face's transformers loads, without this package and fairseq."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from fairseq.modules import SinusoidalPositionalEmbedding
+
+from ..attention.normalizers.alpha_entmax import AlphaEntmax
+from ..checkpoints import load_checkpoint
+from ..corpora import Corpus
+from ..corpora.normalising import steps_of_new_text
+from ..errors import UserError
+from ..files import write_json
+from ..models import AdaptivelySparseTransformerModel
+from ..translation.direction import translation_direction
+from ..translation.limits import translation_limit
+from ..translation.loading import load_model
+from .model_folder import new_folder
+
+MAX_ALPHA = 2.0  # of the entmax in the folder
+TOKENS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+MAX_ERROR = 1e-3  # of log-probabilities, with float32's rounding in all layers
+
+
+def write_folder(checkpoint: Path, corpus: Corpus, output: Path) -> str:
+    """Write a folder for ``AutoModelForSeq2SeqLM`` and ``AutoTokenizer``; returns its architecture.
+
+    A pre-norm model with softmax in every head becomes an M2M100; others bring their code. Log-probabilities
+    are compared with those of the model before anything is written.
+
+    Raises:
+        UserError: the model or its corpus has something that cannot be expressed; the message names it.
+    """
+    state = load_checkpoint(checkpoint)
+    direction = translation_direction(state, checkpoint, corpus)
+    model, task = load_model(checkpoint, corpus, direction, cpu=True)
+    reason = unsupported_corpus(corpus) or unsupported_model(model)
+    if reason is not None:
+        raise UserError(f"{checkpoint} cannot be exported to transformers: {reason}")
+    with new_folder(output) as folder, loadable_transformers():
+        from transformers import GenerationConfig
+
+        exported = converted(model)
+        difference = largest_difference(model, exported)
+        if not difference <= MAX_ERROR:
+            raise UserError(
+                f"{checkpoint} cannot be exported to transformers: log-probabilities differ by {difference:.2g}"
+            )
+        limit = translation_limit(state, corpus).within(model.max_positions()[1])
+        exported.generation_config = GenerationConfig(
+            num_beams=5,  # as translate.py
+            early_stopping=True,
+            min_new_tokens=1,
+            max_new_tokens=limit.b + 1,  # and </s>
+            forced_eos_token_id=2,
+            bad_words_ids=[[1]],
+            **TOKENS,
+        )
+        exported.save_pretrained(folder)
+        tokenizer_of(corpus, task, direction, model.max_positions()[0]).save_pretrained(folder)
+    return type(exported).__name__
+
+
+@contextmanager
+def loadable_transformers() -> Iterator[None]:
+    """With an empty torchaudio: fairseq's does not load beside torch's builds for CPUs, and transformers imports it."""
+    given = sys.modules.get("torchaudio")
+    silent = sys.modules["torchaudio"] = ModuleType("torchaudio")
+    silent.__spec__ = ModuleSpec("torchaudio", None)
+    try:
+        yield
+    finally:
+        del sys.modules["torchaudio"]
+        if given is not None:
+            sys.modules["torchaudio"] = given
+
+
+def unsupported_corpus(corpus: Corpus) -> str | None:
+    """What has to be done to text beside sentencepiece; None if nothing."""
+    description = corpus.description
+    if corpus.pieces.suffix != ".model":
+        return "its pieces are not of sentencepiece"
+    if description.triplets:
+        return "it is a post-editor"
+    if description.tokenised:
+        return f"{corpus.name} is released as tokens"
+    steps = steps_of_new_text(description)
+    return f"{corpus.name} normalises text ({', '.join(steps)})" if steps else None
+
+
+def unsupported_model(model) -> str | None:
+    """What the architectures of transformers do not have; None if they have all."""
+    if type(model) is not AdaptivelySparseTransformerModel:
+        return f"it is a {type(model).__name__}; of a stock model, export what convert_checkpoint.py writes"
+    encoder, decoder = model.encoder, model.decoder
+    attentions = [attention for layers in model.attentions().values() for attention in layers]
+    tied = encoder.embed_tokens.weight is decoder.embed_tokens.weight is decoder.output_projection.weight
+    before = {layer.normalize_before for side in (encoder, decoder) for layer in side.layers}
+    norms = {side.layer_norm is not None for side in (encoder, decoder)}
+    functions = {layer.activation_fn for side in (encoder, decoder) for layer in side.layers}
+    found = {
+        "its embeddings are not all shared": tied,
+        "it has learned positions": all(
+            type(side.embed_positions) is SinusoidalPositionalEmbedding for side in (encoder, decoder)
+        ),
+        "some layers are pre-norm and others post-norm": len(before) == 1,
+        "its last layer norm is missing or superfluous": norms == before,
+        "its embeddings are normalised": encoder.layernorm_embedding is decoder.layernorm_embedding is None,
+        "its activation function is not relu": functions == {torch.nn.functional.relu},
+        "its output is not softmax": decoder.output_normalizer.is_softmax,
+        "it has a latent alignment": model.alignment is None,
+        "its normalizer is not α-entmax": all(isinstance(x.normalizer, AlphaEntmax) for x in attentions),
+        "it scales by length": all(x.length_scaling is None for x in attentions),
+        f"it has an α above {MAX_ALPHA:g}": max(x.alpha().max() for x in attentions) <= MAX_ALPHA,
+    }
+    return next((reason for reason, fits in found.items() if not fits), None)
+
+
+def converted(model):
+    """The model in transformers."""
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    before = model.encoder.layers[0].normalize_before
+    alphas = [attention.alpha() for layers in model.attentions().values() for attention in layers]
+    settings = _settings(model)
+    if before and all((alpha == 1).all() for alpha in alphas):
+        found = M2M100ForConditionalGeneration(M2M100Config(**settings))
+    else:
+        from . import modeling_adaptively_sparse as ours
+
+        ours.AdaptivelySparseConfig.register_for_auto_class()
+        ours.AdaptivelySparseForConditionalGeneration.register_for_auto_class("AutoModelForSeq2SeqLM")
+        config = ours.AdaptivelySparseConfig(**settings, normalize_before=before)
+        found = ours.AdaptivelySparseForConditionalGeneration(config)
+    return _filled(found.eval(), model)
+
+
+def _settings(model) -> dict[str, Any]:
+    """What the configs of all architectures have."""
+    settings: dict[str, Any] = {
+        "vocab_size": model.decoder.embed_tokens.num_embeddings,
+        "d_model": model.encoder.embed_tokens.embedding_dim,
+        "max_position_embeddings": max(model.max_positions()),
+        "scale_embedding": model.encoder.embed_scale != 1.0,
+        "activation_function": "relu",
+        "dropout": model.encoder.dropout_module.p,
+        "attention_dropout": model.encoder.layers[0].self_attn.dropout_module.p,
+        "activation_dropout": model.encoder.layers[0].activation_dropout_module.p,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+        **TOKENS,
+        "forced_eos_token_id": None,
+        "tie_word_embeddings": True,
+    }
+    for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
+        settings[f"{name}_layers"] = len(side.layers)
+        settings[f"{name}_attention_heads"] = side.layers[0].self_attn.num_heads
+        settings[f"{name}_ffn_dim"] = side.layers[0].fc1.out_features
+    return settings
+
+
+def _filled(found, model):
+    """Copy the parameters, whose names are the same in both but for a prefix; and α."""
+    state = {
+        f"model.{name}": parameter
+        for name, parameter in model.named_parameters()
+        if not name.endswith(".alpha.a") and "embed_tokens" not in name and "output_projection" not in name
+    }
+    embeddings = model.encoder.embed_tokens.weight
+    for side in ("encoder", "decoder"):
+        state[f"model.{side}.embed_tokens.weight"] = embeddings
+    own = found.state_dict()
+    for name in ("lm_head.weight", "model.shared.weight"):
+        state[name] = embeddings
+    for name, attention in model.named_modules():
+        key = f"model.{name}.alpha"
+        if key in own:
+            state[key] = attention.alpha().detach().expand(attention.num_heads, 1, 1).contiguous()
+    missing, unexpected = found.load_state_dict(state, strict=False)
+    missing = [name for name in missing if "embed_positions" not in name]
+    if missing or unexpected:
+        raise UserError(f"{type(found).__name__} has other parameters: {[*missing, *unexpected][:3]}")
+    return found
+
+
+@torch.no_grad()
+def largest_difference(model, exported) -> float:
+    """The largest difference of log-probabilities of random sentences between a model and its export."""
+    generator = torch.Generator().manual_seed(1)
+    source, target = (
+        torch.randint(4, side.embed_tokens.num_embeddings, (3, 9), generator=generator)
+        for side in (model.encoder, model.decoder)
+    )
+    source[:, -1], target[:, 0] = 2, 2
+    source[1, 5], source[1, 6:], source[2, :3] = 2, 1, 1
+    expected = model.eval().get_normalized_probs(model(source, source.ne(1).sum(1), target), True)
+    logits = exported(input_ids=source, attention_mask=source != 1, decoder_input_ids=target).logits
+    return (logits.log_softmax(-1) - expected).abs().max().item()
+
+
+def tokenizer_of(corpus: Corpus, task, direction: tuple[str, str], max_length: int):
+    """Marian's tokenizer: sentencepiece's own code, and the numbers of fairseq's dictionary."""
+    from transformers import MarianTokenizer
+
+    pieces = str(corpus.pieces)
+    with tempfile.TemporaryDirectory() as temporary:
+        vocabulary = Path(temporary) / "vocab.json"
+        write_json(vocabulary, {symbol: i for i, symbol in enumerate(task.source_dictionary.symbols)})
+        source, target = direction
+        return MarianTokenizer(
+            pieces,
+            pieces,
+            str(vocabulary),
+            source_lang=source,
+            target_lang=target,
+            model_max_length=max_length,
+        )
