@@ -78,7 +78,7 @@ def read_alpha_log(path: str | Path) -> Trajectories:
 
 
 def _point_of_checkpoint(path: Path) -> tuple[int, dict[str, np.ndarray]]:
-    from ..checkpoint_settings import num_updates  # these import fairseq
+    from ..checkpoints import num_updates  # these import fairseq
     from ..checkpoints import load_checkpoint
     from .capture import checkpoint_alphas
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.reserved import SEPARATORS
+from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
 from .alignment import Link, align_split, candidates, links, word_weights

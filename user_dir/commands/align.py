@@ -8,7 +8,7 @@ file with all results.
 
 from __future__ import annotations
 
-from ..command_line import file_path, option_adder, path_of
+from .options import file_path, option_adder, path_of
 from .head_stats import opened_split
 from .options import split_parser
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import file_path, option_adder, path_of, positive
+from .options import file_path, option_adder, path_of, positive
 from .options import new_parser
 
 

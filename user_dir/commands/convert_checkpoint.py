@@ -6,7 +6,7 @@ learned α can start from a transformer checkpoint without conversion: use fairs
 
 from __future__ import annotations
 
-from ..command_line import file_path, option_adder
+from .options import file_path, option_adder
 from .options import new_parser
 
 
@@ -23,7 +23,7 @@ def main(argv=None) -> None:
 
     from ..checkpoints import load_checkpoint, save_checkpoint
     from ..files import check_output
-    from ..models.from_settings import from_stock
+    from ..models.transformer import from_stock
 
     check_output(output, [args.path])
     save_checkpoint(from_stock(load_checkpoint(args.path, optimizer=True), args.alpha), output)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..command_line import file_path, option_adder, path_of, plain_name
+from .options import file_path, option_adder, path_of, plain_name
 from .options import add_data_option, new_parser
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..command_line import file_path, option_adder, positive
+from .options import file_path, option_adder, positive
 from .head_stats import opened_split
 from .options import split_parser
 

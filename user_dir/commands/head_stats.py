@@ -10,7 +10,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from .options import file_path, option_adder, path_of, plain_name, positive
 from .options import split_parser
 
 BESIDE = Path("beside the checkpoint")  # of --dump-attention without a folder

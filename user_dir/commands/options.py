@@ -271,11 +271,11 @@ def inputs_of(args: argparse.Namespace) -> list[Path]:
 
 def open_split(args: argparse.Namespace):
     """Open the split that the arguments name, with fairseq's messages off."""
-    from ..analysis import split
+    from ..analysis import capture
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     sizes = {"sentences": args.sentences, "max_tokens": args.max_tokens}
     language = getattr(args, "language", None)
-    return split.open_split(
+    return capture.open_split(
         args.path, args.corpus, args.subset, data=args.data, cpu=args.cpu, language=language, **sizes
     )

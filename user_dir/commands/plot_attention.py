@@ -12,7 +12,7 @@ import argparse
 import itertools
 import re
 
-from ..command_line import file_path, option_adder, path_of, whole_number
+from .options import file_path, option_adder, path_of, whole_number
 from .options import add_name_option, add_width_option, new_parser
 
 

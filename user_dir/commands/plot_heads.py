@@ -6,7 +6,7 @@ layer, and the diversity of heads. Given an α log for each model, it also draws
 
 from __future__ import annotations
 
-from ..command_line import file_path, option_adder, path_of
+from .options import file_path, option_adder, path_of
 from .options import add_format_option, add_name_option, add_width_option, new_parser
 
 

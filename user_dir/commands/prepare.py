@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..command_line import option_adder, path_of, plain_name
+from .options import option_adder, path_of, plain_name
 from .options import add_data_option
 
 INTERRUPTED = "interrupted; the same command continues from here"

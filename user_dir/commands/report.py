@@ -19,7 +19,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from .options import file_path, option_adder, path_of, plain_name, positive
 from .options import add_cpu_option, add_data_option, add_subset_option, new_parser
 
 

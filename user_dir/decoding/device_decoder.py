@@ -13,7 +13,7 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..attention import AttentionInputs
-from ..models.sides import layers_of
+from ..models.layers import layers_of
 from .device_state import Arena, State
 
 

@@ -20,15 +20,15 @@ from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers.rela import GatedRMSNorm
 from ..entmax import has_native
 from ..errors import UserError
-from ..models.adaptively_sparse_transformer import AdaptivelySparseTransformerModel
-from ..models.sides import AdaptivelySparseDecoder, AdaptivelySparseEncoder
-from ..modules import (
+from ..models.transformer import AdaptivelySparseTransformerModel
+from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder
+from ..models.layers import (
     AdaptivelySparseDecoderLayer,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
     OutputNormalizer,
 )
-from ..modules.linear import Linear
+from ..models.layers import Linear
 from .device_search import DeviceSearch
 from .native import DTYPES, Engine, Settings, available
 from .weights import ACTIVATIONS, Weights

@@ -10,7 +10,7 @@ from fairseq.utils import get_activation_fn
 from torch import Tensor, nn
 
 from ..cpp.build import INTEGER, POINTER, addresses
-from ..models.sides import layers_of
+from ..models.layers import layers_of
 from .native import REAL, kernels, structure
 
 ACTIVATIONS = {get_activation_fn(name): name for name in ("relu", "gelu")}

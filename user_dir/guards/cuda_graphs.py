@@ -16,7 +16,7 @@ from .installing import around
 def add_args(add, cls, parser):
     """Add the flag to our models."""
     from ..graphs import add_graph_flag
-    from ..models.sparse_heads import SparseHeads
+    from ..models.heads import SparseHeads
 
     add(cls, parser)
     if issubclass(cls, SparseHeads):

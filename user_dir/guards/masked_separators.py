@@ -9,7 +9,7 @@ Unnecessary once fairseq lets special tokens be excluded.
 import torch
 from fairseq.data.mask_tokens_dataset import MaskTokensDataset
 
-from ..corpora.reserved import separator_of
+from ..corpora.pieces import separator_of
 from . import around
 
 

@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import UserError
-from ..languages import language
-from ..modules import SparseOutput
+from ..corpora.languages import language
+from ..models.layers import SparseOutput
 from . import around
 
 logger = logging.getLogger(__name__)

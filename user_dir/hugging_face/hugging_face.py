@@ -17,7 +17,7 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from ..attention.normalizers.alpha_entmax import AlphaEntmax
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.normalising import steps_of_new_text
+from ..corpora.cleaning import steps_of_new_text
 from ..errors import UserError
 from ..files import write_json
 from ..models import AdaptivelySparseTransformerModel

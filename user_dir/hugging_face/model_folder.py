@@ -17,10 +17,10 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from ..analysis import alignment_choice
-from ..checkpoint_settings import model_name, num_updates
+from ..checkpoints import model_name, num_updates
 from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
 from ..corpora import Corpus
-from ..corpora.checksums import sha256
+from ..corpora.download import sha256
 from ..errors import UserError
 from ..files import copy_file, markdown, read_json, write_text
 from ..translation.direction import translation_direction
