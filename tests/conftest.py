@@ -16,7 +16,7 @@ from forks import NIGHTLY
 from once import Once
 from quick_hydra import quicken
 
-KERNELS = ("attention.cpu_attention", "entmax.cpu", "entmax.loss_cpu")
+KERNELS = ("attention.cpu_attention", "decoding.native", "entmax.cpu", "entmax.loss_cpu")
 
 # Wall-clock time says nothing on a busy machine.
 hypothesis.settings.register_profile("without deadline", deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from fairseq_cli import hydra_train
 from helpers import binarised_toy, script_module, whole_config
+from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from user_dir.config import KEEP_MEMORY, check_config, check_settings, hydra_override, training_command
@@ -55,6 +57,8 @@ def test_a_config_with_its_data_passes(root):
 
 def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
     """They reach fairseq's own command, which composes the config once more."""
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))  # to which fairseq adds the config
     changes = ["optimization.max_update=7", "checkpoint.save_dir=a=b, c", "model.encoder_layers=2"]
     command, environment = training_command(CONFIG, changes, root)
     assert environment.items() >= KEEP_MEMORY.items()

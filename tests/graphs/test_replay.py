@@ -12,8 +12,8 @@ from fairseq import models
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import batch, parse, translation_task
 from no_gpu import HostInTheLoop, NoHost, take_triton_kernels
-from post_editing import batch as triplets
-from post_editing import task as editing_task
+from editors import batch as triplets
+from editors import task as editing_task
 
 from user_dir.tasks.entmax_loss import EntmaxLossCriterion
 from user_dir.graphs.training import why_never, why_not_now

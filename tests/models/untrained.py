@@ -10,7 +10,7 @@ from fairseq import tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from helpers import binarise, parse
 from omegaconf import OmegaConf
-from post_editing import dictionary
+from editors import dictionary
 
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "layers": 2, "attention_heads": 2}
 

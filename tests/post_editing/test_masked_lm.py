@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from editors import SMALL, SOFTMAX, SYMBOLS, build, dictionary
+from editors import task as translation_task
 from fairseq import checkpoint_utils, models
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from helpers import binarise, parse
-from post_editing import SMALL, SOFTMAX, SYMBOLS, build, dictionary
-from post_editing import task as translation_task
 
 from user_dir.errors import UserError
 
@@ -65,16 +65,6 @@ def test_masked_tokens_alone_have_the_same_logits():
     model.eval()
     torch.testing.assert_close(model(tokens, masked_tokens=chosen)[0], model(tokens)[0][chosen])
     assert model.max_positions() == 20
-
-
-@pytest.mark.parametrize(("breaks", "warns"), [("none", True), ("complete", True), ("eos", False)])
-def test_joined_lines_are_named(data, caplog, breaks, warns):
-    """fairseq's default joins lines, and a second ``src [SEP] mt`` of a sample has one segment."""
-    task = MaskedLMTask.setup_task(
-        MaskedLMConfig(data=str(data), sample_break_mode=breaks, tokens_per_sample=40)
-    )
-    models.build_model(parse(f"{LM_SMALL} --task masked_lm", ARCH), task)
-    assert any("--sample-break-mode" in each.message for each in caplog.records) is warns
 
 
 def saved(data, folder):

@@ -4,9 +4,7 @@ import itertools
 
 import pytest
 import torch
-from helpers import MODEL_TOLERANCE
-from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
-from post_editing import (
+from editors import (
     SOFTMAX,
     batch,
     build,
@@ -16,6 +14,8 @@ from post_editing import (
     oracle_logits,
     task,
 )
+from helpers import MODEL_TOLERANCE
+from invariants import assert_scripted_gives_the_same, assert_steps_equal_the_whole
 
 from user_dir.errors import UserError
 from user_dir.models.layers import layers_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from editors import SYMBOLS, build, dictionary, task
 from helpers import checkpoint_state
-from post_editing import SYMBOLS, build, dictionary, task
 
 from user_dir.errors import UserError
 from user_dir.post_editing.pretrained import read_bert

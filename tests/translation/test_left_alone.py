@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from post_editing import batch, build, dictionary
+from editors import batch, build, dictionary
 
 from user_dir.translation import left_alone
 from user_dir.translation.left_alone import search_others

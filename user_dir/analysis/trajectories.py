@@ -78,8 +78,10 @@ def read_alpha_log(path: str | Path) -> Trajectories:
 
 
 def _point_of_checkpoint(path: Path) -> tuple[int, dict[str, np.ndarray]]:
-    from ..checkpoints import num_updates  # these import fairseq
-    from ..checkpoints import load_checkpoint
+    from ..checkpoints import (
+        load_checkpoint,
+        num_updates,  # these import fairseq
+    )
     from .capture import checkpoint_alphas
 
     state = load_checkpoint(path)

@@ -10,10 +10,10 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
+from ..corpora.languages import language as language_of
 from ..corpora.pieces import separator_of
 from ..errors import UserError
 from ..files import read_text
-from ..corpora.languages import language as language_of
 
 SCHEMES = ("sentencepiece", "subword_nmt", "none")
 """How pieces form words, by fairseq's names: ``▁`` starts a word, ``@@`` ends a piece that is continued, or

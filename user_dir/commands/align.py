@@ -8,9 +8,8 @@ file with all results.
 
 from __future__ import annotations
 
-from .options import file_path, option_adder, path_of
 from .head_stats import opened_split
-from .options import split_parser
+from .options import file_path, option_adder, path_of, split_parser
 
 
 def main(argv=None) -> None:

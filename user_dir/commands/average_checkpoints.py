@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from .options import file_path, option_adder, path_of, positive
-from .options import new_parser
+from .options import file_path, new_parser, option_adder, path_of, positive
 
 
 def parse_args(argv=None) -> argparse.Namespace:

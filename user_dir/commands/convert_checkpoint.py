@@ -6,8 +6,7 @@ learned α can start from a transformer checkpoint without conversion: use fairs
 
 from __future__ import annotations
 
-from .options import file_path, option_adder
-from .options import new_parser
+from .options import file_path, new_parser, option_adder
 
 
 def main(argv=None) -> None:

@@ -6,8 +6,7 @@ checkpoint, for which the figure is a histogram of α.
 
 from __future__ import annotations
 
-from .options import file_path, option_adder, path_of
-from .options import add_format_option, new_parser
+from .options import add_format_option, file_path, new_parser, option_adder, path_of
 
 
 def main(argv=None) -> None:

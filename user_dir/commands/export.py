@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from .options import file_path, option_adder, path_of, plain_name
-from .options import add_data_option, new_parser
+from .options import add_data_option, file_path, new_parser, option_adder, path_of, plain_name
 
 
 def parse_args(argv=None) -> argparse.Namespace:

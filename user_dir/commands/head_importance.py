@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from .options import file_path, option_adder, positive
 from .head_stats import opened_split
-from .options import split_parser
+from .options import file_path, option_adder, positive, split_parser
 
 
 def parse_args(argv=None) -> argparse.Namespace:

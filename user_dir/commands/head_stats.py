@@ -10,8 +10,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from .options import file_path, option_adder, path_of, plain_name, positive
-from .options import split_parser
+from .options import file_path, option_adder, path_of, plain_name, positive, split_parser
 
 BESIDE = Path("beside the checkpoint")  # of --dump-attention without a folder
 

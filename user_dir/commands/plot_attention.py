@@ -12,8 +12,15 @@ import argparse
 import itertools
 import re
 
-from .options import file_path, option_adder, path_of, whole_number
-from .options import add_name_option, add_width_option, new_parser
+from .options import (
+    add_name_option,
+    add_width_option,
+    file_path,
+    new_parser,
+    option_adder,
+    path_of,
+    whole_number,
+)
 
 
 def heads(text: str) -> list[tuple[str, int, int]]:

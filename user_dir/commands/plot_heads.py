@@ -6,8 +6,15 @@ layer, and the diversity of heads. Given an α log for each model, it also draws
 
 from __future__ import annotations
 
-from .options import file_path, option_adder, path_of
-from .options import add_format_option, add_name_option, add_width_option, new_parser
+from .options import (
+    add_format_option,
+    add_name_option,
+    add_width_option,
+    file_path,
+    new_parser,
+    option_adder,
+    path_of,
+)
 
 
 def main(argv=None) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from .options import option_adder, path_of, plain_name
-from .options import add_data_option
+from .options import add_data_option, option_adder, path_of, plain_name
 
 INTERRUPTED = "interrupted; the same command continues from here"
 

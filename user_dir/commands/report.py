@@ -19,8 +19,17 @@ import argparse
 import logging
 from pathlib import Path
 
-from .options import file_path, option_adder, path_of, plain_name, positive
-from .options import add_cpu_option, add_data_option, add_subset_option, new_parser
+from .options import (
+    add_cpu_option,
+    add_data_option,
+    add_subset_option,
+    file_path,
+    new_parser,
+    option_adder,
+    path_of,
+    plain_name,
+    positive,
+)
 
 
 class BeginModel(argparse.Action):

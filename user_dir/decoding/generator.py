@@ -20,15 +20,17 @@ from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers.rela import GatedRMSNorm
 from ..entmax import has_native
 from ..errors import UserError
-from ..models.transformer import AdaptivelySparseTransformerModel
-from ..models.layers import AdaptivelySparseDecoder, AdaptivelySparseEncoder
 from ..models.layers import (
+    AdaptivelySparseDecoder,
     AdaptivelySparseDecoderLayer,
+    AdaptivelySparseEncoder,
     AdaptivelySparseEncoderLayer,
     EntmaxMultiheadAttention,
+    Linear,
     OutputNormalizer,
 )
-from ..models.layers import Linear
+from ..models.settings import exact_type
+from ..models.transformer import AdaptivelySparseTransformerModel
 from .device_search import DeviceSearch
 from .native import DTYPES, Engine, Settings, available
 from .weights import ACTIVATIONS, Weights
@@ -67,7 +69,7 @@ def can_search(model: nn.Module, on_device: bool = False) -> bool:
         model: one of fairseq's.
         on_device: it is searched with as on a GPU, which models on a GPU always are.
     """
-    if type(model) is not AdaptivelySparseTransformerModel or model.decoder.prepends_source:
+    if exact_type(model) is not AdaptivelySparseTransformerModel or model.decoder.prepends_source:
         return False
     if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
         return False
@@ -87,7 +89,7 @@ def can_search(model: nn.Module, on_device: bool = False) -> bool:
 
 def _is_known(module: nn.Module) -> bool:
     """Whether the searches know what a module computes, not counting its parts."""
-    kind = type(module)
+    kind = exact_type(module)
     if kind not in MODULES and not getattr(kind, "searchable", False):
         return False
     if module.training or module._forward_hooks or module._forward_pre_hooks:

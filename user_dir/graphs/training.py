@@ -18,12 +18,12 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from ..attention import Alpha
-from ..tasks.entmax_loss import EntmaxLossCriterion
 from ..entmax import has_native
 from ..errors import UserError, exit_on_user_error, one_line
 from ..models.heads import SparseHeads
 from ..models.latent_alignment import LatentAlignment
 from ..models.layers import OutputNormalizer
+from ..tasks.entmax_loss import EntmaxLossCriterion
 from . import CHOICES
 from .recorder import Recorder, lacked_memory
 from .shapes import Shape, StaticBatch, fitting, shape_of, shapes_of, unknown_entry

@@ -28,8 +28,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..errors import UserError
 from ..corpora.languages import language
+from ..errors import UserError
 from ..models.layers import SparseOutput
 from . import around
 

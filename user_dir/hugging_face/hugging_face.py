@@ -21,6 +21,7 @@ from ..corpora.cleaning import steps_of_new_text
 from ..errors import UserError
 from ..files import write_json
 from ..models import AdaptivelySparseTransformerModel
+from ..models.settings import exact_type
 from ..translation.direction import translation_direction
 from ..translation.limits import translation_limit
 from ..translation.loading import load_model
@@ -99,7 +100,7 @@ def unsupported_corpus(corpus: Corpus) -> str | None:
 
 def unsupported_model(model) -> str | None:
     """What the architectures of transformers do not have; None if they have all."""
-    if type(model) is not AdaptivelySparseTransformerModel:
+    if exact_type(model) is not AdaptivelySparseTransformerModel:
         return f"it is a {type(model).__name__}; of a stock model, export what convert_checkpoint.py writes"
     encoder, decoder = model.encoder, model.decoder
     attentions = [attention for layers in model.attentions().values() for attention in layers]

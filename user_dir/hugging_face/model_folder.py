@@ -17,8 +17,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from ..analysis import alignment_choice
-from ..checkpoints import model_name, num_updates
-from ..checkpoints import for_inference, load_checkpoint, save_checkpoint
+from ..checkpoints import for_inference, load_checkpoint, model_name, num_updates, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..errors import UserError

@@ -159,7 +159,8 @@ def register(name: str, settings: type, sizes: dict[str, dict[str, Any]]) -> Cal
         for suffix, defaults in sizes.items():
             sized = with_defaults(settings, f"{model.__name__}Settings{suffix}", defaults)
             # fairseq keeps the dataclass in the class
-            kind = type(model.__name__, (model,), {"__module__": model.__module__, "__doc__": model.__doc__})
+            named = {"__module__": model.__module__, "__doc__": model.__doc__, "sized": model}
+            kind = type(model.__name__, (model,), named)
             register_model(name + suffix, dataclass=sized)(kind)
         return model
 
@@ -180,6 +181,11 @@ def as_namespace(settings: Any) -> Namespace:
     if isinstance(settings, DictConfig):
         return Namespace(**OmegaConf.to_container(settings, resolve=True, enum_to_str=True))
     return Namespace(**vars(settings))
+
+
+def exact_type(module: Any) -> type:
+    """The type of a module; of one of our models, the class that it is a size of."""
+    return vars(type(module)).get("sized", type(module))
 
 
 def family(name: str) -> str | None:

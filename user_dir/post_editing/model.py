@@ -39,6 +39,11 @@ BERT_SETTINGS = [
         "ε of every LayerNorm (default: 1e-12, or that of the --bert)",
     ),
 ]
+# Encoder and decoder are one BERT.
+BERT_SETTINGS += [
+    setting("decoder_layers", Optional[int], None, "as many as the encoder's"),
+    setting("decoder_attention_heads", Optional[int], None, "as many as the encoder's"),
+]
 PostEditorSettings = make_settings(
     "PostEditorSettings",
     [
@@ -99,8 +104,6 @@ def bert_size(embed_dim: int, ffn_embed_dim: int, layers: int, heads: int) -> di
         "encoder_ffn_embed_dim": ffn_embed_dim,
         "encoder_layers": layers,
         "encoder_attention_heads": heads,
-        "decoder_layers": layers,
-        "decoder_attention_heads": heads,
         "activation_fn": "gelu",
         "attention_dropout": 0.1,
         "encoder_learned_pos": True,
@@ -120,6 +123,11 @@ def make_bert(args) -> None:
     for name in REFUSED:
         if getattr(args, name):
             raise UserError(f"--{name.replace('_', '-')} would change BERT's layers; omit it")
+    for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
+        ours, theirs = getattr(args, f"encoder_{name}"), getattr(args, f"decoder_{name}")
+        if theirs not in (None, ours):
+            raise UserError(f"encoder and decoder are one BERT, but have {name} {ours} and {theirs}")
+        setattr(args, f"decoder_{name}", ours)
     args.no_scale_embedding = args.no_token_positional_embeddings = True
     args.share_all_embeddings = args.share_decoder_input_output_embed = True
     args.layernorm_embedding = True
@@ -135,7 +143,7 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
 
     @classmethod
     def build_model(cls, args, task):
-        """Build the model for ``task``; raises UserError for settings that contradict each other or the BERT."""
+        """Build the model for ``task``; raises UserError for settings that contradict each other."""
         args = as_namespace(args)
         if task.source_dictionary != task.target_dictionary:
             raise UserError(
@@ -147,10 +155,6 @@ class AdaptivelySparsePostEditor(AdaptivelySparseTransformerModel):
             if getattr(args, name) not in choices:
                 flag = name.replace("_", "-")
                 raise UserError(f"--{flag} is {getattr(args, name)!r}, but must be {' or '.join(choices)}")
-        for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads"):
-            ours, theirs = getattr(args, f"encoder_{name}"), getattr(args, f"decoder_{name}")
-            if theirs not in (None, ours):
-                raise UserError(f"encoder and decoder are one BERT, but have {name} {ours} and {theirs}")
         bert = start_bert(args)
         model = super().build_model(args, task)
         encoder, decoder = model.encoder, model.decoder

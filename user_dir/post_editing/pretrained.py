@@ -21,10 +21,12 @@ from ..checkpoints import (
     require_same,
     task_settings,
 )
+from ..corpora.corpus import load_dictionary
 from ..corpora.wordpiece import FILES, SPECIAL, read_tokenizer, symbol_of
 from ..errors import UserError
 from ..files import ROOT, read_json
 from ..models.layers import layers_of
+from ..models.settings import filled
 
 SIZES = ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 GROUP = "bert"  # of its parameters, for fairseq's optimizer composite; new ones are of "default"
@@ -242,7 +244,7 @@ def _rows(tokens: list[str]) -> dict[str, int]:
 
 def _read_checkpoint(path: Path) -> Bert:
     state = load_checkpoint(path)
-    name, settings = model_name(state), model_settings(state)
+    name = model_name(state)
     if not name.startswith("adaptively_sparse_masked_lm"):
         raise UserError(f"{path} is of a {name}; a BERT is a folder, or an adaptively_sparse_masked_lm")
     inner = "encoder."
@@ -252,12 +254,14 @@ def _read_checkpoint(path: Path) -> Bert:
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
-    symbols = Dictionary.load(str(dictionary)).symbols
+    symbols = load_dictionary(dictionary).symbols
     rows = {symbol: row for row, symbol in enumerate(symbols)}
     if "<mask>" not in rows:  # fairseq's task adds it
         symbols = [*symbols, "<mask>"]
     vocabulary = fingerprints_of({"source": symbols}, {"source": dictionary}, pieces_file(dictionary.parent))
     require_same(state, path, vocabulary)
-    sizes = {size: settings[f"encoder_{size}"] for size in SIZES}
-    sizes["positions"] = settings["max_source_positions"]
-    return Bert(str(path), sizes, settings["activation_fn"], settings["layer_norm_eps"], weights, rows)
+    settings = filled(name, model_settings(state))
+    sizes = {size: getattr(settings, f"encoder_{size}") for size in SIZES}
+    sizes["positions"] = settings.max_source_positions
+    eps = 1e-12 if settings.layer_norm_eps is None else settings.layer_norm_eps
+    return Bert(str(path), sizes, settings.activation_fn, eps, weights, rows)
