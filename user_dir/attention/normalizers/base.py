@@ -29,7 +29,7 @@ class Normalizer(nn.Module):
         row_sums: what the weights of a query sum to: ``one``, ``zero or one``, or ``any`` number, as analyses
             of heads check and note.
 
-    ``fused``, ``searchable`` and ``row_sums`` are not inherited, because a subclass may compute something else.
+    ``fused``, ``searchable`` and ``row_sums`` are not inherited: a subclass may compute something else.
     """
 
     # Without annotations, which TorchScript would read.
