@@ -164,5 +164,5 @@ def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side
     """The length of each sentence of a side, in tokens with ``</s>``."""
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    prefix = folder / f"{subset}.{'-'.join(languages)}.{side}"
-    return np.array(MMapIndexedDataset(str(prefix)).sizes, np.int64)
+    data = MMapIndexedDataset(str(folder / f"{subset}.{'-'.join(languages)}.{side}"))
+    return np.array(data.sizes, np.int64)  # a copy, because the map is closed with the data
