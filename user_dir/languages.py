@@ -1,19 +1,5 @@
 """Moved to :mod:`.corpora.languages`."""
 
-from .corpora.languages import (
-    UNSPACED_CHARACTER,
-    UNSPACED_SCRIPTS,
-    Language,
-    language,
-    same_language,
-    unspaced_script,
-)
+from .corpora.languages import UNSPACED_CHARACTER, UNSPACED_SCRIPTS, Language, language, unspaced_script
 
-__all__ = [
-    "UNSPACED_CHARACTER",
-    "UNSPACED_SCRIPTS",
-    "Language",
-    "language",
-    "same_language",
-    "unspaced_script",
-]
+__all__ = ["UNSPACED_CHARACTER", "UNSPACED_SCRIPTS", "Language", "language", "unspaced_script"]

@@ -1,9 +1,19 @@
 """Which training pairs are left out, how text is normalised; the rules are written down here once more."""
 
+from collections import Counter
+
 import pytest
 from tiny import described
 
-from user_dir.corpora.cleaning import EMPTY, complaint, letters, normalise, steps_of_new_text, unlike
+from user_dir.corpora.cleaning import (
+    EMPTY,
+    NEAR_DUPLICATE,
+    complaint,
+    letters,
+    normalise,
+    steps_of_new_text,
+    unlike,
+)
 from user_dir.corpora.description import Limit
 
 PAIR = ("de", "en")
@@ -59,7 +69,9 @@ def test_near_duplicates_of_held_out_pairs_are_left_out():
         ("Grosse 5 Namen", "Five names"),
         ("?!", "..."),  # no letters at all
     ]
-    assert list(unlike([*alike, *other], held_out)) == other
+    dropped = Counter()
+    assert list(unlike([*alike, *other], held_out, dropped)) == other
+    assert dropped == {NEAR_DUPLICATE: 4}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ OUTSIDE = re.compile(r"/|-|(.*/)?\.\.(/|$)")  # a name that leads out of its fol
 
 Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the extension of files
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
+Two = Annotated[list[Positive], Meta(min_length=2, max_length=2)]
 Tokenizer = Annotated[str, Meta(pattern=r"(^|/)(vocab\.txt|tokenizer\.json)$")]
 Step = Literal["punctuation", "non_printing", "lower_case"]
 
@@ -30,9 +31,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of the lengths of a pair, counted in some unit."""
 
     min: Positive = 1
-    max: Positive | Annotated[list[Positive], Meta(min_length=2, max_length=2)] | None = (
-        None  # or of each side
-    )
+    max: Positive | Two | None = None  # of both sides, or of each
     ratio: Annotated[float, Meta(ge=1)] | None = None
 
 
