@@ -38,16 +38,20 @@ def test_all_descriptions_of_the_repository_are_valid():
         ("title: a tiny corpus\n", "", "`title`"),
         ("vocabulary_size: 60", "vocabulary_size: many", r"line 8: .*`\$\.vocabulary_size`"),
         ("[de, en]", "[de, no]", r"line 2: .*languages\[1\]"),  # YAML reads no as False
-        ("[de, en]", "[de, de]", "line 2: languages names 'de' twice"),
+        ("[de, en]", "[de, de]", "line 2: languages: 'de' is named twice"),
         ("[de, en]", "[de, zh-tw]", r"line 2: .*languages\[1\]"),
-        ("  valid:", "  validation:", "line 3: splits has train, validation"),
+        ("  valid:", "  validation:", "line 3: splits: expected train and valid, but"),
         ("big_test", "test1", "line 3: splits: test1 is fairseq's name of another"),
         ('["dev.{language}"]', "{held_out: 1}", "line 3: splits: valid has held_out 1"),
-        ("first.{language}", "first", "line 3: splits: big_test is 'first', but must name a file for each of de"),
+        (
+            "first.{language}",
+            "first",
+            "line 3: splits: big_test is 'first', but must name a file for each of de",
+        ),
         ("first.{language}", "12", "line 3: splits: big_test is 12, but"),
         ("first.{language}", "{de: a}", "line 3: splits: big_test is .* must name a file for each of de, en"),
         ("first.{language}", "{file: 'a.{language}', lines: 0-3}", r"line 3: .* `\$\.lines`"),
-        ("first.{language}", "{file: 'a.{language}', format: word}", "the formats are .*columns, lines"),
+        ("first.{language}", "{file: 'a.{language}', format: word}", "the formats are lines, columns"),
         ("first.{language}", "{file: a.csv, format: columns}", "columns: {LANGUAGE: NUMBER, …} and format"),
         ("first.{language}", "../first.{language}", "line 3: splits: the name '../first.de' leads out"),
         ("first.{language}", "a.tgz//etc/passwd.{language}", "line 3: splits: the name 'a.tgz//etc"),
@@ -68,7 +72,9 @@ def test_mistakes(tmp_path, old, new, complaint):
 
 
 def test_sources(tmp_path):
-    splits = "splits: {train: [a.tgz/a.{language}, {de: b.sgm, en: c.sgm, lines: 1-9}], valid: {held_out: 5}}"
+    splits = (
+        "splits: {train: ['a.tgz/a.{language}', {de: b.sgm, en: c.sgm, lines: 1-9}], valid: {held_out: 5}}"
+    )
     found = described(tmp_path, text=f"title: t\nlanguages: [de, en]\n{splits}\n")
     first, second = found.sources("train")
     assert (first.format, first.file) == ("lines", {"de": "a.tgz/a.de", "en": "a.tgz/a.en"})

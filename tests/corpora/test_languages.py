@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 import regex
 
-from user_dir.corpora.languages import UNSPACED_SCRIPTS, language, same_language, unspaced_script
+from user_dir.corpora.languages import UNSPACED_SCRIPTS, language, unspaced_script
 
 # Codes as corpora have them → sacrebleu's tokenizer.
 TOKENIZERS = {
@@ -45,44 +45,6 @@ def test_nothing_is_known_of_what_is_no_code(code):
     found = language(code)
     assert (found.script, found.spaced, found.tokenizer) == (None, True, "13a")
     assert code == "und" or not found.known
-    assert same_language(code, code)
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        "de de-DE DE_de deu ger deu_Latn de-Latn-DE",
-        "zh cmn zho chi zh_CN zho_Hans cmn-Hans",
-        "zh cmn zh_TW zho_Hant",
-        "pt pt-PT por",
-        "pt pt-BR por_Latn",
-        "en en_XX en-GB en_UK",
-        "he iw heb",
-        "xx XX",
-        "src_a SRC-A",
-    ],
-)
-def test_codes_of_one_language(same):
-    codes = same.split()
-    assert all(same_language(a, b) for a in codes for b in codes)
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("pt-PT", "pt-BR"),
-        ("zh", "yue"),
-        ("zh_CN", "zh_TW"),
-        ("zho_Hans", "zh-TW"),
-        ("sr_Cyrl", "sr-Latn"),
-        ("de", "nl"),
-        ("xx", "xy"),
-        ("de", "d"),
-    ],
-)
-def test_codes_of_different_languages(one, other):
-    assert not same_language(one, other)
-    assert not same_language(other, one)
 
 
 def test_scripts_without_spaces_are_those_of_line_breaking():

@@ -70,7 +70,9 @@ def test_any_bytes_are_sentences_or_an_error_with_the_file(tmp_path_factory, for
     path = written(tmp_path_factory.mktemp("any") / "text", bytes(content))
     settings = {"columns": {"de": 1, "en": 2}, "separator": ","} if form == "columns" else {}
     try:
-        found = pairs_of(form, *[path] * (1 if form in ONE_FILE else 3 if form == "triplets" else 2), **settings)
+        found = pairs_of(
+            form, *[path] * (1 if form in ONE_FILE else 3 if form == "triplets" else 2), **settings
+        )
     except UserError as error:
         assert str(path) in str(error)
     else:
@@ -92,7 +94,13 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path):
 
 
 def test_formats_by_extension():
-    names = {"a.de": "lines", "a.de.gz": "lines", "a.sgm": "segments", "a.XML.bz2": "segments", "a.tmx.gz": "tmx"}
+    names = {
+        "a.de": "lines",
+        "a.de.gz": "lines",
+        "a.sgm": "segments",
+        "a.XML.bz2": "segments",
+        "a.tmx.gz": "tmx",
+    }
     assert {name: format_of(name) for name in names} == names
 
 
@@ -201,7 +209,8 @@ def test_tables_of_commas_have_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"), [("a,b\nc\n", r"a\.csv, line 2: it has 1 columns"), ('a,b\n"c,d\n', r"a\.csv, line 2")]
+    ("text", "complaint"),
+    [("a,b\nc\n", r"a\.csv, line 2: it has 1 columns"), ('a,b\n"c,d\n', r"a\.csv, line 2")],
 )
 def test_rows_that_do_not_fit(tmp_path, text, complaint):
     with pytest.raises(UserError, match=complaint):
@@ -215,7 +224,8 @@ def tmx(*units: dict[str, str], attribute="xml:lang", namespace="") -> str:
         + "</tu>\n"
         for unit in units
     )
-    return f'<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd"><tmx{namespace}><header/><body>{texts}</body></tmx>'
+    start = '<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">'
+    return f"{start}<tmx{namespace}><header/><body>{texts}</body></tmx>"
 
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.tmx.gz"])

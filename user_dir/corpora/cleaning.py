@@ -7,6 +7,7 @@ one side more than ``ratio`` times as long as the other.
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
@@ -25,10 +26,7 @@ _NO_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def complaint(pair: Pair, languages: tuple[str, str], unit: str, limit: Limit | None) -> str | None:
-    """Why a pair of text, or of pieces separated by spaces, is left out, or None; an empty side always is.
-
-    ``unit``, a key of ``UNITS``, is what the limit counts.
-    """
+    """Why a pair of text, or of pieces, is left out, or None; ``unit``, of ``UNITS``, is what is counted."""
     if not (pair[0].strip() and pair[1].strip()):
         return EMPTY
     if limit is None:
@@ -67,7 +65,7 @@ def letters(text: str) -> str:
     return _NO_LETTERS.sub("", folded)
 
 
-def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
+def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair], dropped: Counter) -> Iterator[Pair]:
     """The pairs of which neither side has the :func:`letters` of the same side of a held-out pair."""
     taken = (set(), set())
     for pair in held_out:
@@ -75,7 +73,11 @@ def unlike(pairs: Iterable[Pair], held_out: Iterable[Pair]) -> Iterator[Pair]:
             side.add(letters(text))
     for side in taken:
         side.discard("")
-    return (pair for pair in pairs if not any(letters(text) in side for side, text in zip(taken, pair)))
+    for pair in pairs:
+        if any(letters(text) in side for side, text in zip(taken, pair)):
+            dropped[NEAR_DUPLICATE] += 1
+        else:
+            yield pair
 
 
 def steps_of_new_text(description: Description) -> tuple[str, ...]:

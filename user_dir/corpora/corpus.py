@@ -15,8 +15,7 @@ from .description import Description, read_description
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
-TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"
-"""Files with the tokens of a BERT."""
+TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"  # of a BERT
 WRITTEN = ("extracted", "text", "bin", "pretraining")
 """The folders that preparation writes to, except for that of downloads."""
 
@@ -117,10 +116,8 @@ class Corpus:
     def require_prepared(self) -> Corpus:
         """Return the corpus itself, or raise a UserError that says how to prepare it."""
         if not (self.bin / "stamp.json").is_file():
-            command = " ".join(command_words("prepare"))
-            raise UserError(
-                f"the corpus {self.name} is not prepared in {self.folder}; run: {command} {self.name}"
-            )
+            command = " ".join([*command_words("prepare"), self.name])
+            raise UserError(f"the corpus {self.name} is not prepared in {self.folder}; run: {command}")
         return self
 
 
@@ -145,15 +142,11 @@ def load_corpus(name: str, data_dir: Path | str | None = None) -> Corpus:
     return Corpus(name, folder, read_description(described))
 
 
-def read_dictionary(folder: Path, language: str) -> Dictionary:
-    """fairseq's dictionary of a language in a folder of binarised data; UserError if it cannot be read."""
-    return load_dictionary(folder / f"dict.{language}.txt")
-
-
-def load_dictionary(path: Path) -> Dictionary:
-    """Read one of fairseq's dictionaries; raises UserError, which names the file, if it is none."""
+def read_dictionary(folder: Path, language: str | None = None) -> Dictionary:
+    """fairseq's dictionary of a language, or the only one, in a folder of binarised data."""
     from fairseq.data import Dictionary
 
+    path = folder / (f"dict.{language}.txt" if language else "dict.txt")
     try:
         return Dictionary.load(str(path))
     except (OSError, ValueError, RuntimeError) as error:
@@ -164,5 +157,5 @@ def sentence_lengths(folder: Path, subset: str, languages: tuple[str, str], side
     """The length of each sentence of a side, in tokens with ``</s>``."""
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    prefix = folder / f"{subset}.{'-'.join(languages)}.{side}"
-    return np.array(MMapIndexedDataset(str(prefix)).sizes, np.int64)
+    data = MMapIndexedDataset(str(folder / f"{subset}.{'-'.join(languages)}.{side}"))
+    return np.array(data.sizes, np.int64)  # a copy, because the map is closed with the data

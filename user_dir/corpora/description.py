@@ -22,6 +22,7 @@ OUTSIDE = re.compile(r"/|-|(.*/)?\.\.(/|$)")  # a name that leads out of its fol
 
 Code = Annotated[str, Meta(pattern="^[A-Za-z][A-Za-z0-9_]{0,49}$")]  # the extension of files
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # the limit is sentencepiece's
+Two = Annotated[list[Positive], Meta(min_length=2, max_length=2)]
 Tokenizer = Annotated[str, Meta(pattern=r"(^|/)(vocab\.txt|tokenizer\.json)$")]
 Step = Literal["punctuation", "non_printing", "lower_case"]
 
@@ -30,9 +31,7 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of the lengths of a pair, counted in some unit."""
 
     min: Positive = 1
-    max: Positive | Annotated[list[Positive], Meta(min_length=2, max_length=2)] | None = (
-        None  # or of each side
-    )
+    max: Positive | Two | None = None  # of both sides, or of each
     ratio: Annotated[float, Meta(ge=1)] | None = None
 
 
@@ -118,7 +117,7 @@ class Description(Keys, frozen=True, kw_only=True):
     @property
     def held_out(self) -> int | None:
         """N if every N-th pair of the cleaned training text is held out for valid; None if it has files."""
-        valid = self.splits["valid"]
+        valid = self.splits.get("valid")
         return valid["held_out"] if isinstance(valid, dict) and valid.keys() == {"held_out"} else None
 
     def sources(self, split: str) -> list[Source]:
@@ -161,10 +160,10 @@ class Description(Keys, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             raise ValueError(f"{where} {error}") from None
         one_file = len(set(source.file.values())) == 1
-        if source.file.keys() != set(self.sides) or one_file != (source.format in ONE_FILE):
-            raise ValueError(f"{where} must name a file for each of {', '.join(self.sides)}")
         if source.format not in FORMATS:
             raise ValueError(f"{where} the formats are {', '.join(FORMATS)}")
+        if source.file.keys() != set(self.sides) or one_file != (source.format in ONE_FILE):
+            raise ValueError(f"{where} must name a file for each of {', '.join(self.sides)}")
         if (source.format == "columns") != (source.columns is not None):
             raise ValueError(f"{where} columns: {{LANGUAGE: NUMBER, …}} and format: columns belong together")
         return source
@@ -191,19 +190,20 @@ def read_description(path: Path) -> Description:
             raise ValueError(complaint)
         return description
     except ValueError as error:  # also msgspec's
-        key = re.search(r"\$\.(\w+)|field `(\w+)`|^(\w+)", str(error))
-        starts = [f"{name}:" for name in key.groups() if name] if key else []
-        lines = read_text(path).splitlines()
-        number = next((n for n, line in enumerate(lines, 1) if line.startswith(tuple(starts))), 1)
-        raise UserError(f"{path}, line {number}: {error}") from None
+        message = str(error)
+        places = (r"^(\w+):", r"\$\.(\w+)", r"unknown field `(\w+)`")
+        key = next(filter(None, (re.search(place, message) for place in places)), None)
+        lines = read_text(path).splitlines() if key else []
+        number = next((n for n, line in enumerate(lines, 1) if line.startswith(f"{key[1]}:")), 1)
+        raise UserError(f"{path}, line {number}: {message}") from None
 
 
 def _complaints(description: Description) -> Iterator[str]:
     splits, held_out = description.splits, description.held_out
     if not {"train", "valid"} <= splits.keys():
-        yield f"splits has {', '.join(splits)}; expected train and valid"
+        yield f"splits: expected train and valid, but there are {', '.join(splits)}"
     if len(set(description.languages)) < 2:
-        yield f"languages names {description.languages[0]!r} twice"
+        yield f"languages: {description.languages[0]!r} is named twice"
     if held_out is not None and (type(held_out) is not int or held_out < 2):
         yield f"splits: valid has held_out {held_out!r}, but it must be a number of at least 2"
     for name, subset in description.subsets.items():

@@ -35,9 +35,8 @@ AGENT = {"User-Agent": "Mozilla/5.0 (compatible; corpus preparation)"}  # some h
 class RawFiles:
     """The raw files of a corpus, in a folder of the user's or else in ``corpus.raw``.
 
-    What ``corpus.raw`` lacks is downloaded. Files in a user's folder are used as they are: content that
-    differs from the published one causes a warning, a missing file is an error. Files of a BERT may also lie
-    where a config's ``bert`` is relative to.
+    What ``corpus.raw`` lacks is downloaded; files in a user's folder are used as they are. Files of a BERT
+    may also lie where a config's ``bert`` is relative to.
     """
 
     def __init__(self, corpus: Corpus, given: Path | None = None):
@@ -99,11 +98,7 @@ class RawFiles:
 
 
 def download(published: Download, target: Path) -> None:
-    """Download a file from the first mirror that has it, whole or not at all.
-
-    Raises:
-        UserError: no mirror has it; with the reason of each.
-    """
+    """Download a file, whole or not at all, from the first mirror that has it; UserError if none has."""
     part, reasons = target.with_name(f"part.{target.name}"), []
     part.parent.mkdir(parents=True, exist_ok=True)
     for url in published.urls:
@@ -134,11 +129,7 @@ def _is_published(path: Path, published: Download) -> bool:
 
 
 def checksum(path: Path, algorithm: str) -> str:
-    """Hexadecimal checksum of a file's content; UserError if it cannot be read.
-
-    For a ``.gz`` file that is not an archive, this is the decompressed content, so that a text has the same
-    checksum compressed or not.
-    """
+    """Hexadecimal checksum of a file; of a ``.gz`` that is no archive that of the decompressed content."""
     digest, packed = hashlib.new(algorithm), path.suffix == ".gz" and not is_archive(path.name)
     try:
         with (gzip.open if packed else open)(path, "rb") as file:
@@ -155,11 +146,7 @@ def sha256(path: Path) -> str:
 
 
 def extract(archive: Path, members: set[str], folder: Path) -> None:
-    """Extract the named members, whose names are relative, to ``folder``; nothing else is written.
-
-    Raises:
-        UserError: the archive lacks a member, or is damaged.
-    """
+    """Extract the named members to ``folder`` and nothing else; UserError if one is not there or damaged."""
     missing = set(members)
     try:
         if zipfile.is_zipfile(archive):

@@ -35,24 +35,12 @@ _UNSPACED_LETTER = regex.compile(rf"(?V1)[\p{{L}}&&[{_CHARACTERS}]]")
 
 @dataclass(frozen=True)
 class Language:
-    """One language as it is written.
+    """One language as it is written."""
 
-    Attributes:
-        code: as it was given.
-        known: whether IANA's registry has the code.
-        subtag: language subtag of BCP 47, for a macrolanguage's main language that of the macrolanguage
-            (``zh`` for ``cmn``); the code itself if it is not known.
-        script: ISO 15924; None if neither the code nor CLDR tells.
-        says_script: whether script or region are in the code.
-        region: ISO 3166 or UN M.49; None if the code has none.
-    """
-
-    code: str
-    known: bool
-    subtag: str
-    script: str | None = None
-    says_script: bool = False
-    region: str | None = None
+    code: str  # as it was given
+    known: bool  # whether IANA's registry has the code
+    subtag: str  # of BCP 47, and for a macrolanguage's main language that of the macrolanguage (zh for cmn)
+    script: str | None = None  # ISO 15924; None if neither the code nor CLDR tells
 
     @property
     def spaced(self) -> bool:
@@ -90,29 +78,10 @@ def language(code: str) -> Language:
     except langcodes.LanguageTagError:
         return Language(code, known=False, subtag=code)
     known, subtag = langcodes.tag_is_valid(code), tag.language or "und"
-    region = None if tag.territory in ("XX", "ZZ") else tag.territory  # mBART's en_XX names none
     script = said.script or tag.script
     if script is None and subtag in LIKELY_SUBTAGS and subtag != "und":
         script = tag.maximize().script
-    says_script = bool(script and (said.script or region))
-    return Language(code, known, subtag if known or script else code, script, says_script, region)
-
-
-@lru_cache(maxsize=1024)
-def same_language(one: str, other: str) -> bool:
-    """Whether two codes can mean one language: ``de`` and ``de-DE`` do, ``pt-PT`` and ``pt-BR`` do not.
-
-    A script or a region counts where both codes say it, or the region tells the script (``zh-TW`` and
-    ``zh_Hant``). Codes that are not known must be the same, but for case and ``_`` or ``-``.
-    """
-    if one.replace("_", "-").lower() == other.replace("_", "-").lower():
-        return True
-    a, b = language(one), language(other)
-    if not (a.known and b.known and a.subtag == b.subtag):
-        return False
-    if a.says_script and b.says_script and a.script != b.script:
-        return False
-    return a.region is None or b.region is None or a.region == b.region
+    return Language(code, known, subtag if known or script else code, script)
 
 
 def unspaced_script(lines: Iterable[str]) -> str | None:

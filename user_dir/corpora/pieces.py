@@ -1,7 +1,6 @@
 """Subword pieces: a sentencepiece BPE model of both languages, or the WordPiece vocabulary of a BERT.
 
-White space of every kind parts words, and text that reads like a symbol becomes ordinary pieces, in training
-as in translation.
+White space of every kind parts words, and text that reads like a symbol becomes ordinary pieces.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import sentencepiece
 
@@ -29,9 +28,8 @@ SYMBOLS = (f"{SPACE_MARK}{SEPARATOR}", MASK)
 """Our own: the separator of post-editing triplets with the space before it, and the mask."""
 SEPARATORS = (SYMBOLS[0], SEPARATOR)
 """Symbols that separate source and machine translation: of corpora from prepare.py, and of others."""
-MULTIPLE = 8  # dictionary sizes that suit tensor cores
-FILLERS = [f"madeupword{number:04}" for number in range(MULTIPLE)]
-"""fairseq's names of entries that fill a dictionary up to a multiple of :data:`MULTIPLE`."""
+FILLERS = [f"madeupword{number:04}" for number in range(8)]
+"""fairseq's names of entries that fill a dictionary up to a multiple of 8, which suits tensor cores."""
 FAIRSEQ = frozenset(["<s>", "<pad>", "</s>", UNKNOWN, *FILLERS])
 """Symbols that a dictionary of fairseq has for itself."""
 RESERVED = FAIRSEQ.union(SYMBOLS)
@@ -40,27 +38,21 @@ FROM_TRANSLATION = "from_translation"
 MAX_BYTES = 4192  # sentencepiece leaves longer lines out
 FULL_BLOCK = "\u2585"  # ▅; sentencepiece leaves out lines that have it, because it is its own mark
 META = re.compile("<unk>|</?s>")  # left out of the text by sentencepiece, with the only "s" it may have
-MAX_SUITABLE = 32_000  # entries; the paper's 32k are BPE merges
 BATCH = 10_000  # lines that are segmented at a time
 _OTHER_SPACE = re.compile(rf"[^\S ]|{SPACE_MARK}")
-Item = TypeVar("Item")
 
 
 def spaced(text: str) -> str:
     """Replace each character of white space, and sentencepiece's mark for it, by a space.
 
-    White space is what Python's ``\\s`` and ``str.split`` take for it, and therefore fairseq, which splits a
-    line of pieces there: all of Unicode's White_Space and U+001C to U+001F. sentencepiece knows the space
-    alone: by its rule, others stay within pieces, where fairseq would join the words at both sides.
+    White space is what ``str.split`` and therefore fairseq take for it. sentencepiece knows the space alone:
+    others would stay within pieces, where fairseq would join the words at both sides.
     """
     return _OTHER_SPACE.sub(" ", text)
 
 
 def spelled(pieces: list[str], reserved: frozenset[str] = RESERVED) -> list[str]:
-    """Pieces with reserved ones replaced by their characters.
-
-    sentencepiece joins unknown characters, so that a ``</s>`` in text may be one piece.
-    """
+    """Pieces with reserved ones as their characters: sentencepiece may make one piece of ``</s>`` in text."""
     if reserved.isdisjoint(pieces):
         return pieces
     return [part for piece in pieces for part in (piece if piece in reserved else (piece,))]
@@ -72,15 +64,11 @@ def separator_of(indices: Mapping[str, int]) -> int | None:
 
 
 def suitable_size(pairs: int) -> int:
-    """A vocabulary for so many training pairs: 100 · pairs^0.4 to the nearest hundred, at most 32,000.
-
-    Fits the recipes of ``data/``: 6,100 for Multi30k (which has 6,000), 7,600 for Tanaka (8,000), 12,100 for
-    IWSLT14 (10,000), 32,000 for WMT14.
-    """
-    return min(max(100, round(pairs**0.4) * 100), MAX_SUITABLE)
+    """A vocabulary for so many training pairs, near the recipes of ``data/``; at most that of WMT14."""
+    return min(max(100, round(pairs**0.4) * 100), 32_000)
 
 
-def sample(items: Iterable[Item], count: int, size: int, seed: int = 1) -> Iterator[Item]:
+def sample(items: Iterable, count: int, size: int, seed: int = 1) -> Iterator:
     """``size`` of ``count`` items, in their order, each subset being as likely as any other; all if fewer.
 
     Algorithm S of Knuth, The Art of Computer Programming, volume 2, section 3.4.2. sentencepiece would draw
@@ -185,13 +173,9 @@ def pieces_of(
     workers: int = 1,
     separated: bool = False,
 ) -> Iterator[str]:
-    """Each sentence as its pieces, joined by spaces.
+    """Each sentence as its pieces, joined by spaces, in a number of threads.
 
-    Args:
-        sentences: text.
-        processor: from :func:`load_pieces`.
-        workers: number of threads.
-        separated: whether `` [SEP] `` in a sentence is the separator of post-editing triplets.
+    ``separated``: whether `` [SEP] `` in a sentence is the separator of post-editing triplets.
     """
     parts = [spaced(text).split(BETWEEN) if separated else [spaced(text)] for text in sentences]
     flat = [part for sentence in parts for part in sentence]
@@ -219,32 +203,23 @@ def vocabulary(model: Path) -> list[str]:
 
 
 def write_dictionary(pieces: Iterable[str], segmented: Iterable[str], path: Path) -> None:
-    """Write a fairseq ``dict.txt``.
-
-    It contains every piece, sorted by its count in the segmented lines, including pieces that do not occur in
-    the training text. It is padded to a multiple of 8, as by fairseq.
-    """
+    """Write a fairseq ``dict.txt``: all pieces by their count, filled up to a multiple of 8 as by fairseq."""
     seen: Counter = Counter()
     for line in segmented:
         seen.update(line.split(" "))
     counts = Counter({piece: seen[piece] for piece in pieces})
     entries = [f"{piece} {count}\n" for piece, count in counts.most_common()]
-    entries += [f"{filler} 0\n" for filler in FILLERS[: -(len(entries) + 4) % MULTIPLE]]  # 4: fairseq's own
+    entries += [
+        f"{filler} 0\n" for filler in FILLERS[: -(len(entries) + 4) % len(FILLERS)]
+    ]  # 4: fairseq's own
     path.write_text("".join(entries), encoding="utf-8")
 
 
 class NewText:
-    """Normalises sentences and segments them into pieces, as ``prepare`` does for test sets.
+    """Normalises sentences and segments them into pieces, as ``prepare`` does for test sets of a corpus.
 
     For a corpus that is released as tokens, sentences must be tokenised in the same way. For a triplet corpus
-    a sentence is ``src``, a tab and ``mt``.
-
-    Args:
-        corpus: prepared corpus.
-        language: language of the sentences.
-
-    Raises:
-        UserError: the corpus has no complete model of its pieces.
+    a sentence is ``src``, a tab and ``mt``. Raises UserError if the corpus has no model of its pieces.
     """
 
     def __init__(self, corpus: Corpus, language: str):
@@ -260,9 +235,7 @@ class NewText:
         Raises UserError, with the file's ``name`` and the line, if one of a triplet corpus has not one tab.
         """
         if self._triplets and self._source:
-            sentences = [
-                source_line(text, number, name) for number, text in enumerate(sentences, start=first_line)
-            ]
+            sentences = [source_line(text, n, name) for n, text in enumerate(sentences, start=first_line)]
         normalised = normalise(sentences, self._language, self._steps)
         yield from pieces_of(normalised, self._processor, separated=self._triplets)
 

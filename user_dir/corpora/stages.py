@@ -21,7 +21,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from ..files import locked
 from . import cleaning, pieces, stamps
-from .corpus import WRITTEN, Corpus, load_corpus, load_dictionary
+from .corpus import WRITTEN, Corpus, load_corpus, read_dictionary
 from .download import RawFiles
 from .readers import Pairs, Source, read_lines, read_pairs
 from .readers.triplets import BETWEEN, read_joined
@@ -29,11 +29,8 @@ from .wordpiece import read_tokenizer
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 3  # increased when the output for the same inputs changes
-LEARN_FROM = 1_000_000
-"""Sentences from which pieces are learned; of more, a random sample."""
-PRETRAINING_HELD_OUT = 100
-"""Every N-th line of the text for masked language modelling is held out for validation."""
+LEARN_FROM = 1_000_000  # sentences; of more, pieces are learned from a random sample
+PRETRAINING_HELD_OUT = 100  # of so many lines, one is for validation
 
 
 def prepare(
@@ -45,15 +42,8 @@ def prepare(
 ) -> None:
     """Prepare a corpus from raw files to binarised data; only missing or outdated stages run.
 
-    Args:
-        corpus: its description and folder.
-        raw: a folder with the raw files; None to use ``corpus.raw`` and download what it lacks.
-        vocabulary_size: overrides that of ``corpus.yaml``.
-        workers: number of threads that segment text; None for one per core.
-        force: whether to run all stages again, starting from the raw files.
-
-    Raises:
-        UserError: a mistake in the description or the raw files.
+    ``raw``: a folder with the raw files; without it, they are in ``corpus.raw`` or downloaded. ``workers``:
+    threads that segment text. ``force`` runs all stages again. Raises UserError for mistakes of the user.
     """
     files = RawFiles(corpus, raw)
     if raw is not None and not raw.is_dir():
@@ -78,7 +68,7 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
     """
     stamp, description = corpus.folder / "text" / "stamp.json", corpus.description
     keys = ("origin", "languages", "splits", "normalise", "wordpiece", "pretraining")
-    inputs: dict[str, Any] = {"format": FORMAT, **{key: getattr(description, key) for key in keys}}
+    inputs: dict[str, Any] = {key: getattr(description, key) for key in keys}
     inputs["clean"] = [repr(description.clean.moses_tokens), description.clean.near_duplicates]
     # Text whose raw files are no longer here needs no download.
     if files.given is None and not force and None in map(files.find, files.members):
@@ -90,14 +80,8 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
         return
     files.extract(inputs["raw"], force)
     with stamps.building(stamp, inputs) as build:
-        for split in corpus.subsets:
-            if description.sources(split):  # others are held out
-                build.report |= _write_split(files, split, build.folder)
-        if description.clean.near_duplicates:
-            _drop_near_duplicates(corpus, build)
-        for subset, counts in build.report.items():
-            if not counts["pairs"]:
-                raise UserError(f"the split {corpus.split(subset)} of {corpus.name} has no sentence pair")
+        for split in (*corpus.test_sets, "valid", "train"):
+            _write_split(files, split, build)
         for subset in corpus.subsets.values() if description.triplets else ():
             lines = read_lines(build.folder / f"{subset}.{corpus.languages[0]}")
             translations = ((line.partition(BETWEEN)[2],) for line in lines)
@@ -105,36 +89,47 @@ def make_text(corpus: Corpus, files: RawFiles, force: bool) -> None:
         if description.wordpiece:
             paths = {kind: files.path_of(name) for kind, name in files.tokenizer.items()}
             read_tokenizer(paths).write(build.folder)
-        if description.pretraining:
-            entries = ([each] if isinstance(each, str) else each.values() for each in description.pretraining)
-            lines = chain.from_iterable(read_joined(*map(files.path_of, names)) for names in entries)
+        for name in ("train", "valid") if description.pretraining else ():
+            lines = _held_out(_pretraining_lines(files), PRETRAINING_HELD_OUT, name)
             rows, folder = ((line,) for line in lines), build.folder / "pretraining"
-            build.report["pretraining"] = write_rows(folder, "train", ["txt"], rows, PRETRAINING_HELD_OUT)
-        _write_normalised(corpus, build.folder)
+            build.report.setdefault("pretraining", {})[name] = write_rows(folder, name, ["txt"], rows)
 
 
-def _write_split(files: RawFiles, split: str, folder: Path) -> dict[str, dict]:
-    """Write a split, ``train`` cleaned and with what is held out from it; returns the report by subset.
+def _write_split(files: RawFiles, split: str, build: stamps.Build) -> None:
+    """Write a split, ``train`` cleaned and after all others, which it must not contain.
 
-    If others than its own pairs are to be scored against, they are written to ``reference``.
+    If others than its own pairs are to be scored against, they are written to ``reference``, and if it has
+    steps of normalisation, the text after them to ``normalised``.
     """
-    corpus, sources = files.corpus, files.corpus.description.sources(split)
+    corpus, description = files.corpus, files.corpus.description
     subset, dropped = corpus.subset(split), Counter()
+    every = description.held_out if split in ("train", "valid") else None
+    sources = description.sources("train" if every else split)
     pairs = chain.from_iterable(_read(files, source, source.file) for source in sources)
-    if split == "train":
+    if split == "train" or every:
         pairs = _cleaned(pairs, corpus, "moses_tokens", dropped)
-    every = corpus.description.held_out if split == "train" else None
-    counts = write_rows(folder, subset, corpus.languages, pairs, every)
+    if every:
+        pairs = _held_out(pairs, every, split)
+    if split == "train" and description.clean.near_duplicates:
+        texts = ([build.folder / f"{name}.{each}" for each in corpus.languages] for name in build.report)
+        others = chain.from_iterable(zip(*map(read_lines, paths)) for paths in texts)
+        pairs = cleaning.unlike(pairs, others, dropped)
+    count = write_rows(build.folder, subset, corpus.languages, pairs)
+    if not count:
+        raise UserError(f"the split {split} of {corpus.name} has no sentence pair")
+    build.report[subset] = {"pairs": count, "dropped": dropped if split == "train" else {}}
     if any(source.reference for source in sources):
         pairs = chain.from_iterable(_read(files, each, each.reference or each.file) for each in sources)
-        count = write_rows(folder / "reference", subset, corpus.languages, pairs)[subset]
-        if count != counts[subset]:
+        number = write_rows(build.folder / "reference", subset, corpus.languages, pairs)
+        if number != count:
             raise UserError(
-                f"the split {split} of {corpus.name} has {counts[subset]:,} pairs, but {count:,} references"
+                f"the split {split} of {corpus.name} has {count:,} pairs, but {number:,} references"
             )
-    return {
-        name: {"pairs": count, "dropped": dropped if name == subset else {}} for name, count in counts.items()
-    }
+    steps = description.steps(split)
+    for language in corpus.languages if steps else ():
+        lines = read_lines(build.folder / f"{subset}.{language}")
+        rows = (cleaning.normalise([line], language, steps) for line in lines)
+        write_rows(build.folder / "normalised", subset, [language], rows)
 
 
 def _read(files: RawFiles, source: Source, names: dict[str, str]) -> Pairs:
@@ -154,57 +149,29 @@ def _cleaned(pairs: Iterable, corpus: Corpus, unit: str, dropped: Counter) -> Pa
             dropped[reason] += 1
 
 
-def _drop_near_duplicates(corpus: Corpus, build: stamps.Build) -> None:
-    """Rewrite ``train`` without the pairs that a held-out set has but for punctuation, case or spaces."""
-
-    def pairs(*subsets: str) -> Pairs:
-        for subset in subsets:
-            yield from zip(*(read_lines(build.folder / f"{subset}.{side}") for side in corpus.languages))
-
-    held_out = pairs(*(subset for subset in corpus.subsets.values() if subset != "train"))
-    rows, aside = cleaning.unlike(pairs("train"), held_out), build.folder / "unlike"
-    kept = write_rows(aside, "train", corpus.languages, rows)["train"]
-    for path in aside.iterdir():
-        path.replace(build.folder / path.name)
-    aside.rmdir()
-    report = build.report["train"]
-    if kept < report["pairs"]:
-        report["dropped"][cleaning.NEAR_DUPLICATE] = report["pairs"] - kept
-    report["pairs"] = kept
+def _held_out(items: Iterable, every: int, split: str) -> Iterator:
+    """Every so many items for ``valid``, the others for ``train``."""
+    return (item for n, item in enumerate(items, start=1) if (n % every == 0) == (split == "valid"))
 
 
-def _write_normalised(corpus: Corpus, folder: Path) -> None:
-    """The text of splits with steps of normalisation, to ``normalised/``."""
-    for split, subset in corpus.subsets.items():
-        steps = corpus.description.steps(split)
-        for language in corpus.languages if steps else ():
-            lines = read_lines(folder / f"{subset}.{language}")
-            rows = (cleaning.normalise([line], language, steps) for line in lines)
-            write_rows(folder / "normalised", subset, [language], rows)
+def _pretraining_lines(files: RawFiles) -> Iterator[str]:
+    for entry in files.corpus.description.pretraining:
+        names = [entry] if isinstance(entry, str) else [entry["src"], entry["mt"]]
+        yield from read_joined(*map(files.path_of, names))
 
 
-def write_rows(
-    folder: Path, subset: str, endings: Sequence[str], rows: Iterable[Sequence[str]], every: int | None = None
-) -> dict[str, int]:
-    """Write rows, such as the two sides of a pair, to a file ``SUBSET.ENDING`` for each of their lines.
-
-    Every so many rows, one goes to ``valid`` instead. Returns the number of rows by subset.
-    """
+def write_rows(folder: Path, subset: str, endings: Sequence[str], rows: Iterable[Sequence[str]]) -> int:
+    """Write rows, such as pairs, to a file ``SUBSET.ENDING`` for each of their lines; returns how many."""
     folder.mkdir(exist_ok=True)
-    counts = dict.fromkeys([subset, "valid"] if every else [subset], 0)
+    count = 0
     with ExitStack() as stack:
-        files = {}
-        for name in counts:
-            paths = [folder / f"{name}.{ending}" for ending in endings]
-            files[name] = [
-                stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
-            ]
-        for number, row in enumerate(tqdm(rows, subset, unit_scale=True, disable=None), start=1):
-            name = "valid" if every and number % every == 0 else subset
-            counts[name] += 1
-            for file, line in zip(files[name], row):
+        paths = [folder / f"{subset}.{ending}" for ending in endings]
+        files = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths]
+        for row in tqdm(rows, subset, unit_scale=True, disable=None):
+            count += 1
+            for file, line in zip(files, row):
                 file.write(line + "\n")
-    return counts
+    return count
 
 
 # ------------------------------------------------------------------------------ pieces
@@ -287,7 +254,7 @@ def make_pieces(corpus: Corpus, workers: int, force: bool) -> None:
             dropped: Counter = Counter()
             if subset == "train":
                 pairs = _cleaned(pairs, corpus, "pieces", dropped)
-            count = write_rows(build.folder, subset, corpus.languages, pairs)[subset]
+            count = write_rows(build.folder, subset, corpus.languages, pairs)
             build.report[subset] = {"pairs": count, "dropped": dropped}
         for path in corpus.pretraining_text():
             lines = pieces.segment(read_lines(path), corpus.pieces, workers, separated=True)
@@ -317,42 +284,38 @@ def make_bin(corpus: Corpus, force: bool) -> None:
                 shutil.copyfile(other.bin / "dict.txt", path)
             for language in languages:
                 shutil.copyfile(path, build.folder / f"dict.{language}.txt")
-            build.report = {"dictionary": len(load_dictionary(path)), "sides": {}}
+            build.report = {"dictionary": len(read_dictionary(build.folder)), "sides": {}}
             for subset in corpus.subsets.values():
                 build.report["sides"][subset] = {}
                 for language in languages:
                     text = corpus.segmented / f"{subset}.{language}"
                     prefix = build.folder / f"{subset}.{'-'.join(languages)}.{language}"
-                    build.report["sides"][subset][language] = binarise(text, prefix, path)
+                    build.report["sides"][subset][language] = binarise(text, prefix)
     stamp = corpus.pretraining / "stamp.json"
     if corpus.description.pretraining and not stamps.is_done("pretraining text", stamp, inputs, force):
         with stamps.building(stamp, inputs) as build:
-            path = shutil.copyfile(corpus.bin / "dict.txt", build.folder / "dict.txt")
+            shutil.copyfile(corpus.bin / "dict.txt", build.folder / "dict.txt")
             for subset in ("train", "valid"):
-                binarise(corpus.segmented / f"{subset}.pretraining", build.folder / subset, path)
+                binarise(corpus.segmented / f"{subset}.pretraining", build.folder / subset)
 
 
-def binarise(text: Path, prefix: Path, dictionary: Path) -> dict[str, int]:
-    """Write pieces, a sentence per line, as fairseq's ``prefix.bin`` and ``prefix.idx``.
+def binarise(text: Path, prefix: Path) -> dict[str, int]:
+    """Write pieces, a sentence per line, as ``prefix.bin`` and ``prefix.idx`` by the ``dict.txt`` beside.
 
     As ``fairseq-preprocess`` does, but in this process, so that nothing is left running when it is killed.
 
-    Returns:
-        The number of ``pieces``, of those that are ``unknown``, of ``words`` and of ``empty`` lines.
+    Returns the number of ``pieces``, and of those that are ``unknown``.
     """
     import torch
     from fairseq.data import indexed_dataset
 
-    symbols, counts = load_dictionary(dictionary), Counter(pieces=0, unknown=0, words=0, empty=0)
+    symbols, counts = read_dictionary(prefix.parent), Counter(pieces=0, unknown=0)
     data_type = indexed_dataset.best_fitting_int_dtype(len(symbols))
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", data_type)
     for line in read_lines(text):
-        sentence = line.split()
-        numbers = [symbols.index(piece) for piece in sentence]
+        numbers = [symbols.index(piece) for piece in line.split()]
         builder.add_item(torch.tensor([*numbers, symbols.eos()], dtype=torch.int32))
         counts["pieces"] += len(numbers)
         counts["unknown"] += numbers.count(symbols.unk())
-        counts["words"] += sum(piece.startswith(pieces.SPACE_MARK) for piece in sentence)
-        counts["empty"] += not numbers
     builder.finalize(f"{prefix}.idx")
     return counts

@@ -19,7 +19,6 @@ VARIANTS = {
     "entmax15": ("entmax15", "1.5-entmax in every head"),
     "alpha_entmax": ("entmax", "a learned α per head"),
 }
-TEMPLATES = "base", "variant"
 SMALL, LARGE = 100_000, 1_000_000  # training pairs above which a larger model is worthwhile
 FULL = 0.85  # the share of a batch that is not padding, on Multi30k and IWSLT
 TIMES = 1.2  # a translation in validation ends after so many pieces for each of its source, and some
@@ -28,23 +27,6 @@ PER_VALIDATION = 100  # minimum number of updates
 ALPHA_LOG = """\
   alpha_log: ${checkpoint.save_dir}/alpha.jsonl
   alpha_log_interval: 100
-"""
-PRE_NORM = """\
-  share_all_embeddings: true
-  encoder_normalize_before: true  # pre-norm, as in the paper
-  decoder_normalize_before: true
-"""
-POST_EDITOR = """\
-  bert: null  # a folder of Hugging Face's, or a checkpoint of adaptively_sparse_masked_lm
-  share_self_attention: true
-  ema_warmup: true
-"""
-EMA = """\
-ema:  # average_checkpoints.py --ema --path DIR/checkpoint_last.pt
-  store_ema: true
-  ema_decay: 0.999
-  ema_fp32: true
-
 """
 
 
@@ -70,21 +52,18 @@ class Size(NamedTuple):
 
 
 def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
-    """Write ``configs/CORPUS/{base,softmax,entmax15,alpha_entmax}.yaml`` below ``root``; returns the last.
-
-    Raises UserError if one of them exists: settings are not overwritten.
-    """
+    """Write ``configs/CORPUS/*.yaml``, unless one exists; returns the path of ``alpha_entmax.yaml``."""
     folder = root / "configs" / corpus.name
     for name in ("base", *VARIANTS):
         if (folder / f"{name}.yaml").exists():
             raise UserError(f"--config: there is {folder / name}.yaml already; edit it, or remove the folder")
     common = {"train": " ".join(command_words("train")), "name": corpus.name}
     settings = _settings(corpus, root)
-    base, config = (Path(__file__).with_name(f"starter_{name}.txt").read_text("utf-8") for name in TEMPLATES)
+    base = _template("post_editor" if corpus.description.triplets else "base")
     write_text(folder / "base.yaml", base.format(**common, **settings))
     source, target = corpus.languages
     for variant, (normalizer, described) in VARIANTS.items():
-        text = config.format(
+        text = _template("variant").format(
             **common,
             variant=variant,
             about=f"{settings['title']} on {corpus.name}, {source} to {target}, with {described}.",
@@ -96,12 +75,15 @@ def write_configs(corpus: Corpus, root: Path = ROOT) -> Path:
     return folder / "alpha_entmax.yaml"
 
 
+def _template(name: str) -> str:
+    return Path(__file__).with_name(f"starter_{name}.txt").read_text("utf-8")
+
+
 def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
-    """What stands in ``BASE``."""
-    triplets = corpus.description.triplets
+    """What stands in the template of ``base.yaml``."""
     sides = [sentence_lengths(corpus.bin, "train", corpus.languages, side) for side in corpus.languages]
     longer = np.maximum(*sides)  # the lengths that fairseq fills batches by
-    size = Size.of(len(longer), triplets)
+    size = Size.of(len(longer), corpus.description.triplets)
     per_epoch = max(1, math.ceil(longer.sum() / (FULL * size.max_tokens)))
     updates = min(max(size.epochs * per_epoch, 1000), 100_000)
     every = max(1, math.ceil(PER_VALIDATION / per_epoch))
@@ -115,8 +97,6 @@ def _settings(corpus: Corpus, root: Path) -> dict[str, Any]:
         "source": source,
         "target": target,
         "bleu": validation_bleu(corpus),
-        "layers": POST_EDITOR if triplets else PRE_NORM,
-        "average": EMA if triplets else "",
         "warmup": min(4000, updates // 4),
         "validate_interval": interval and f"  validate{interval}",
         "save_interval": interval and f"  save{interval}",

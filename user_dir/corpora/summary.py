@@ -9,11 +9,9 @@ from pathlib import Path
 
 from ..files import DATA, IN_CHECKOUT, SHARED, command_words
 from .corpus import Corpus
-from .languages import language
 from .stamps import read_stamp
 
-MANY_UNKNOWN = 0.01
-"""Share of unknown pieces of a side of a split above which preparing warns."""
+MANY_UNKNOWN = 0.01  # share of the pieces of a side of a split above which preparing warns
 
 
 def summary(corpus: Corpus) -> str:
@@ -24,12 +22,14 @@ def summary(corpus: Corpus) -> str:
     source, target = corpus.languages
     rows = [f"{corpus.name} ({source}, {target}): {corpus.description.title}"]
     for split, subset in corpus.subsets.items():
-        rows.append(
-            _row(pieces[subset]["pairs"], "pairs", split if split == subset else f"{split} ({subset})")
-        )
+        name = split if split == subset else f"{split} ({subset})"
+        rows.append(f"  {name:<28}{pieces[subset]['pairs']:>10,} pairs")
         dropped = Counter(text[subset]["dropped"]) + Counter(pieces[subset]["dropped"])
-        rows += [_row(number, f"dropped: {reason}") for reason, number in dropped.items()]
-        rows += [_shares(side, counts) for side, counts in binarised["sides"][subset].items()]
+        rows += [f"{number:>40,} dropped: {reason}" for reason, number in dropped.items()]
+        for side, counts in binarised["sides"][subset].items():
+            share = counts["unknown"] / max(counts["pieces"], 1)
+            warning = "warning: " if share > MANY_UNKNOWN else ""
+            rows.append(f"{'':<41}{warning}{side}: {100 * share:.2f} % of the pieces are <unk>")
     rows += [
         f"  {binarised['dictionary']:,} symbols in fairseq's dictionary",
         f"  raw text    {_short(corpus.folder / 'text')}",
@@ -50,23 +50,10 @@ def next_command(corpus: Corpus) -> str:
             config = base.with_name("alpha_entmax.yaml")
             words = [
                 *command_words("train"),
-                str(config.relative_to(SHARED) if not IN_CHECKOUT else _short(config)),
+                _short(config) if IN_CHECKOUT else str(config.relative_to(SHARED)),
             ]
             return shlex.join([*words, *([f"task.data='{corpus.bin}'"] if data else [])])
     return shlex.join([*command_words("prepare"), corpus.name, "--config", *data])
-
-
-def _row(number: int, what: str, of: str = "") -> str:
-    return f"  {of:<28}{number:>10,} {what}"
-
-
-def _shares(side: str, counts: dict[str, int]) -> str:
-    unknown = counts["unknown"] / max(counts["pieces"], 1)
-    told = f"{side}: {100 * unknown:.2f} % of the pieces are <unk>"
-    if language(side).spaced and counts["words"]:
-        told += f", {counts['pieces'] / counts['words']:.2f} pieces per word"
-    told += f", {counts['empty']:,} lines without a piece" if counts["empty"] else ""
-    return f"{'':<41}{'warning: ' if unknown > MANY_UNKNOWN else ''}{told}"
 
 
 def _short(path: Path) -> str:

@@ -53,8 +53,7 @@ def symbol_of(token: str) -> str:
 def read_tokenizer(files: Mapping[str, Path]) -> WordPieces:
     """Read a tokenizer from its ``tokenizer.json``, or else from the others of :data:`FILES`, by name.
 
-    Raises:
-        UserError: it is not the tokenizer of a BERT, or the package tokenizers is not installed.
+    Raises UserError if it is not that of a BERT, or the package tokenizers is not installed.
     """
     rules, path = None, files.get(TOKENIZER) or files[VOCABULARY]
     if TOKENIZER in files:

@@ -35,5 +35,5 @@ def read_segments(path: Path) -> Iterator[str]:
 
 
 def resolve(text: str) -> str:
-    """Text with its references resolved as in HTML; an ``&`` that does not start one is kept, as in ``R&D``."""
+    """Text with its references resolved as in HTML; any other ``&`` is kept, as in ``R&D``."""
     return REFERENCE.sub(lambda found: html.unescape(found[0]) or " ", text)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError, iterparse
 
 from ...errors import UserError
 from ...files import open_binary
-from ..languages import same_language
+from ..languages import language as language_of
 from . import Pairs, Source, of_pairs
 from .lines import on_one_line
 
-LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # of TMX 1.4, of 1.1
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # formatting, not text
 
 
@@ -38,18 +37,16 @@ def read_tmx(paths: list[Path], languages: tuple[str, str], source: Source) -> P
 
 
 def _text(unit: Element, language: str) -> str:
+    wanted = language_of(language)
     for variant in unit.iterfind("{*}tuv"):
-        if same_language(next(filter(None, map(variant.get, LANGUAGE)), ""), language):
-            return on_one_line("".join(_parts(variant.find("{*}seg"))))
+        given = language_of(variant.get(LANGUAGE) or variant.get("lang", ""))
+        if (given.subtag, given.script) == (wanted.subtag, wanted.script):
+            segment = variant.find("{*}seg")
+            for element in segment.iter():
+                if _name(element) in CODES:
+                    element.text = ""
+            return on_one_line("".join(segment.itertext()))
     return ""
-
-
-def _parts(element: Element) -> Iterator[str]:
-    if _name(element) not in CODES:
-        yield element.text or ""
-        for inner in element:
-            yield from _parts(inner)
-            yield inner.tail or ""
 
 
 def _name(element: Element) -> str:

@@ -59,9 +59,7 @@ def joined(src: str, mt: str) -> str:
 def source_line(text: str, number: int, name: str) -> str:
     """``src`` and ``mt`` separated by a tab, as a source line; empty for an empty text.
 
-    Raises:
-        UserError: there is not exactly one tab, or a side is empty or contains a reserved symbol; with line
-            ``number`` of ``name``.
+    Raises UserError, with line ``number`` of ``name``, unless there are these two.
     """
     if not text.strip():
         return ""
