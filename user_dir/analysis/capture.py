@@ -268,15 +268,6 @@ def all_heads(model) -> list[Head]:
     ]
 
 
-def row_sums(model) -> dict[str, str]:
-    """By attention type that the model has: what the weights of a query sum to, as its normalizer says."""
-    return {
-        attention_type: attentions[0].normalizer.row_sums
-        for attention_type, attentions in model.attentions().items()
-        if attentions
-    }
-
-
 def output_norms(model) -> dict[str, list[Tensor]]:
     """The L2 norm of each head's slice of the output projection: by attention type and layer, (H,).
 

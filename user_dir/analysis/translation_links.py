@@ -22,8 +22,8 @@ from ..corpora import Corpus
 from ..corpora.reserved import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import Link, align_split, candidates, links, word_weights
-from .capture import Split, captured_attention, dataset_of, on_device, open_split
+from .alignment import Link, align_split, candidates, links, run_candidates
+from .capture import Split, dataset_of, on_device, open_split
 from .words import detect_scheme
 
 SUBSET = "valid"
@@ -187,10 +187,10 @@ class TranslationAligner:
             "output": _placed(sample["target"], target, target_padding),
             "input": _placed(inputs["prev_output_tokens"], read, target_padding),
         }
-        total = sum(
-            _weights(model, sample, choice, query[choice.query], key)
-            for model, choice in zip(self._models, self._choices)
-        )
+        total = 0
+        for model, choice in zip(self._models, self._choices):
+            named = run_candidates(model, sample, query[choice.query], key, choice.query)
+            total = total + next(weights for name, _, weights in named if name == choice.name)
         aligned = links(total)
         return [aligned[order.index(row)] for row in range(len(pairs))]
 
@@ -239,15 +239,3 @@ def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:
     numbers = [number for row in words for number in row]
     placed[tokens.ne(padding)] = torch.tensor(numbers, device=tokens.device)
     return placed
-
-
-def _weights(model, sample: dict, choice: Choice, query: Tensor, key: Tensor) -> Tensor:
-    """The weights of a candidate between words, (B, target words, source words)."""
-    with captured_attention(model, ["decoder_context"]) as captured:
-        model(**sample["net_input"])
-    context, latent = captured["decoder_context"], None
-    if choice.name == "alignment":
-        posterior = model.posterior_alignment(sample).unsqueeze(1)
-        latent, context = word_weights(posterior.double(), query, key).squeeze(1), []
-    context = [word_weights(each.double(), query, key) for each in context]
-    return next(weights for name, _, weights in candidates(context, latent) if name == choice.name)
