@@ -213,16 +213,11 @@ def write_statistics(
     maps: Path | None = None,
     map_sentences: int = 50,
 ) -> dict:
-    """Write every statistic of every head as JSON, and the rows of the heads as CSV beside it.
+    """Write every statistic of every head to ``output`` as JSON, whose content is returned, and as CSV.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        output: the JSON file, whose content is returned.
-        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
-        interrogatives: by language, words that replace our list.
-        thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
-        maps: also write attention maps to this folder.
-        map_sentences: the number of sentences in it, from the first.
+    ``scheme`` says how pieces form words, one of :data:`~.words.SCHEMES`; None detects it. ``interrogatives``
+    are words by language that replace our lists, and ``thresholds`` are ``ROLE=VALUE``. The attention maps of
+    the first ``map_sentences`` are written to the folder ``maps``, if any.
     """
     roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
     if maps is not None:
@@ -248,8 +243,8 @@ def analyse_translations(
     """Statistics and attention maps of a model while the decoder reads the given translations.
 
     ``model`` and ``task`` are of :func:`~.capture.load_model`. ``sources`` and ``targets`` are the tokens of
-    each sentence (S,) and translation (T,), ``</s>`` last, and ``texts`` the sentences. Maps are written to the
-    folder ``maps``, and α over training is read from ``alpha.jsonl`` beside ``checkpoint``.
+    each sentence (S,) and translation (T,), ``</s>`` last, and ``texts`` the sentences. Maps are written to
+    the folder ``maps``, and α over training is read from ``alpha.jsonl`` beside ``checkpoint``.
 
     Raises:
         UserError: there are no sentences, or one is longer than the model's limit.

@@ -61,14 +61,9 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, query or "output")
 
 
-def place_of(checkpoint: Path) -> Path:
-    """The file that remembers the choice for a checkpoint."""
-    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
-
-
 def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) -> Path:
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
-    place = place_of(checkpoint)
+    place = _place(checkpoint)
     values = {"checkpoint_sha256": _sha256(checkpoint), "name": choice.name, "query": choice.query}
     write_json(place, {**values, "subset": subset, "by": by})
     return place
@@ -76,13 +71,17 @@ def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) ->
 
 def remembered(checkpoint: Path) -> Choice | None:
     """The choice that was found before for just this checkpoint, or that it brings; None if there is none."""
-    place = place_of(checkpoint)
+    place = _place(checkpoint)
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
         if content["checkpoint_sha256"] == _sha256(checkpoint):
             return Choice(content["name"], content["query"])
     name, _, query = str((load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY) or "").partition("@")
     return Choice(name, query) if query else None
+
+
+def _place(checkpoint: Path) -> Path:
+    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
 
 
 def _sha256(path: Path) -> str:
@@ -117,10 +116,6 @@ def best_choice(split: Split) -> Choice:
             for row in report["candidates"]
             if row["bits"] is not None
         ]
-    if not rows:
-        raise UserError(
-            f"{split.name} of {split.corpus.name} has no words to find the best head for alignment by"
-        )
     return max(rows, key=lambda row: row[0])[1]
 
 
@@ -136,14 +131,8 @@ class Pair(NamedTuple):
 class TranslationAligner:
     """Links between words, which white space parts, by what the models attend to as they read translations.
 
-    Args:
-        models: one or more of a translator, whose weights are averaged.
-        task: theirs.
-        choices: by which candidate of each model.
-        max_tokens: of a batch, on one side.
-
-    Raises:
-        UserError: a model has no such candidate.
+    ``choices`` has a candidate for each of ``models``, whose weights are averaged, and ``task`` is theirs;
+    ``max_tokens`` is of a batch, on one side. Raises UserError if a model has no such candidate.
     """
 
     def __init__(self, models: Sequence, task, choices: Sequence[Choice], max_tokens: int):
