@@ -198,6 +198,23 @@ def candidates(context: list[Tensor], latent: Tensor | None = None) -> Iterator[
         yield "alignment", {"layer": None, "head": None, "latent": True}, latent
 
 
+def run_candidates(
+    model, sample: dict, target_word: Tensor, source_word: Tensor, query: str
+) -> Iterator[tuple[str, dict, Tensor]]:
+    """Run a model on a batch: its :func:`candidates`, for the words of queries (B, T) and keys (B, S).
+
+    The latent alignment is one of them if ``query`` is ``output``.
+    """
+    with captured_attention(model, ["decoder_context"]) as captured:
+        model(**sample["net_input"])
+    context = [word_weights(each.double(), target_word, source_word) for each in captured["decoder_context"]]
+    latent = None
+    if model.alignment is not None and query == "output":
+        posterior = model.posterior_alignment(sample).double().unsqueeze(1)
+        latent = word_weights(posterior, target_word, source_word).squeeze(1)
+    return candidates(context, latent)
+
+
 @dataclass
 class _Aligned:
     """What is written and counted of one candidate."""
@@ -247,16 +264,22 @@ def align_split(
         raise UserError("the model has no context attention to align with")
     aligned: dict[str, _Aligned] = {}
     sentences = words = 0
-    with captured_attention(model, ["decoder_context"]) as captured, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         for sample in samples:
-            texts, of_batch = _candidates(model, sample, captured, source, target, query)
+            read, read_by = sample["net_input"]["src_tokens"], sample["net_input"]["prev_output_tokens"]
+            written = sample["target"] if query == "output" else read_by
+            source_word, target_word = (
+                pieces.words(tokens, part_punctuation=False)
+                for pieces, tokens in ((source, read), (target, written))
+            )
+            texts = list(zip(_words(read, source_word), _words(written, target_word)))
             sizes = [tuple(map(len, sides)) for sides in texts]
             order = sample["id"].argsort().tolist()
             none = frozenset(), frozenset()
             expected = [
                 gold.sentence(sentences + i, *sizes[row]) if gold else none for i, row in enumerate(order)
             ]
-            for name, facts, weights in of_batch:
+            for name, facts, weights in run_candidates(model, sample, target_word, source_word, query):
                 if name not in aligned:
                     file = None
                     if folder is not None:
@@ -277,24 +300,6 @@ def align_split(
         row["bits"] = told_bits(candidate.linked)
         rows.append(row | (candidate.rate.scores() if gold is not None else {}))
     return {"sentences": sentences, "query": query, "candidates": rows}
-
-
-def _candidates(
-    model, sample: dict, captured: dict[str, list[Tensor]], source: Pieces, target: Pieces, query: str
-) -> tuple[list[Words], Iterator[tuple[str, dict, Tensor]]]:
-    """Run the model: the source and target words of each sentence, and the candidates."""
-    model(**sample["net_input"])
-    tokens = sample["target"] if query == "output" else sample["net_input"]["prev_output_tokens"]
-    target_word = target.words(tokens, part_punctuation=False)
-    source_tokens = sample["net_input"]["src_tokens"]
-    source_word = source.words(source_tokens, part_punctuation=False)
-    texts = zip(_words(source_tokens, source_word), _words(tokens, target_word))
-    context = [word_weights(each.double(), target_word, source_word) for each in captured["decoder_context"]]
-    latent = None
-    if model.alignment is not None and query == "output":
-        posterior = model.posterior_alignment(sample).double().unsqueeze(1)
-        latent = word_weights(posterior, target_word, source_word).squeeze(1)
-    return list(texts), candidates(context, latent)
 
 
 def _words(tokens: Tensor, word: Tensor) -> Iterator[list[tuple[int, ...]]]:

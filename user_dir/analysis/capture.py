@@ -47,10 +47,7 @@ def load_model(checkpoint: str | Path, corpus: Corpus, *, language: str | None =
 
     The model is on a GPU if there is one, unless ``cpu``. A stock ``transformer`` is converted to our model
     with α = 1, which is softmax. A language model is analysed on one side of the corpus: ``language``, or its
-    second language.
-
-    Raises:
-        UserError: the checkpoint is missing, or is of another model or corpus.
+    second language. Raises UserError if the checkpoint is missing, or is of another model or corpus.
     """
     state = load_checkpoint(checkpoint)
     name = model_name(state)
@@ -149,13 +146,10 @@ def open_split(
     language: str | None = None,
     cpu: bool = False,
 ) -> Split:
-    """Load a model, of ours or fairseq's stock transformer, and a split, whose name may be fairseq's.
+    """Load a model (:func:`load_model`) and a split of a prepared corpus, whose name may be fairseq's.
 
-    ``corpus`` is prepared, and in the folder ``data``, or the repository's, if it is a name. ``language`` is
-    that of a language model; None for the corpus's second. ``cpu``: use the CPU even if there is a GPU.
-
-    Raises:
-        UserError: the corpus, split or checkpoint does not exist, or they do not match.
+    ``corpus`` is in the folder ``data``, or the repository's, if it is a name. Raises UserError if corpus,
+    split or checkpoint do not exist or do not match.
     """
     if isinstance(corpus, str):
         corpus = load_corpus(corpus, data)
@@ -274,15 +268,6 @@ def all_heads(model) -> list[Head]:
         for layer, attention in enumerate(attentions)
         for head in range(attention.num_heads)
     ]
-
-
-def row_sums(model) -> dict[str, str]:
-    """By attention type that the model has: what the weights of a query sum to, as its normalizer says."""
-    return {
-        attention_type: attentions[0].normalizer.row_sums
-        for attention_type, attentions in model.attentions().items()
-        if attentions
-    }
 
 
 def output_norms(model) -> dict[str, list[Tensor]]:

@@ -108,11 +108,8 @@ def correlations(rows: list[dict]) -> list[dict]:
 def head_importance(split: Split, rows: list[dict], points: int, seeds: int) -> dict:
     """Importance of every head, pruning curves, and rank correlations.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        rows: its statistics, each row with ``alpha``, ``density`` and ``entropy``.
-        points: number of points per curve.
-        seeds: number of random orders.
+    ``rows`` are the statistics of the split's heads, ``points`` the most points of a curve, and ``seeds`` the
+    number of random orders.
 
     Returns:
         ``loss``: of the unmasked model. ``heads``: the rows' names and measures, with the ``loss`` without
@@ -168,18 +165,11 @@ def write_importance(
     random_orders: int = 5,
     bleu_beam: int | None = None,
 ) -> dict:
-    """Write the importance of each head as JSON, and draw the cost of pruning.
+    """Write the importance of each head to ``output`` as JSON, and draw the cost of pruning.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        output: the JSON file, whose content is returned.
-        figure: file to draw to; None for ``output`` with ``.svg``.
-        points: number of points of each pruning curve.
-        random_orders: number of random pruning orders.
-        bleu_beam: beam size for also translating with each head masked in turn; None for no BLEU.
-
-    Raises:
-        UserError: a language model has no BLEU.
+    ``figure`` is ``output`` with ``.svg`` if it is None; ``points`` and ``random_orders`` are those of
+    :func:`head_importance`; with ``bleu_beam``, :func:`bleu_without_each_head` is measured, too. Returns the
+    content of the JSON; raises UserError over BLEU of a language model.
     """
     from . import plots  # matplotlib, which other results do not need
 

@@ -124,16 +124,10 @@ def sentence_maps(
     alphas: Mapping[str, list] | None = None,
     **about: str,
 ) -> SentenceMaps:
-    """The maps of a sentence of a batch, without padding.
+    """The maps of a sentence, ``row`` of a batch of fairseq's ``task``, without padding.
 
-    Args:
-        task: fairseq's task, for its dictionaries.
-        sample: a batch.
-        row: of the sentence in the batch.
-        captured: its attention, from :func:`~.capture.captured_attention`.
-        text: the source sentence as text.
-        alphas: by attention type, the α of each layer and head.
-        about: the names ``corpus`` and ``subset``.
+    ``captured`` is of :func:`~.capture.captured_attention`, ``text`` the source sentence, and ``about`` what
+    else is known: ``alphas``, by attention type and layer, and the names of ``corpus`` and ``subset``.
     """
     inputs, padding = sample["net_input"], task.source_dictionary.pad()
     sides = {
@@ -154,19 +148,3 @@ def sentence_maps(
     }
     of_heads = {name: np.array(layers) for name, layers in (alphas or {}).items() if name in weights}
     return SentenceMaps(weights=weights, text=text, alphas=of_heads, **symbols, **about)
-
-
-def bertviz_arguments(sentence: SentenceMaps) -> dict[str, list]:
-    """Arguments of ``bertviz.model_view(**…)`` and ``bertviz.head_view(**…)`` for an encoder-decoder model.
-
-    For each attention type, a list over layers of (1, H, T, S), and the tokens. bertviz shows one set of
-    decoder tokens, those that the decoder read, and requires equal numbers of encoder and decoder layers.
-    """
-    import torch  # imported here because reading maps does not need it
-
-    names = dict(zip(ATTENTION_TYPES, ("encoder_attention", "decoder_attention", "cross_attention")))
-    attention = {
-        names[kind]: [torch.from_numpy(layer)[None] for layer in weights]
-        for kind, weights in sentence.weights.items()
-    }
-    return {**attention, "encoder_tokens": sentence.source, "decoder_tokens": sentence.target_input}

@@ -1,8 +1,8 @@
-"""Measure the heads of a model over a split: statistics, streamed in constant memory, and attention maps."""
+"""Measure the heads of a model over a split: their statistics, batch by batch, and attention maps."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,13 @@ from ..corpora import Corpus
 from ..errors import UserError
 from ..files import write_json, write_text
 from . import measures
-from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, row_sums, run
+from .capture import Split, captured_attention, dataset_of, output_norms, possible_pairs, run
 from .maps import SIDES, Maps, remove_maps, sentence_maps, write_map
 from .results import ModelAnalysis, head_table, heads_as_csv, log_beside, read_statistics, rounded
 from .roles import ROLES, Role, assign_roles, role_table, with_thresholds
 from .statistics import STATISTICS, Attention
 from .trajectories import read_trajectories
-from .words import Pieces, known_interrogatives
+from .words import Pieces
 
 BINS = 20
 TRANSLATIONS = "own translations"
@@ -61,15 +61,10 @@ class Mean:
 class LayerStatistics:
     """Running statistics of the H heads of one attention module."""
 
-    def __init__(self, num_heads: int):
-        self.num_heads = num_heads
-        self.sentences = self.pairs = 0
+    def __init__(self):
         self.means = {name: Mean() for name in STATISTICS}
         self.diversity = Mean()
-        self.histogram = torch.zeros(num_heads, BINS, dtype=torch.long)
-        # Sums over sentences of the heads' densities, of their squares, and of the density of the union.
-        self.density = self.density_squared = self.union = 0.0
-        self.attended = self.attended_by_any = 0  # pairs in the support of each head, and in the union
+        self.counts: list[Tensor] = []  # by batch, of each sentence: see ``add``
 
     def add(self, attention: Attention) -> None:
         """Add a batch."""
@@ -79,38 +74,32 @@ class LayerStatistics:
                 mean.add(*values)
         self.diversity.add(measures.diversity(attention.weights)[:, None], attention.queries)
         attended, pairs = measures.support(attention.weights, attention.possible)
-        density = attended.double() / pairs[:, None]
-        self.sentences += len(density)
-        self.density = self.density + density.sum(0)
-        self.density_squared = self.density_squared + density.pow(2).sum(0)
-        bins = (attended * BINS // pairs[:, None]).clamp(max=BINS - 1).cpu()  # integer arithmetic is exact
-        for head in range(self.num_heads):
-            self.histogram[head] += torch.bincount(bins[:, head], minlength=BINS)
-        self.attended = self.attended + attended.sum(0)
-        self.pairs += int(pairs.sum())
-        attended, pairs = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
-        self.union += float((attended[:, 0].double() / pairs).sum())
-        self.attended_by_any += int(attended.sum())
+        union, _ = measures.support(attention.weights.amax(1, keepdim=True), attention.possible)
+        self.counts.append(torch.cat([attended, union, pairs[:, None]], 1).cpu())  # (B, H + 2)
 
-    def head(self, head: int) -> dict:
-        """The columns of one head that are computed from its weights."""
-        mean = float(self.density[head]) / self.sentences
-        variance = float(self.density_squared[head]) / self.sentences - mean**2
-        return {
-            "density": mean,
-            "density_of_pairs": int(self.attended[head]) / self.pairs,
-            "density_std": max(variance, 0.0) ** 0.5,
-            "density_histogram": self.histogram[head].tolist(),
-            **{name: values.of(head) for name, values in self.means.items()},
-        }
-
-    def layer(self) -> dict:
-        """The columns of the layer; diversity is None if there is a single head."""
-        return {
-            "diversity": self.diversity.of(0) if self.num_heads > 1 else None,
-            "union_density": self.union / self.sentences,
-            "union_density_of_pairs": self.attended_by_any / self.pairs,
-            "sorted_densities": sorted(float(total) / self.sentences for total in self.density),
+    def rows(self) -> tuple[list[dict], dict]:
+        """The columns of each head that are computed from its weights, and those of the layer."""
+        counts, pairs = torch.cat(self.counts).T.split([self.counts[0].size(1) - 1, 1])  # (H + 1, N), (1, N)
+        densities = counts.double() / pairs
+        *means, union = densities.mean(1).tolist()
+        *shares, union_share = (counts.sum(1).double() / pairs.sum()).tolist()
+        squares = densities.square().mean(1).tolist()
+        bins = (counts * BINS // pairs).clamp(max=BINS - 1)  # integer arithmetic is exact
+        heads = [
+            {
+                "density": mean,
+                "density_of_pairs": shares[head],
+                "density_std": max(squares[head] - mean**2, 0.0) ** 0.5,
+                "density_histogram": torch.bincount(bins[head], minlength=BINS).tolist(),
+                **{name: values.of(head) for name, values in self.means.items()},
+            }
+            for head, mean in enumerate(means)
+        ]
+        return heads, {
+            "diversity": self.diversity.of(0) if len(heads) > 1 else None,
+            "union_density": union,
+            "union_density_of_pairs": union_share,
+            "sorted_densities": sorted(means),
         }
 
 
@@ -120,10 +109,7 @@ class Statistics:
     def __init__(self, model, source: Pieces, target: Pieces, padding: int):
         self.model, self.source, self.target, self.padding = model, source, target, padding
         self.sentences = 0
-        self.layers = {
-            attention_type: [LayerStatistics(len(alphas)) for alphas in layers]
-            for attention_type, layers in model.alphas().items()
-        }
+        self.layers = {kind: [LayerStatistics() for _ in layers] for kind, layers in model.alphas().items()}
 
     def add(self, sample: dict, captured: dict[str, list[Tensor]]) -> None:
         """Add a batch and the attention that ``captured_attention`` recorded for it."""
@@ -143,24 +129,23 @@ class Statistics:
 
         Layers and heads count from 0; a measure that is not defined for a head is None.
         """
-        heads, rows = [], []
+        heads, layers, columns = [], [], dict(HEAD_COLUMNS)
         alphas, norms = self.model.alphas(), output_norms(self.model)
-        layers = [running for layers in self.layers.values() for running in layers]
-        columns = dict(HEAD_COLUMNS)
+        everywhere = [running for of_kind in self.layers.values() for running in of_kind]
         for name, column in STATISTICS.items():
-            if not column.optional or any(running.means[name].count for running in layers):
+            if not column.optional or any(running.means[name].count for running in everywhere):
                 columns[name] = column.definition
-        for kind, layers in self.layers.items():
-            for layer, running in enumerate(layers):
+        for kind, of_kind in self.layers.items():
+            for layer, running in enumerate(of_kind):
                 place = {"attention": kind, "layer": layer}
-                rows.append({**place, **running.layer()})
-                for head in range(running.num_heads):
-                    row = running.head(head)
+                rows, of_layer = running.rows()
+                layers.append({**place, **of_layer})
+                for head, row in enumerate(rows):
                     row["alpha"] = float(alphas[kind][layer][head])
                     row["output_norm"] = float(norms[kind][layer][head])
                     heads.append({**place, "head": head, **{name: row[name] for name in columns}})
         definitions = {**columns, **LAYER_COLUMNS}
-        return {"sentences": self.sentences, "heads": heads, "layers": rows, "measures": definitions}
+        return {"sentences": self.sentences, "heads": heads, "layers": layers, "measures": definitions}
 
 
 @torch.no_grad()
@@ -210,7 +195,9 @@ def _measured(
     each_batch = write if maps is not None else None
     statistics = head_statistics(split.model, samples, *pieces, split.padding, each_batch)
     definitions = statistics.pop("measures")
-    report = {**split.facts, **facts, "row_sums": row_sums(split.model), **statistics}
+    attentions = split.model.attentions().items()
+    row_sums = {kind: layers[0].normalizer.row_sums for kind, layers in attentions if layers}
+    report = {**split.facts, **facts, "row_sums": row_sums, **statistics}
     report["roles"] = assign_roles(report["heads"], roles)
     report["measures"] = definitions
     return rounded(report)
@@ -226,16 +213,11 @@ def write_statistics(
     maps: Path | None = None,
     map_sentences: int = 50,
 ) -> dict:
-    """Write every statistic of every head as JSON, and the rows of the heads as CSV beside it.
+    """Write every statistic of every head to ``output`` as JSON, whose content is returned, and as CSV.
 
-    Args:
-        split: a model over a split, with teacher forcing.
-        output: the JSON file, whose content is returned.
-        scheme: how pieces form words, one of :data:`~.words.SCHEMES`; None detects it.
-        interrogatives: by language, words that replace our list.
-        thresholds: ``ROLE=VALUE``, see :func:`~.roles.with_thresholds`.
-        maps: also write attention maps to this folder.
-        map_sentences: the number of sentences in it, from the first.
+    ``scheme`` says how pieces form words, one of :data:`~.words.SCHEMES`; None detects it. ``interrogatives``
+    are words by language that replace our lists, and ``thresholds`` are ``ROLE=VALUE``. The attention maps of
+    the first ``map_sentences`` are written to the folder ``maps``, if any.
     """
     roles, pieces, texts = with_thresholds(thresholds), split.pieces(scheme, interrogatives), []
     if maps is not None:
@@ -260,16 +242,9 @@ def analyse_translations(
 ) -> ModelAnalysis:
     """Statistics and attention maps of a model while the decoder reads the given translations.
 
-    Args:
-        name: name of the model in the report.
-        checkpoint: of the model; α over training is read from ``alpha.jsonl`` next to it.
-        corpus: the corpus whose vocabulary the model has.
-        model: from :func:`~.capture.load_model`.
-        task: the model's task.
-        sources: (S,) tokens of each sentence, ``</s>`` last.
-        targets: (T,) tokens of each translation, ``</s>`` last.
-        texts: the sentences as text.
-        maps: the folder to write maps to, which the report reads.
+    ``model`` and ``task`` are of :func:`~.capture.load_model`. ``sources`` and ``targets`` are the tokens of
+    each sentence (S,) and translation (T,), ``</s>`` last, and ``texts`` the sentences. Maps are written to
+    the folder ``maps``, and α over training is read from ``alpha.jsonl`` beside ``checkpoint``.
 
     Raises:
         UserError: there are no sentences, or one is longer than the model's limit.
@@ -284,20 +259,9 @@ def analyse_translations(
     return ModelAnalysis(name, statistics, read_trajectories(log) if log else None, Maps(maps))
 
 
-def statistics_summary(
-    report: dict, output: Path, maps: Path | None, interrogatives: Collection[str] = ()
-) -> str:
-    """Tables of the heads and their roles, and the files that :func:`write_statistics` wrote.
-
-    ``interrogatives``: languages for which the user gave interrogative words.
-    """
-    lines = [head_table(report["heads"]), role_table(report["roles"])]
-    for language in (report["source_lang"], report["target_lang"]):
-        if language not in interrogatives and known_interrogatives(language) is None:
-            lines.append(
-                f"no list of interrogative words for {language!r}: give --interrogatives {language}=FILE"
-            )
-    lines.append("")
+def statistics_summary(report: dict, output: Path, maps: Path | None) -> str:
+    """Tables of the heads and their roles, and the files that :func:`write_statistics` wrote."""
+    lines = [head_table(report["heads"]), role_table(report["roles"]), ""]
     if maps:
         lines.append(f"attention maps of {len(Maps(maps))} sentences: {maps}")
     table = output.with_suffix(".csv").name

@@ -89,11 +89,9 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def figures(models: Sequence[ModelAnalysis], width: float | None = None) -> dict[str, Figure]:
-    """All figures of the heads of models, side by side.
+    """All figures of the heads of models, side by side, by the name of the function that draws them.
 
-    Returns:
-        ``alpha_histograms``, ``density_histograms``, ``sorted_densities``, ``diversity`` and, for each model
-        with an α log, ``alpha_trajectories``, with the model's index if there are several.
+    ``alpha_trajectories`` is of one model, whose index it has if there are several.
     """
     statistics = {model.name: model.statistics for model in models}
     alphas = {
@@ -188,21 +186,24 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
     (Correia et al. 2019, figure 4.) ``models``: statistics by model name.
     """
     heads, layers = _rows_of("heads", models), _rows_of("layers", models)
-    types = _types(heads.values())
+    both = {name: {kind: (heads[name][kind], layers[name][kind]) for kind in heads[name]} for name in models}
+    types = _types(both.values())
     figure, rows = _panels(len(models), len(types), height=1.8, width=width)
-    for axes, kind, name, by_type, (colour, *_) in _each_panel(rows, types, heads):
+    for axes, kind, name, by_type, (colour, *_) in _each_panel(rows, types, both):
+        axes.set_ylim(0, 1.04)
+        if kind not in by_type:
+            continue
+        of_heads, of_layers = by_type[kind]
         label = "k-th densest head of each layer"
         style = {"color": colour, "linewidth": 0.9, "marker": ".", "markersize": 4}
         style["label"] = label if len(models) == 1 else f"{name}: {label}"
-        densities = by_layer(by_type.get(kind, []), "density").values()
+        densities = by_layer(of_heads, "density").values()
         for line in zip(*(sorted(layer, reverse=True) for layer in densities)):
             axes.plot(line, **style)
-        axes.set_ylim(0, 1.04)
-        if densities:
-            style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
-            union = [row["union_density"] for row in layers[name.lstrip()][kind]]
-            axes.plot(union, label="union of the heads' supports", **style)
-            _layer_ticks(axes, len(densities))
+        style = {"color": "black", "linestyle": "--", "linewidth": 1.2, "marker": "_", "markersize": 8}
+        union = [row["union_density"] for row in of_layers]
+        axes.plot(union, label="union of the heads' supports", **style)
+        _layer_ticks(axes, len(of_layers))
     _label(rows, list(models), types, "layer", "density")
     _legend(figure, rows)
     return figure
@@ -212,8 +213,8 @@ def sorted_densities(models: dict[str, dict], width: float | None = None) -> Fig
 def diversity(models: dict[str, dict], width: float | None = None) -> Figure:
     """Jensen–Shannon divergence between the heads of each layer, one panel per attention type.
 
-    (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics by
-    name.
+    (Correia et al. 2019, figure 5, divided by log H, so that it is at most 1.) ``models``: statistics
+    by name.
     """
     layers = _rows_of("layers", models)
     types = _types(layers.values())

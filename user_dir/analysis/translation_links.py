@@ -22,8 +22,8 @@ from ..corpora import Corpus
 from ..corpora.pieces import SEPARATORS
 from ..errors import UserError
 from ..files import read_json, shown, write_json
-from .alignment import Link, align_split, candidates, links, word_weights
-from .capture import Split, captured_attention, dataset_of, on_device, open_split
+from .alignment import Link, align_split, candidates, links, run_candidates
+from .capture import Split, dataset_of, on_device, open_split
 from .words import detect_scheme
 
 SUBSET = "valid"
@@ -61,14 +61,9 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, query or "output")
 
 
-def place_of(checkpoint: Path) -> Path:
-    """The file that remembers the choice for a checkpoint."""
-    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
-
-
 def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) -> Path:
     """Write the choice beside the checkpoint, with what it was found by: ``aer`` or ``bits``; the file."""
-    place = place_of(checkpoint)
+    place = _place(checkpoint)
     values = {"checkpoint_sha256": _sha256(checkpoint), "name": choice.name, "query": choice.query}
     write_json(place, {**values, "subset": subset, "by": by})
     return place
@@ -76,13 +71,17 @@ def remember(checkpoint: Path, choice: Choice, by: str, subset: str = SUBSET) ->
 
 def remembered(checkpoint: Path) -> Choice | None:
     """The choice that was found before for just this checkpoint, or that it brings; None if there is none."""
-    place = place_of(checkpoint)
+    place = _place(checkpoint)
     if place.is_file():
         content = read_json(place, "the choice of a head for alignment")
         if content["checkpoint_sha256"] == _sha256(checkpoint):
             return Choice(content["name"], content["query"])
     name, _, query = str((load_checkpoint(checkpoint).get("extra_state") or {}).get(KEY) or "").partition("@")
     return Choice(name, query) if query else None
+
+
+def _place(checkpoint: Path) -> Path:
+    return checkpoint.parent / "alignment" / f"{checkpoint.stem}.json"
 
 
 def _sha256(path: Path) -> str:
@@ -117,10 +116,6 @@ def best_choice(split: Split) -> Choice:
             for row in report["candidates"]
             if row["bits"] is not None
         ]
-    if not rows:
-        raise UserError(
-            f"{split.name} of {split.corpus.name} has no words to find the best head for alignment by"
-        )
     return max(rows, key=lambda row: row[0])[1]
 
 
@@ -136,14 +131,8 @@ class Pair(NamedTuple):
 class TranslationAligner:
     """Links between words, which white space parts, by what the models attend to as they read translations.
 
-    Args:
-        models: one or more of a translator, whose weights are averaged.
-        task: theirs.
-        choices: by which candidate of each model.
-        max_tokens: of a batch, on one side.
-
-    Raises:
-        UserError: a model has no such candidate.
+    ``choices`` has a candidate for each of ``models``, whose weights are averaged, and ``task`` is theirs;
+    ``max_tokens`` is of a batch, on one side. Raises UserError if a model has no such candidate.
     """
 
     def __init__(self, models: Sequence, task, choices: Sequence[Choice], max_tokens: int):
@@ -187,10 +176,10 @@ class TranslationAligner:
             "output": _placed(sample["target"], target, target_padding),
             "input": _placed(inputs["prev_output_tokens"], read, target_padding),
         }
-        total = sum(
-            _weights(model, sample, choice, query[choice.query], key)
-            for model, choice in zip(self._models, self._choices)
-        )
+        total = 0
+        for model, choice in zip(self._models, self._choices):
+            named = run_candidates(model, sample, query[choice.query], key, choice.query)
+            total = total + next(weights for name, _, weights in named if name == choice.name)
         aligned = links(total)
         return [aligned[order.index(row)] for row in range(len(pairs))]
 
@@ -239,15 +228,3 @@ def _placed(tokens: Tensor, words: list[list[int]], padding: int) -> Tensor:
     numbers = [number for row in words for number in row]
     placed[tokens.ne(padding)] = torch.tensor(numbers, device=tokens.device)
     return placed
-
-
-def _weights(model, sample: dict, choice: Choice, query: Tensor, key: Tensor) -> Tensor:
-    """The weights of a candidate between words, (B, target words, source words)."""
-    with captured_attention(model, ["decoder_context"]) as captured:
-        model(**sample["net_input"])
-    context, latent = captured["decoder_context"], None
-    if choice.name == "alignment":
-        posterior = model.posterior_alignment(sample).unsqueeze(1)
-        latent, context = word_weights(posterior.double(), query, key).squeeze(1), []
-    context = [word_weights(each.double(), query, key) for each in context]
-    return next(weights for name, _, weights in candidates(context, latent) if name == choice.name)
