@@ -21,7 +21,7 @@ from ..checkpoints import (
     require_same,
     task_settings,
 )
-from ..corpora.corpus import load_dictionary
+from ..corpora.corpus import read_dictionary
 from ..corpora.wordpiece import FILES, SPECIAL, read_tokenizer, symbol_of
 from ..errors import UserError
 from ..files import ROOT, read_json
@@ -254,7 +254,7 @@ def _read_checkpoint(path: Path) -> Bert:
     dictionary = path.with_name("dict.txt")
     if not dictionary.is_file():
         dictionary = ROOT / str(task_settings(state).get("data")) / "dict.txt"
-    symbols = load_dictionary(dictionary).symbols
+    symbols = read_dictionary(dictionary.parent).symbols
     rows = {symbol: row for row, symbol in enumerate(symbols)}
     if "<mask>" not in rows:  # fairseq's task adds it
         symbols = [*symbols, "<mask>"]
