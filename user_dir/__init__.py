@@ -14,9 +14,9 @@ __version__ = "0.1.0"
 def load_model(model: "str | os.PathLike[str]", **options: object) -> Any:
     """A trained model that translates and shows its attention: ``load_model("de-en")``.
 
-    See :func:`user_dir.loaded_model.open_model`. It needs the extra ``corpora``.
+    See :class:`user_dir.translation.translator.LoadedModel`.
     """
-    return importlib.import_module(f"{__name__}.loaded_model").open_model(model, **options)
+    return importlib.import_module(f"{__name__}.translation.translator").LoadedModel(model, **options)
 
 
 class _Path(list):
