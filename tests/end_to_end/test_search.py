@@ -190,11 +190,6 @@ def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole,
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
 
 
-def test_half_precision_is_close(generate, whole, ours):
-    output = generate(ours, "--beam", 3, "--fp16")
-    assert_same(numbers(output), [scores for scores, _ in whole.of(output)], tolerance=0.05)
-
-
 def test_retained_dropout_uses_the_names_of_our_modules(generate, ours):
     def scores(names):
         return numbers(generate(ours, *reference, "--retain-dropout", "--retain-dropout-modules", names))
@@ -269,16 +264,6 @@ def test_constraints_are_met(interactive, whole, ours, kind, batch):
     if kind == "ordered":
         assert translations[1].index("dog") < translations[1].index("sleeps")
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
-
-
-@pytest.mark.nightly  # diverse beams and interactive's batches have a test each above
-def test_diverse_beams_in_interactive(interactive, few, ours):
-    flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
-    text = (few / "text.de").read_text()
-    alone = interactive(ours, text, *flags)
-    together = interactive(ours, text, *flags, "--buffer-size", 64, "--batch-size", 6)
-    assert len(lines(alone, "H")) == 4 * SENTENCES
-    assert lines(together, "H") == lines(alone, "H")
 
 
 def hub(path: Path, few: Path, corpus: Path, names: str | None = None):

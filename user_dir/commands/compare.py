@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 
-from ..command_line import file_path, option_adder, positive
+from ..command_line import file_path, option_adder, positive, real
 from .options import add_output_option, add_system_argument, new_parser
 
 SAMPLES = {"bs": 1000, "ar": 10000}
@@ -31,7 +30,7 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
     add("--ref", file_path, "references (default: those of the evaluations)", nargs="+")
     what = "difference too small to matter, chosen before seeing scores: say which systems are equivalent"
-    add("--margin", _margin, what, metavar="POINTS")
+    add("--margin", real(0.001, 1000), what, metavar="POINTS")
     what, known = "BLEU, chrF, or TER, of which less is better (default: BLEU chrF)", ("BLEU", "chrF", "TER")
     add("--metrics", str, what, nargs="+", choices=known, default=["BLEU", "chrF"], metavar="NAME")
     what = "bootstrap or approximate randomisation (default: bs)"
@@ -46,25 +45,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--source", file_path, "their sources, whose words are separated by spaces")
     add_output_option(parser)
     args = parser.parse_args(argv)
-    least, most = args.min_words, args.max_words
-    if (least or most) and not args.source:
-        parser.error("--min-words and --max-words need --source FILE, the source sentences of the test set")
-    if args.source and not (least or most):
-        parser.error("--source FILE has no use without --min-words or --max-words")
-    if least and most and least > most:
-        parser.error(f"--min-words {least} is more than --max-words {most}")
+    if bool(args.min_words or args.max_words) != bool(args.source):
+        parser.error("--source FILE goes with --min-words or --max-words")
     return args
-
-
-def _margin(text: str) -> float:
-    """A number of points above 0."""
-    try:
-        margin = float(text)
-    except ValueError:
-        margin = math.nan
-    if not 0 < margin < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points above 0")
-    return margin
 
 
 def main(argv=None) -> None:

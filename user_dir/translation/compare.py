@@ -58,15 +58,11 @@ class TestSet:
 def read_systems(
     named: list[tuple[str, list[Path]]], references: list[Path] | None = None
 ) -> tuple[list[System], TestSet]:
-    """Read the files of all systems, one per seed, in the given order.
+    """Read the files of all systems, ``named``, one per seed, and the test set.
 
-    Args:
-        named: name and files of each system. A file is an evaluation (JSON written by evaluate.py, with the
-            translations next to it) or plain text with one translation per line.
-        references: plain text files; None for the references of the evaluations.
-
-    Raises:
-        UserError: a file is missing or empty, or the systems cannot be compared.
+    A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
+    one translation per line. ``references`` are plain text; None for those of the evaluations. Raises
+    UserError if a file is missing or empty, or the systems cannot be compared.
     """
     if len(named) < 2 or len({len(files) for _, files in named}) > 1:
         raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
@@ -134,13 +130,7 @@ def _require_as_many(file: Path, lines: list[str], test_set: TestSet) -> None:
 def with_source_words(
     systems: list[System], test_set: TestSet, source: Path, at_least: int | None, at_most: int | None
 ) -> tuple[list[System], TestSet]:
-    """The same systems on the sentences whose source has so many words, separated by spaces.
-
-    ``source`` is a plain text file of the source sentences; None stands for any number of words.
-
-    Raises:
-        UserError: the file cannot be read or has a different number of lines, or no sentence is left.
-    """
+    """The same systems on the sentences whose line in ``source`` has so many words; None for any number."""
     lines = _text(source)
     _require_as_many(source, lines, test_set)
     words = [len(line.split()) for line in lines]
@@ -157,9 +147,9 @@ def with_source_words(
 
 def words_phrase(at_least: int | None, at_most: int | None) -> str:
     """In words: ``13 words or more``, ``12 words or fewer``, ``5 to 12 words``."""
-    if at_least is None or at_most is None:
-        return f"{at_most} words or fewer" if at_least is None else f"{at_least} words or more"
-    return f"{at_least} to {at_most} words"
+    if at_least is None:
+        return f"{at_most} words or fewer"
+    return f"{at_least} words or more" if at_most is None else f"{at_least} to {at_most} words"
 
 
 def compare(
@@ -171,16 +161,14 @@ def compare(
     margin: float | None = None,
     source_words: str | None = None,
 ) -> dict:
-    """Score every system, and compare it with the first.
+    """Score every system, and compare it with the first, the baseline.
 
     Args:
-        systems: the baseline and at least one more, each with as many translations (``seeds``).
-        references: as sacrebleu takes them.
-        metrics: by name, sacrebleu's.
-        test: ``bs`` or ``ar``.
-        samples: resamples of sacrebleu's bootstrap, or trials of the randomisation.
+        systems: each with as many translations (``seeds``).
+        references, metrics: sacrebleu's.
+        test, samples: ``bs`` or ``ar``, with so many resamples or trials.
         margin: a difference too small to matter, in points of the metrics; None tests no equivalence.
-        source_words: if the sentences were selected by the length of their sources, which, for the legend.
+        source_words: which sentences were selected by the length of their sources, for the legend.
 
     Returns:
         ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
@@ -284,11 +272,7 @@ def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tupl
 
 
 def _verdict(scores: dict, margin: float) -> str:
-    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %.
-
-    ``equivalent`` only where the interval lies inside the margin and the two one-sided tests reject every
-    difference as large as it; ``inconclusive`` where neither this nor a difference is shown.
-    """
+    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %."""
     low, high = scores["interval"]
     if scores["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
         return "equivalent"

@@ -82,7 +82,7 @@ class BeamSearch:
         return join_pieces(string(tokens, extra_symbols_to_ignore=stripped, **options))
 
     def log(self, sample: dict, row: int, best: dict) -> str:
-        """The lines ``S-``, ``T-``, ``H-``, ``D-`` and ``P-`` of fairseq-generate on a sentence of a batch."""
+        """The lines ``S-``, ``T-``, ``H-``, ``D-`` and ``P-`` of fairseq-generate on a row of a batch."""
         number, padding = sample["id"][row].item(), self._task.target_dictionary.pad()
         source = utils.strip_pad(sample["net_input"]["src_tokens"][row], padding)
         reference = self.text(utils.strip_pad(sample["target"][row], padding), escape_unk=True)
@@ -123,19 +123,15 @@ def translate_split(
     """Translate a split with a progress bar.
 
     Batches are those of ``fairseq-generate --max-tokens N``, so that rounding and hence the hypotheses are
-    identical.
+    identical. Raises UserError if the split is missing, corrupt, or has a sentence longer than the limit.
 
     Args:
-        model: in evaluation mode; heads may be masked.
-        task: the model's task.
+        model, task: in evaluation mode; heads may be masked.
         subset: fairseq's name of the split.
         search: how to search.
         sentences: only the first N sentences of the split; None for all.
         left_out: numbers of sentences, from 0, that are not translated.
         description: label of the progress bar; None for the name of the split.
-
-    Raises:
-        UserError: the split is missing, corrupt, or has a sentence longer than the model's limit.
     """
     beam_search, dataset = BeamSearch([model], task, search), load_split(task, subset)
     lengths = check_lengths(dataset, subset, search.max_tokens, model, sentences, left_out=left_out)
@@ -194,8 +190,8 @@ def evaluate(
 
     Yields the scores with their sacrebleu signatures. Lists of lines in them count from 1:
     ``unfinished_lines``, whose translations reached the limit of length; ``blank_lines``, sources without any
-    piece, whose translation is empty and scored as such; ``left_out_lines`` and ``truncated_lines``, see
-    :class:`Options`. ``command`` is the fairseq-generate command that gives the same translations.
+    piece, whose translation is empty; ``left_out_lines`` and ``truncated_lines``, see :class:`Options`.
+    ``command`` is the fairseq-generate command that gives the same translations.
 
     Raises:
         UserError: checkpoint and corpus do not match; the test set (the public name of one, or ``valid``) or
@@ -222,9 +218,10 @@ class _Evaluator:
         limit = translation_limit(state, corpus, options.max_len_a, options.max_len_b)
         self.about = {"checkpoint": str(checkpoint), "checkpoint_sha256": sha256(checkpoint)}
         self.about |= {"model": model_name(state), "corpus": corpus.name}
-        self.splits = list(map(self._split, test_sets))
-        device = {"cpu": options.cpu, "int8": options.int8}
-        self.model, self.task = load_model(checkpoint, corpus, self.direction, **device)
+        self.splits = [ScoredSplit(corpus, name, self.direction, options.tokenize) for name in test_sets]
+        self.model, self.task = load_model(
+            checkpoint, corpus, self.direction, cpu=options.cpu, int8=options.int8
+        )
         limit = limit.within(self.model.max_positions()[1])
         self.search = Search(options.beam, options.length_penalty, limit, options.max_tokens)
         self.search.check_beam(len(self.task.target_dictionary))
@@ -233,12 +230,6 @@ class _Evaluator:
             self.penalties = self._penalties()
             self.penalty = min(self.penalties, key=self.penalties.__getitem__)
         penalise_new_pieces(self.model, self.penalty, checkpoint)
-
-    def _split(self, name: str) -> ScoredSplit:
-        if name not in self.corpus.subsets:
-            known = ", ".join(self.corpus.test_sets)
-            raise UserError(f"{self.corpus.name} has no test set {name!r}; it has {known}")
-        return ScoredSplit(self.corpus, name, self.direction, self.options.tokenize)
 
     def _penalties(self) -> dict[float, float]:
         """TER on the validation set by penalty; of equals, the smallest is kept in ``_on_valid``."""

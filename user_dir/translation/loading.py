@@ -229,18 +229,10 @@ def check_lengths(
     *,
     left_out: Collection[int] = (),
 ) -> np.ndarray:
-    """The length of each sentence pair in tokens, i.e. that of its longer side; 0 for those left out.
+    """The length of each sentence pair, or the first ``sentences``, in tokens: that of its longer side.
 
-    Args:
-        dataset: from :func:`load_split`.
-        subset: its name, for error messages.
-        max_tokens: maximum batch size.
-        model: limits the length of either side.
-        sentences: only the first N sentences; None for all.
-        left_out: numbers of sentences, from 0, that may have any length.
-
-    Raises:
-        UserError: there are no sentences, or one is longer than the model's limit or ``max_tokens``.
+    ``left_out`` are the numbers, from 0, of sentences that may have any length, and get 0. Raises UserError
+    if there are no sentences, or one is longer than the limit of the ``model`` or ``max_tokens`` of a batch.
     """
     lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
     lengths[list(left_out)] = 0

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -43,17 +43,11 @@ def make_bleu(
     lines: Iterable[str] = (),
     tokens: bool = False,
 ) -> BLEU:
-    """sacrebleu's BLEU for text in a language.
+    """sacrebleu's BLEU for text in the language of a code.
 
-    Args:
-        code: of the language.
-        tokenize: sacrebleu's tokenizer; None for that of the language, see :func:`written`.
-        lower_case: ignore case.
-        lines: references, or some of them.
-        tokens: the text is known to be of tokens, of which sacrebleu otherwise warns.
-
-    Raises:
-        UserError: the tokenizer is unknown, or what it needs is not on this machine.
+    ``tokenize`` names a tokenizer; None is that of the language as it is :func:`written` in ``lines``, some
+    of the references. Of ``tokens``, sacrebleu does not warn. Raises UserError if the tokenizer is unknown,
+    or lacks something on this machine.
     """
     if tokenize is None:
         known = written(code, lines)
@@ -76,11 +70,7 @@ def _warn(code: str, script: str | None, tokenize: str) -> None:
 
 
 def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> TER:
-    """sacrebleu's TER for text in a language; case matters, since post-editors correct it, too.
-
-    Text without spaces is split into characters, see :class:`CharacterTokenizer`; ``lines`` as in
-    :func:`make_bleu`.
-    """
+    """sacrebleu's TER, with case unless ``lower_case``; text without spaces is split into characters."""
     if written(code, lines).spaced:
         return TER(case_sensitive=not lower_case)
     ter = TER(case_sensitive=not lower_case, normalized=True, asian_support=True)
@@ -92,8 +82,7 @@ def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> 
 class CharacterTokenizer(TercomTokenizer):
     """TER's tokenizer, with every character of a script without spaces as a token.
 
-    sacrebleu's own ``asian_support`` does so for Chinese characters alone, and leaves kana, Thai and others
-    whole.
+    sacrebleu's own ``asian_support`` does so for Chinese characters alone.
     """
 
     @lru_cache(maxsize=2**16)  # noqa: B019  as sacrebleu's own
@@ -107,10 +96,7 @@ class CharacterTokenizer(TercomTokenizer):
 
 
 def bleu_settings(signature: str) -> tuple[str | None, bool]:
-    """What a signature of BLEU says: the tokenizer (None if it names none), and whether text is lower-cased.
-
-    The tokenizer is without its version: ``ja-mecab`` for ``tok:ja-mecab-0.996-IPA``.
-    """
+    """The tokenizer in a signature of BLEU, without its version, and whether text is lower-cased."""
     fields = dict(field.partition(":")[::2] for field in signature.split("|"))
     tokenizer = fields.get("tok")
     if tokenizer is not None and tokenizer not in BLEU.TOKENIZERS:
@@ -155,27 +141,19 @@ class ScoredSplit:
     """Scores translations of a split.
 
     Attributes:
-        name: public name of the split.
-        subset: fairseq's name of the split.
+        name, subset: public name and fairseq's name of the split.
         target: target language.
         tokenised: whether the corpus is released as tokens, so that models output tokens.
         case: from :func:`~user_dir.corpora.lost_case.case_of`.
-        bleu: sacrebleu's BLEU with the tokenizer and case that the corpus specifies.
         references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
-        references_name: origin of the references.
-
-    Args:
-        corpus: prepared corpus.
-        name: name of the split, public or fairseq's.
-        direction: source and target language.
-        tokenize: sacrebleu's tokenizer for BLEU; None for that of the language.
+        references_name: their origin.
     """
 
     def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
         source, self.target = direction
         self.name, self.subset = corpus.split(name), corpus.subset(name)
         self.tokenised = corpus.description.tokenised
-        self._corpus = corpus
+        self._corpus, self._natural = corpus, natural_text(corpus.description, self.target)
         self.case = case_of(corpus, self.name)
         self._lower_case = self.case == "ignored"
         file = corpus.reference(self.subset, self.target)
@@ -196,10 +174,7 @@ class ScoredSplit:
         return translation_limit({}, self._corpus)
 
     def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:
-        """Convert hypotheses with joined pieces to lines of the corpus.
-
-        They are of its first sentences, without those ``left_out``, whose numbers count from 0.
-        """
+        """Convert hypotheses with joined pieces, but of those ``left_out``, to lines of the corpus."""
         if self.case != FROM_TRANSLATION:
             return hypotheses
         given = read_lines(self._corpus.uncorrected(self.subset))
@@ -209,11 +184,7 @@ class ScoredSplit:
 
     def natural(self, lines: list[str]) -> list[str]:
         """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
-        return list(map(self._to_natural, lines))
-
-    @cached_property
-    def _to_natural(self) -> Callable[[str], str]:
-        return natural_text(self._corpus.description, self.target)
+        return list(map(self._natural, lines))
 
     def bleu_of(self, hypotheses: list[str]) -> float:
         """BLEU of hypotheses with joined pieces for the first sentences."""
@@ -231,12 +202,8 @@ class ScoredSplit:
         For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
         how many sentences were changed for better or worse, ``changes``, and the ``gain`` over doing nothing.
 
-        Args:
-            lines: lines of the corpus, one for each sentence of the split that is not left out.
-            left_out: numbers of sentences, from 0, that are not scored.
-
-        Raises:
-            UserError: the number of lines differs from the number of sentences.
+        ``lines`` of the corpus are one for each sentence, but those ``left_out``, whose numbers count from 0.
+        Raises UserError if it is another number of lines.
         """
         if len(lines) + len(left_out) != len(self._own):
             raise UserError(f"{len(lines)} translations for the {len(self._own)} sentences of {self.name}")
@@ -271,10 +238,7 @@ def scores(
 
 
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU on tokens separated by spaces, as reported before sacrebleu; ``tokens`` names the tokenisation.
-
-    Includes the score on lower-cased text, which many papers on Multi30k report.
-    """
+    """BLEU on tokens, as reported before sacrebleu, also lower-cased; ``tokens`` names the tokenisation."""
     found = {"tokenized_bleu_tokens": tokens}
     for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
         bleu = BLEU(tokenize="none", lowercase=lower, force=True)

@@ -27,10 +27,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two systems with its uncertainty; see :func:`difference`.
-
-    With one seed the uncertainty is that of sentences alone: it says nothing of models from other seeds.
-    """
+    """A difference of two systems with its uncertainty; with one seed, that of sentences alone."""
 
     mean: float  # over seeds
     seeds: int
@@ -107,13 +104,11 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
 def resampled_scores(
     counts: np.ndarray, score: Callable[[np.ndarray], float], resamples: int = RESAMPLES, seed: int = 12345
 ) -> np.ndarray:
-    """Scores of a corpus metric on B resamples of the test set: (M, B).
+    """Scores of a corpus metric on B ``resamples`` of the test set: (M, B).
 
-    Args:
-        counts: the metric's counts for each sentence, of each of M translations of the test set: (M, N, K).
-        score: the metric, of counts (K,) summed over sentences.
-        resamples: B.
-        seed: of the draws. All translations get the same draws, so differences of scores are paired.
+    ``counts`` are the metric's for each sentence, of each of M translations of the test set: (M, N, K);
+    ``score`` is the metric, of counts (K,) summed over sentences. All translations get the same draws, so
+    differences of scores are paired.
     """
     counts = np.asarray(counts, dtype=float)
     sentences = counts.shape[1]

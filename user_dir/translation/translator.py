@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of a sentence.
-
-    Its score is log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
-    of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
-    """
+    """One translation of a sentence."""
 
     text: str  # natural text
-    score: float
+    score: float  # log₂ p, divided by the number of tokens to the power of the length penalty
     tokens: np.ndarray  # int64 (T,), of the target dictionary, with ``</s>``
     unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
 
@@ -53,17 +49,13 @@ class Translator:
 
     Args:
         checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
-        corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
-        data: folder of the corpora, see :func:`~.loading.corpus_of`.
-        cpu: use the CPU even if there is a GPU.
-        int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
+        corpus, data: a prepared corpus, or as for :func:`~.loading.corpus_of`.
+        cpu, int8: as for :func:`~.loading.load_model`.
         load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
         new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
-        max_len_a: limit of the length of translations, see :func:`~.loading.translation_limit`.
-        max_len_b: see ``max_len_a``.
+        max_len_a, max_len_b: as for :func:`~.loading.translation_limit`.
         nbest: number of hypotheses per sentence to return, at most the beam.
-        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.loading.Search`; a sentence with
-            more tokens is translated alone.
+        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.loading.Search`.
 
     Raises:
         UserError: a checkpoint or the corpus is missing or corrupt, they do not match, or the beam or
@@ -124,14 +116,9 @@ class Translator:
     def encode(self, sentence: str, number: int = 1, name: str = "") -> np.ndarray:
         """The int64 (S,) tokens of a sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
-        Args:
-            sentence: natural text, or tokens if the corpus is released as tokens; for a post-editor the
-                source sentence, a tab and its machine translation.
-            number: of its line, for error messages.
-            name: of its file, likewise.
-
-        Raises:
-            UserError: it has more tokens than the models allow, or a post-editor's has no tab.
+        For a corpus that is released as tokens, it must be tokenised; for a post-editor it is the source
+        sentence, a tab and its machine translation. ``number`` of its line and ``name`` of its file are for
+        the UserError that it has more tokens than the models allow, or not one tab.
         """
         (pieces,) = self._new_text.pieces([sentence], number, name)
         where = f"{name}, line {number}" if name else f"line {number}"
@@ -150,10 +137,7 @@ class Translator:
         return tokens
 
     def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
-        """The ``nbest`` best hypotheses of each sentence, best first; none for an empty sentence.
-
-        Errors are those of :meth:`encode`.
-        """
+        """The ``nbest`` best hypotheses of each sentence, best first; none for an empty sentence."""
         encoded = [self.encode(sentence, number) for number, sentence in enumerate(sentences, start=1)]
         return self.translate(sentences, encoded)
 
@@ -211,10 +195,7 @@ class LoadedModel:
         return functools.partial(LoadedModel, self._model, **self._options), ()
 
     def translate(self, sentences: str | list[str]) -> str | list[str]:
-        """The best translation of a sentence, or of each in a list; empty for an empty sentence.
-
-        Raises UserError if a sentence has more tokens than the model allows.
-        """
+        """The best translation of a sentence, or of each in a list; empty for an empty sentence."""
         if isinstance(sentences, str):
             return self.translate([sentences])[0]
         return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
@@ -229,11 +210,7 @@ class LoadedModel:
     def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
         """What every head attends to on a sentence, while the decoder reads a translation of it.
 
-        The first call reads the model again.
-
-        Args:
-            sentence: natural text, as for :meth:`translate`.
-            translation: what the decoder reads; None for the model's own translation.
+        ``translation`` is by default the model's own. The first call reads the model again.
 
         Returns:
             ``weights`` by attention type, such as ``decoder_context``: (L, H, T, S) float32. ``source`` and
