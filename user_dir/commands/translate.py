@@ -32,6 +32,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
+from lzma import LZMAError
 from pathlib import Path
 
 from ..command_line import file_path, option_adder, path_of, plain_name, positive
@@ -39,6 +40,8 @@ from .options import add_cpu_option, add_search_options
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
 BLOCK = 1 << 16  # bytes of a pipe that are
+OPTIONS = ("data", "cpu", "int8", "beam", "length_penalty", "max_len_a", "max_len_b", "max_tokens")
+OPTIONS += ("new_piece_penalty",)  # of the translator
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -101,21 +104,11 @@ def main(argv=None) -> None:
         if path:
             check_output(path, [*inputs, *filter(None, others)], flag)
     chunks, name = source_of(args)
-    translator = Translator(
-        checkpoints,
-        args.corpus or corpus,
-        data=args.data,
-        cpu=args.cpu,
-        int8=args.int8,
-        load=loader_of(args),
-        beam=args.beam,
-        length_penalty=args.length_penalty,
-        max_len_a=args.max_len_a,
-        max_len_b=args.max_len_b,
-        nbest=args.nbest or 1,
-        max_tokens=args.max_tokens,
-        new_piece_penalty=args.new_piece_penalty,
-    )
+    load = None
+    if args.report or (args.alignment and not args.int8):
+        from ..analysis.capture import load_model as load
+    options = {name: getattr(args, name) for name in OPTIONS}
+    translator = Translator(checkpoints, args.corpus or corpus, load=load, nbest=args.nbest or 1, **options)
     align = aligner_of(args, checkpoints, translator) if args.alignment else None
     with contextlib.ExitStack() as stack:
         if args.output:
@@ -133,20 +126,33 @@ def main(argv=None) -> None:
 def source_of(args: argparse.Namespace) -> tuple[Iterator[list[bytes]], str]:
     """Lists of lines to translate together, in order; and what error messages call their source."""
     from ..errors import UserError
-    from ..files import open_binary
 
     if args.sentences:
         return iter([[sentence.encode() for sentence in args.sentences]]), "arguments"
     if args.input:
         if not args.input.is_file():
             raise UserError(f"no file {args.input}")
-        file = open_binary(args.input)
-        return iter(lambda: list(islice(file, CHUNK)), []), str(args.input)
+        return lines_of(args.input), str(args.input)
     if sys.stdin is None:
         raise UserError("there is nothing to translate: standard input is closed")
     if sys.stdin.isatty():
         print("reading sentences from the terminal, one a line; Ctrl-D ends", file=sys.stderr)
     return arriving_lines(sys.stdin.buffer), "stdin"
+
+
+def lines_of(path: Path) -> Iterator[list[bytes]]:
+    """The lines of a file, plain or compressed, many at once."""
+    from ..errors import UserError
+    from ..files import open_binary
+
+    try:
+        with open_binary(path) as file:
+            while lines := list(islice(file, CHUNK)):
+                yield lines
+    except (OSError, EOFError, LZMAError) as error:
+        raise UserError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is damaged'}"
+        ) from None
 
 
 def arriving_lines(file) -> Iterator[list[bytes]]:
@@ -210,15 +216,6 @@ def formatted(number: int, hypotheses: list, nbest: int | None, links: list[str]
     if links is not None:
         rows = [[*row, found] for row, found in zip(rows, links or [""])]
     return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-
-
-def loader_of(args: argparse.Namespace):
-    """The function that loads models whose heads are looked at; None where none are."""
-    if not args.report and (args.int8 or not args.alignment):
-        return None
-    from ..analysis.capture import load_model
-
-    return load_model
 
 
 def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
