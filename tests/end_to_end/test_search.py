@@ -148,11 +148,8 @@ def whole(few, ours) -> Whole:
 SAMPLING = ["--sampling", "--beam", 3, "--nbest", 3, "--seed", 5]
 # Searches whose scores are those of the model, not modified by the search.
 PLAIN = {
-    "greedy": ["--beam", 1],
     "n-best": ["--beam", 4, "--nbest", 4, "--lenpen", 0.6],
-    "no beamable mm": ["--beam", 4, "--no-beamable-mm"],
     "prefix": ["--beam", 3, "--prefix-size", 2],
-    "top k": [*SAMPLING, "--sampling-topk", 5],
     "top p": [*SAMPLING, "--sampling-topp", 0.3],
     "no repeats": ["--beam", 3, "--no-repeat-ngram-size", 1, "--min-len", 3, "--unnormalized"],
     "reference": ["--score-reference"],
@@ -162,19 +159,11 @@ ONE_BATCH = ["--batch-size", SENTENCES, "--required-batch-size-multiple", 1]
 OTHER = {
     "sampling": SAMPLING,
     "diverse": ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2, *ONE_BATCH],
-    "siblings": ["--beam", 4, "--nbest", 4, "--diversity-rate", 0.5],
-    "length of the source": ["--beam", 3, "--match-source-len"],
-    "dropout": ["--beam", 3, "--retain-dropout", "--seed", 5],
     "temperature": ["--beam", 3, "--temperature", 2, "--unkpen", 1],
 }
 
 
-def chosen(searches, *quick: str) -> list:
-    """All searches, those not named by night."""
-    return [pytest.param(name, marks=[] if name in quick else pytest.mark.nightly) for name in searches]
-
-
-@pytest.mark.parametrize("search", chosen(OTHER, "sampling", "diverse"))
+@pytest.mark.parametrize("search", OTHER)
 def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     flags = OTHER[search]
     theirs, mine = generate(stock, *flags), generate(at_one, *flags)
@@ -184,15 +173,10 @@ def test_search_at_alpha_one_equals_stock(generate, stock, at_one, search):
     assert_same(numbers(mine), numbers(theirs))
 
 
-@pytest.mark.parametrize("search", chosen(PLAIN, "n-best", "prefix", "top p", "reference"))
+@pytest.mark.parametrize("search", PLAIN)
 def test_scores_of_the_search_equal_those_of_whole_translations(generate, whole, ours, search):
     output = generate(ours, *PLAIN[search])
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
-
-
-def test_half_precision_is_close(generate, whole, ours):
-    output = generate(ours, "--beam", 3, "--fp16")
-    assert_same(numbers(output), [scores for scores, _ in whole.of(output)], tolerance=0.05)
 
 
 def test_retained_dropout_uses_the_names_of_our_modules(generate, ours):
@@ -205,7 +189,7 @@ def test_retained_dropout_uses_the_names_of_our_modules(generate, ours):
     assert not torch.equal(torch.cat(scores("['AdaptivelySparseEncoderLayer']")), torch.cat(without))
 
 
-@pytest.mark.parametrize("second", ("stock", pytest.param("second.pt", marks=pytest.mark.nightly)))
+@pytest.mark.parametrize("second", ("stock", "second.pt"))
 def test_an_ensemble_is_the_mean(generate, few, stock, ours, second):
     paths = ours, stock if second == "stock" else ours.with_name(second)
     output = generate(":".join(map(str, paths)), "--beam", 3, "--print-alignment", "soft")
@@ -269,16 +253,6 @@ def test_constraints_are_met(interactive, whole, ours, kind, batch):
     if kind == "ordered":
         assert translations[1].index("dog") < translations[1].index("sleeps")
     assert_same(numbers(output), [scores for scores, _ in whole.of(output)])
-
-
-@pytest.mark.nightly  # diverse beams and interactive's batches have a test each above
-def test_diverse_beams_in_interactive(interactive, few, ours):
-    flags = ["--beam", 4, "--nbest", 4, "--diverse-beam-groups", 2]
-    text = (few / "text.de").read_text()
-    alone = interactive(ours, text, *flags)
-    together = interactive(ours, text, *flags, "--buffer-size", 64, "--batch-size", 6)
-    assert len(lines(alone, "H")) == 4 * SENTENCES
-    assert lines(together, "H") == lines(alone, "H")
 
 
 def hub(path: Path, few: Path, corpus: Path, names: str | None = None):

@@ -1,10 +1,127 @@
+"""Text restored and scored: detokenisation, sacrebleu's metrics by language, references, whole splits."""
+
+from __future__ import annotations
+
+import math
+
 import pytest
 import sacrebleu
+from fairseq.data.data_utils import post_process
 from sacrebleu.dataset import DATASETS
+from tiny_splits import described
 
 from user_dir.corpora import load_corpus
-from user_dir.metrics import make_bleu, make_ter
-from user_dir.translation import scoring, text
+from user_dir.errors import UserError
+from user_dir.translation import scoring
+from user_dir.translation.scoring import (
+    ScoredSplit,
+    bleu_settings,
+    detokenizer,
+    join_pieces,
+    make_bleu,
+    make_ter,
+)
+
+TOKENISED, LOWER = "tokenised: true", "normalise: {every: [lower_case]}"
+NATURAL = ["The café's dog, he said, sleeps (loudly).", "Who sees the ☃ now?", "Nobody: it melted, too."]
+TOKENS = [
+    "The café 's dog , he said , sleeps ( loudly ) .",
+    "Who sees the ☃ now ?",
+    "Nobody : it melted , too .",
+]
+
+
+def tokenizer(metric) -> str:
+    """What the signature of a metric names, after a score."""
+    return str(metric.get_signature()).partition("tok:")[2].partition("|")[0]
+
+
+@pytest.mark.parametrize("line", ["▁Der ▁Hund s chl äft .", "", " ▁ a  b▁ ", "<unk> ▁▁ <s>\t▁x"])
+def test_pieces_are_joined_as_by_fairseq(line):
+    assert join_pieces(line) == post_process(line, "sentencepiece")
+
+
+@pytest.mark.parametrize(
+    ("language", "tokens", "text"),
+    [
+        ("en", "The dog 's bone , said he ( loudly ) .", "The dog's bone, said he (loudly)."),
+        ("fra_Latn", "l' eau coule : oui !", "l'eau coule : oui !"),
+        ("zh_TW", "我 喜歡 GPU 。", "我喜歡GPU。"),
+        ("tha_Thai", "ฉัน รัก แมว", "ฉันรักแมว"),
+        ("ja", "Jose\u0301 Mourinho 監督", "Jose\u0301 Mourinho監督"),
+        ("ja", "José Mourinho と Điện Biên Phủ と 5 × 6", "José MourinhoとĐiện Biên Phủと5×6"),
+    ],
+)
+def test_detokenised(language, tokens, text):
+    assert detokenizer(language)(tokens) == text
+
+
+def test_japanese_is_split_into_words():
+    """Two sentences without spaces, of 12 words, that differ in one."""
+    bleu = make_bleu("ja")
+    references = ["猫は魚が好きです。", "今日は晴れです。"]
+    found = bleu.corpus_score(["猫は魚が好きです。", "今日は雨です。"], [references])
+    assert found.counts[0] == 11 and found.totals[0] == 12
+    assert bleu_settings(str(bleu.get_signature()))[0] == "ja-mecab"  # the signature has its version, too
+
+
+@pytest.mark.parametrize(("name", "lower_case"), [("none", False), ("zh", True), ("13a", False)])
+def test_a_signature_names_its_settings(name, lower_case):
+    bleu = make_bleu("en", name, lower_case)
+    bleu.corpus_score(["a"], [["a"]])
+    assert bleu_settings(str(bleu.get_signature())) == (name, lower_case)
+    with pytest.raises(UserError, match="no tokenizer 'foo'"):
+        make_bleu("en", "foo")
+
+
+@pytest.mark.parametrize(
+    ("codes", "text", "expected"),
+    [
+        ("th tha_Thai", "ฉันรักแมวดำ", "char"),
+        ("km khm_Khmr", "ខ្ញុំស្រលាញ់ឆ្មា", "char"),
+        ("jv_Java", "ꦲꦏꦸꦠꦽꦱ꧀ꦤ", "char"),
+        ("zh zh-TW cmn zho_Hant", "我喜欢黑色的小猫", "zh"),
+    ],
+)
+def test_one_character_less_costs_one_character(codes, text, expected):
+    """All n-grams of the translation are right: BLEU is the brevity penalty, and TER one edit."""
+    for code in codes.split():
+        bleu, ter = make_bleu(code), make_ter(code)
+        score = bleu.corpus_score([text[:-1]], [[text]]).score
+        assert score == pytest.approx(100 * math.exp(1 - len(text) / (len(text) - 1)))
+        assert ter.corpus_score([text[:-1]], [[text]]).score == pytest.approx(100 / len(text))
+        assert (tokenizer(bleu), tokenizer(ter)) == (expected, "tercom-char")
+
+
+def test_ter_counts_case_unless_lower_cased_and_words_where_there_are_spaces():
+    assert make_ter("en").corpus_score(["a b"], [["A b"]]).score == 50
+    assert make_ter("en", lower_case=True).corpus_score(["a b"], [["A b"]]).score == 0
+    for code in ("en", "ko", "ja_Latn", "xx"):
+        ter = make_ter(code)
+        assert ter.corpus_score(["ab cd"], [["ab ce"]]).score == 50
+        assert tokenizer(ter) == "tercom"
+
+
+def test_ter_of_mixed_text_keeps_latin_words():
+    """Tokens of the reference: 私 は GPU を 2.5 個 買 う 。"""
+    ter = make_ter("ja")
+    found = ter.corpus_score(["私はCPUを2.5個買う。"], [["私はGPUを2.5個買う。"]]).score
+    assert found == pytest.approx(100 / 9)
+    assert ter.corpus_score(["ネコ𠀀"], [["イコ𠀀"]]).score == pytest.approx(100 / 3)
+
+
+def test_text_is_believed_where_the_code_says_nothing(caplog):
+    scoring._warn.cache_clear()  # given once per process
+    thai, english = ["ฉันรักแมว", "หมาวิ่ง"], ["I love cats.", "The dog runs."]
+    cases = [("xx", thai, "char"), ("cn", ["我喜欢猫"], "zh"), ("en", thai, "char"), ("xy", english, "13a")]
+    for code, lines, expected in cases:
+        assert make_bleu(code, lines=lines).tokenizer.signature() == expected
+        assert repr(code) in caplog.text
+        caplog.clear()
+    for code, expected in (("en", "13a"), ("", "13a"), ("th", "char")):
+        assert make_bleu(code, lines=english).tokenizer.signature() == expected
+    assert not caplog.text
+    assert make_ter("xx", lines=thai).tokenizer.signature() == "tercom-char"
 
 
 def test_tokenized_bleu_uses_tokens_and_the_given_case():
@@ -12,7 +129,17 @@ def test_tokenized_bleu_uses_tokens_and_the_given_case():
     assert scoring.tokenized_bleu(hypotheses, references, True, "x")["tokenized_bleu"] == 100.0
     found = scoring.tokenized_bleu(hypotheses, references, False, "x")
     assert found["tokenized_bleu"] < 100 and "tok:none" in found["tokenized_bleu_signature"]
-    assert text.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
+    assert scoring.moses_tokens(["He said: R&D isn't <it>."], "en") == ["He said : R & D isn 't < it > ."]
+
+
+def test_scores_equal_sacrebleu():
+    hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
+    found = scoring.scores(hypotheses, [references], make_bleu("en"), False, make_ter("en"))
+    assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
+    assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
+    ter = sacrebleu.metrics.TER(case_sensitive=True)
+    assert found["ter"] == round(ter.corpus_score(hypotheses, [references]).score, 2)
+    assert "tok:13a" in found["bleu_signature"] and "case:mixed" in found["ter_signature"]
 
 
 @pytest.fixture
@@ -24,10 +151,9 @@ def newstest(tmp_path, monkeypatch):
         "en": ["One & two.", "Three  spaces.", "Four."],
     }
     for language, rows in texts.items():
-        corpus.text("newstest2016", language).parent.mkdir(parents=True, exist_ok=True)
-        corpus.text("newstest2016", language).write_text(
-            "".join(row + "\n" for row in rows), encoding="utf-8"
-        )
+        path = corpus.text("newstest2016", language)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(row + "\n" for row in rows), encoding="utf-8")
     dataset = DATASETS["wmt16"]
     monkeypatch.setattr(dataset, "_outdir", str(tmp_path / "sacrebleu"))
     monkeypatch.setattr(dataset, "maybe_download", lambda: pytest.fail("would download"))
@@ -42,31 +168,21 @@ def newstest(tmp_path, monkeypatch):
     return corpus, install
 
 
-SOURCE = [
-    "Una &amp; două.",
-    "Trei spații.",
-    "Patru.",
-]  # as in sacrebleu: entities are kept, spaces are joined
-
-
-def test_references_of_sacrebleu_are_used_if_installed(newstest):
+def test_references_of_sacrebleu_are_used_if_they_are_of_our_sentences(newstest, caplog):
+    """sacrebleu keeps entities and joins spaces."""
     corpus, install = newstest
-    assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
-    install(SOURCE, ["One &amp; two.", "Three spaces.", "Four."])
-    found = scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en")
-    assert found == [["One &amp; two.", "Three spaces.", "Four."]]
-    bleu = make_bleu("en")
-    assert (
-        scoring.scores(["One & two.", "Three spaces.", "Four."], found, bleu, False, make_ter("en"))["bleu"]
-        == 100.0
+    source, reference = (
+        ["Una &amp; două.", "Trei spații.", "Patru."],
+        ["One &amp; two.", "Three spaces.", "Four."],
     )
-
-
-def test_references_of_other_sentences_are_not_used(newstest, caplog):
-    corpus, install = newstest
-    install(SOURCE[::-1], ["Four.", "Three spaces.", "One &amp; two."])
     assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
-    assert "wmt16 ro-en has different sentences" in caplog.text
+    install(source, reference)
+    assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") == [reference]
+    split = ScoredSplit(corpus, "newstest2016", ("ro", "en"))
+    assert split.references == [reference] and split.references_name == "sacrebleu's wmt16"
+    install(source[::-1], reference[::-1])
+    assert scoring.sacrebleu_references(corpus, "newstest2016", "ro", "en") is None
+    assert "wmt16 ro-en has other sentences" in caplog.text
 
 
 def test_sacrebleu_has_every_test_set_named_in_the_descriptions():
@@ -77,21 +193,38 @@ def test_sacrebleu_has_every_test_set_named_in_the_descriptions():
             assert "-".join(corpus.languages) in DATASETS[dataset].langpairs
 
 
-def test_scores_equal_sacrebleu():
-    hypotheses, references = ["The dog sleeps."], ["The dog is asleep."]
-    found = scoring.scores(hypotheses, [references], make_bleu("en"), False, make_ter("en"))
-    assert found["bleu"] == round(sacrebleu.corpus_bleu(hypotheses, [references]).score, 2)
-    assert found["chrf"] == round(sacrebleu.corpus_chrf(hypotheses, [references]).score, 2)
-    assert "tok:13a" in found["bleu_signature"]
-    ter = sacrebleu.metrics.TER(case_sensitive=True)
-    assert found["ter"] == round(ter.corpus_score(hypotheses, [references]).score, 2)
-    assert "case:mixed" in found["ter_signature"]
+def scored(folder, *settings: str) -> ScoredSplit:
+    """The test split of a corpus with these settings and the references NATURAL."""
+    corpus = described(folder, *settings)
+    places = {"text": TOKENS if TOKENISED in settings else NATURAL, "text/reference": NATURAL}
+    for place, lines in places.items():
+        for language in corpus.languages:
+            path = corpus.folder / place / f"test.{language}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return ScoredSplit(corpus, "test", ("de", "en"))
 
 
-def test_changes_of_post_editing():
-    """Edits by hand: a word replaced, inserted or deleted is one."""
-    references = ["a b c d", "a b c d", "a b c d", "a b c d", "a b c d"]
-    uncorrected = ["a b c d", "a x c d", "a b c d", "a x c d", "a x y d"]
-    hypotheses = ["a  b c d", "a b c d", "a b c", "a c d", "a x c d"]
-    found = scoring.changes(hypotheses, uncorrected, [references], make_ter("en"))
-    assert found == {"left_alone": 1, "improved": 2, "worsened": 1, "no_effect": 1}
+@pytest.mark.parametrize(
+    ("settings", "hypotheses"),
+    [
+        ([], NATURAL),
+        ([TOKENISED], TOKENS),
+        ([LOWER], [line.lower() for line in NATURAL]),
+        ([TOKENISED, LOWER], [line.lower() for line in TOKENS]),
+    ],
+)
+def test_a_perfect_translation_scores_100(tmp_path, settings, hypotheses):
+    """With hypotheses in the form of the corpus: lower-cased or tokenised; also of some sentences alone."""
+    split = scored(tmp_path, *settings)
+    assert split.bleu_of(hypotheses) == split.bleu_of(hypotheses[:2]) == pytest.approx(100)
+    assert ("case:lc" in str(split.bleu.get_signature())) == (LOWER in settings)
+    for left_out in ((), {1}):
+        scores = split.scores(split.kept(split.lines(hypotheses), left_out), left_out)
+        assert scores["bleu"] == scores["chrf"] == scores["tokenized_bleu"] == 100.0
+    assert split.scores(split.kept(hypotheses, {1}), {0})["bleu"] < 100, "others are left out"
+    assert (scores["tokenized_bleu_tokens"] == "the release") == (TOKENISED in settings)
+    if settings:
+        assert scored(tmp_path / "plain").bleu_of(hypotheses) < 95, "what is not restored is not right"
+    with pytest.raises(UserError, match="2 translations for the 3 sentences of test"):
+        split.scores(hypotheses[:2])

@@ -114,14 +114,6 @@ def test_two_copies_do_not_differ():
     assert found.p_equivalent(0.5) < 0.02
 
 
-@pytest.mark.parametrize(
-    ("deltas", "shape"), [([], (9, 0)), ([0.1, 0.2], (9, 3)), ([0.1], (1, 1)), ([[0.1]], (9, 1))]
-)
-def test_shapes_that_do_not_fit_are_refused(deltas, shape):
-    with pytest.raises(ValueError, match=r"\(S,\) and \(B, S\)"):
-        difference(deltas, np.zeros(shape))
-
-
 def test_resampled_scores_are_those_of_the_drawn_sentences():
     references = ["a man sees a car .", "two dogs sleep .", "she paints the red wall ."]
     lines = ["a man sees the car .", "two dogs sleep .", "he paints a red wall ."]

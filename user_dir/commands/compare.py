@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import math
 
-from ..command_line import at_most, file_path, option_adder, positive
+from ..command_line import file_path, option_adder, positive, real
 from .options import add_output_option, add_system_argument, new_parser
 
 SAMPLES = {"bs": 1000, "ar": 10000}
-MAX_SAMPLES = 1_000_000  # each has a number for each sentence
 
 
 def parse_args(argv=None) -> argparse.Namespace:
@@ -32,12 +30,12 @@ def parse_args(argv=None) -> argparse.Namespace:
     add_system_argument(parser, "FILE", "give at least two systems, the baseline first")
     add("--ref", file_path, "references (default: those of the evaluations)", nargs="+")
     what = "difference too small to matter, chosen before seeing scores: say which systems are equivalent"
-    add("--margin", _margin, what, metavar="POINTS")
+    add("--margin", real(0.001, 1000), what, metavar="POINTS")
     what, known = "BLEU, chrF, or TER, of which less is better (default: BLEU chrF)", ("BLEU", "chrF", "TER")
     add("--metrics", str, what, nargs="+", choices=known, default=["BLEU", "chrF"], metavar="NAME")
     what = "bootstrap or approximate randomisation (default: bs)"
     add("--test", str, what, choices=tuple(SAMPLES), default="bs", metavar=None)
-    add("--samples", at_most(MAX_SAMPLES), "resamples or trials (default: 1000 for bs, 10000 for ar)")
+    add("--samples", positive, "resamples or trials (default: 1000 for bs, 10000 for ar)")
     parser.add_argument("--lowercase", action="store_true", help="ignore case (default: as evaluated)")
     what = "sacrebleu's tokenizer for BLEU (default: as evaluated, or that of the text)"
     add("--tokenize", str, what, metavar="NAME")
@@ -47,25 +45,9 @@ def parse_args(argv=None) -> argparse.Namespace:
     add("--source", file_path, "their sources, whose words are separated by spaces")
     add_output_option(parser)
     args = parser.parse_args(argv)
-    least, most = args.min_words, args.max_words
-    if (least or most) and not args.source:
-        parser.error("--min-words and --max-words need --source FILE, the source sentences of the test set")
-    if args.source and not (least or most):
-        parser.error("--source FILE has no use without --min-words or --max-words")
-    if least and most and least > most:
-        parser.error(f"--min-words {least} is more than --max-words {most}")
+    if bool(args.min_words or args.max_words) != bool(args.source):
+        parser.error("--source FILE goes with --min-words or --max-words")
     return args
-
-
-def _margin(text: str) -> float:
-    """A number of points above 0."""
-    try:
-        margin = float(text)
-    except ValueError:
-        margin = math.nan
-    if not 0 < margin < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points above 0")
-    return margin
 
 
 def main(argv=None) -> None:
@@ -74,20 +56,22 @@ def main(argv=None) -> None:
 
     import sacrebleu
 
-    from ..io import check_output
-    from ..metrics import make_bleu, make_ter
-    from ..tables import table_files, write_tables
-    from ..translation.compared_systems import read_systems, with_source_words, words_phrase
-    from ..translation.paired import compare, comparison_tables
+    from ..files import check_output, write_json, write_text
+    from ..translation.compare import (
+        compare,
+        comparison_tables,
+        read_systems,
+        with_source_words,
+        words_phrase,
+    )
+    from ..translation.scoring import make_bleu, make_ter
 
     logging.getLogger("sacrebleu").setLevel(logging.ERROR)  # not a warning per resample about the same lines
-    given = [file for _, files in args.system for file in files] + (args.ref or [])
-    given += [args.source] if args.source else []
-    for path in table_files(args.output):
-        check_output(path, given)
+    outputs = [args.output, args.output.with_suffix(".json")] if args.output else []
+    inputs = [*(file for _, files in args.system for file in files), *(args.ref or [])]
+    for path in outputs:
+        check_output(path, inputs + ([args.source] if args.source else []))
     systems, test_set = read_systems(args.system, args.ref)
-    for path in table_files(args.output):  # evaluations name more files: translations and references
-        check_output(path, test_set.files)
     words = None
     if args.source:
         length = args.min_words, args.max_words
@@ -104,5 +88,7 @@ def main(argv=None) -> None:
     samples = args.samples or SAMPLES[args.test]
     report = compare(systems, references, metrics, args.test, samples, args.margin, words)
     tables = comparison_tables(report)
-    write_tables(args.output, tables, report)
+    if args.output:
+        write_text(outputs[0], tables + "\n")
+        write_json(outputs[1], report)
     print(tables)

@@ -26,8 +26,6 @@ def parse_args(argv=None) -> argparse.Namespace:
     what = "folder for scores and translations (default: evaluation/CHECKPOINT beside the checkpoint)"
     add("--output", path_of, what)
     add_search_options(parser, chooses=True)
-    what = "also score with COMET: folder of a model that you have, with hparams.yaml and checkpoints/"
-    add("--comet", path_of, what)
     add("--tokenize", str, "sacrebleu's tokenizer for BLEU (default: that of the language)", metavar="NAME")
     for flag, what in (
         ("--skip-long", "leave out sentences that are longer than the model's limit, and list them"),
@@ -42,12 +40,12 @@ def main(argv=None) -> None:
     """Evaluate, and print the scores of each test set."""
     args = parse_args(argv)
 
-    from .. import models  # noqa: F401  registers the model
     from ..checkpoints import load_checkpoint
     from ..corpora import load_corpus
-    from ..io import check_output
-    from ..translation.direction import corpus_of
-    from ..translation.evaluation import Options, evaluate
+    from ..errors import UserError
+    from ..files import check_output
+    from ..translation.evaluate import Options, evaluate
+    from ..translation.loading import corpus_of
 
     if not args.verbose:
         logging.getLogger("fairseq").setLevel(logging.WARNING)
@@ -56,8 +54,10 @@ def main(argv=None) -> None:
     else:
         corpus = corpus_of(load_checkpoint(args.path), args.path, data=args.data)
     output = args.output or args.path.parent / "evaluation" / args.path.stem
+    check_output(output / "scores.json")
     # Translations are named like the corpus's own files, which would be lost.
-    check_output(output / "scores.json", [corpus.raw, *corpus.written])
+    if output.resolve() in [folder.resolve() for folder in (corpus.raw, *corpus.written)]:
+        raise UserError(f"{output} is a folder of the corpus; choose another --output")
     options = Options(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Options)})
     test_sets = args.subset or corpus.test_sets or ["valid"]
     for evaluation in evaluate(args.path, corpus, test_sets, output, options):
@@ -68,7 +68,7 @@ def main(argv=None) -> None:
 def described(scores: dict) -> str:
     """The scores of a test set, and what became of its unusual sentences, in lines."""
     from ..errors import first_few
-    from ..translation.limits import Limit
+    from ..translation.loading import Limit
 
     lines = [f"{scores['test_set']}  {scores['direction']}  {scores['sentences']} sentences"]
     limit = Limit(scores["max_len_a"], scores["max_len_b"])
@@ -84,25 +84,17 @@ def described(scores: dict) -> str:
     if "case" in scores:
         lines.append(f"  case: {_CASE[scores['case']]}")
     lines.append(f"  BLEU {scores['bleu']:.2f}  {scores['bleu_signature']}")
-    if "ceiling" in scores:
-        lines.append(f"    of at most {scores['ceiling']:.2f}: that of the references, through the pieces")
     lines.append(f"  chrF {scores['chrf']:.2f}  {scores['chrf_signature']}")
     lines.append(f"  TER  {scores['ter']:.2f}  {scores['ter_signature']}")
-    if "comet" in scores:
-        lines.append(f"  COMET {scores['comet']:.4f}  {scores['comet_signature']}")
     if "new_piece_penalties" in scores:
-        found = (f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
-        lines.append(
-            f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {', '.join(found)}"
-        )
+        tried = ", ".join(f"{penalty} {ter:.2f}" for penalty, ter in scores["new_piece_penalties"].items())
+        lines.append(f"  penalty {scores['new_piece_penalty']:g} on new pieces; TER on valid: {tried}")
     if "uncorrected" in scores:
-        before, changes = scores["uncorrected"], scores["changes"]
-        shown = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
-        lines.append("  uncorrected: " + "  ".join(shown))
-        lines.append(
-            "  sentences: " + ", ".join(f"{changes[key]} {key.replace('_', ' ')}" for key in changes)
-        )
-        gain = scores["gain"]
+        before, changes, gain = scores["uncorrected"], scores["changes"], scores["gain"]
+        uncorrected = (f"{label} {before[label.lower()]:.2f}" for label in ("BLEU", "chrF", "TER"))
+        lines.append("  uncorrected: " + "  ".join(uncorrected))
+        counts = (f"{count} {change.replace('_', ' ')}" for change, count in changes.items())
+        lines.append("  sentences: " + ", ".join(counts))
         told = f"  gain over doing nothing: {gain['ter']:+.2f} TER by {gain['edits']} edits"
         lines.append(told if gain["per_edit"] is None else f"{told}, {gain['per_edit']:+.3f} each")
     if "tokenized_bleu" in scores:

@@ -1,9 +1,11 @@
-"""Loads the model of a checkpoint, and the splits of a corpus, with fairseq."""
+"""A checkpoint as a model over its corpus: direction, limits and search settings, and fairseq's task."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,145 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
-from ..corpora import Corpus
-from ..decoding.supported import unsupported_model
+from ..checkpoint_settings import model_name, task_settings
+from ..corpora import Corpus, load_corpus
+from ..corpora.binarised import read_dictionary, sentence_lengths
+from ..corpora.description import read_description
 from ..errors import UserError, as_checkpoint_error, first_few
+from ..files import ROOT, SHARED, shown
+from ..fingerprints import fingerprints_of, require_same
+
+MODELS = SHARED / "data" / "models"
+"""The folders of models that come with the project."""
+CHECKPOINT = "model.pt"  # in the folder of a model
+MAX_LEN_B = "max_len_b"  # in extra_state of such a checkpoint: the limit of its corpus
+MIN_DEFAULT = 200  # pieces; fairseq's --max-len-b
+MAX_BEAM = 1000  # time and memory for a sentence grow with the beam
+
+
+class ModelFolder(Corpus):
+    """The corpus of a model that is handed over as a folder: what preprocesses new text, without splits."""
+
+    bin = property(lambda self: self.folder)
+
+    @property
+    def pieces(self) -> Path:
+        """The sentencepiece model, or the tokenizer of a BERT."""
+        names = ("tokenizer.json", "vocab.txt") if self.description.wordpiece else ("spm.model",)
+        paths = [self.folder / name for name in names]
+        return next((path for path in paths if path.is_file()), paths[-1])
+
+
+def find_model(model: str | Path) -> tuple[Path, Corpus | None]:
+    """The checkpoint of a model, and the corpus if it is in a folder, which has all that translating needs.
+
+    ``model`` is a checkpoint, the folder of a model, or the name of such a folder in :data:`MODELS`. Raises
+    UserError if there is none.
+    """
+    path = Path(model)
+    if path.is_file():
+        return path, None
+    for folder in (path, MODELS / path):
+        if (folder / CHECKPOINT).is_file():
+            description = read_description(folder / "corpus.yaml")
+            return folder / CHECKPOINT, ModelFolder(folder.resolve().name, folder, description)
+    raise UserError(f"there is no model {shown(str(model))}, neither a file nor a folder with {CHECKPOINT}")
+
+
+def corpus_of(state: dict, checkpoint: Path, name: str | None = None, data: Path | None = None) -> Corpus:
+    """The prepared corpus that a checkpoint was trained on.
+
+    ``name`` and ``data``, the folder of the corpora, are by default those in the checkpoint's settings, or
+    else the folder ``data``. Raises UserError if the corpus has no name, is unknown or not prepared.
+    """
+    trained_on = str(task_settings(state).get("data") or "").split(os.pathsep)[0]
+    folder = Path(trained_on)  # DATA/CORPUS/bin, relative to the root of the repository
+    if folder.name == "bin" and len(folder.parts) > 1:
+        name = name or folder.parent.name
+        prepared = (ROOT / folder).parent
+        if data is None and prepared.name == name and (prepared / "bin" / "stamp.json").is_file():
+            data = prepared.parent
+    if name is None:
+        raise UserError(f"{checkpoint} names no corpus (its data are {shown(trained_on)}); give --corpus")
+    return load_corpus(name, data).require_prepared()
+
+
+def translation_direction(state: dict, checkpoint: Path, corpus: Corpus) -> tuple[str, str]:
+    """The source and target language of a checkpoint; raises UserError unless it matches the corpus."""
+    task, tensors = task_settings(state), state["model"]
+    direction = task.get("source_lang"), task.get("target_lang")
+    if "encoder.embed_tokens.weight" not in tensors or None in direction:
+        raise UserError(f"{checkpoint} is of a {model_name(state)}, which is not a fairseq translation model")
+    if sorted(map(str, direction)) != sorted(corpus.languages):
+        raise UserError(
+            f"{checkpoint} translates {'-'.join(direction)}, but {corpus.name} is of other languages"
+        )
+    sides = dict(zip(("source", "target"), direction))
+    files = {side: corpus.bin / f"dict.{language}.txt" for side, language in sides.items()}
+    dictionaries = {side: read_dictionary(corpus.bin, language) for side, language in sides.items()}
+    pieces = corpus.pieces if corpus.pieces.is_file() else None
+    require_same(state, checkpoint, fingerprints_of(dictionaries, files, pieces))
+    for side, part in (("source", "encoder"), ("target", "decoder")):
+        embeddings, symbols = tensors.get(f"{part}.embed_tokens.weight"), len(dictionaries[side])
+        if embeddings is not None and len(embeddings) != symbols:
+            raise UserError(f"{checkpoint} has {len(embeddings)} {side} symbols, but {corpus.name} {symbols}")
+    return direction
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A translation ends after ``a`` times the source and ``b`` pieces: fairseq's ``--max-len-a`` and ``-b``.
+
+    The source is counted in pieces with ``</s>``, and padded to the longest of its batch.
+    """
+
+    a: float = 0.0
+    b: int = MIN_DEFAULT
+
+    def within(self, positions: int) -> Limit:
+        """The same for a model with so many positions, the last of which is for the end."""
+        return self if self.b < positions - 1 else Limit(0.0, positions - 1)
+
+    def __str__(self) -> str:
+        times = f"{self.a:g} × source + " if self.a else ""
+        return f"the limit of {times}{self.b} pieces"
+
+
+def translation_limit(
+    state: dict, corpus: Corpus, max_len_a: float | None = None, max_len_b: int | None = None
+) -> Limit:
+    """The limit that is asked for, or the longest side of a training pair, at least 200.
+
+    ``state`` is the model's checkpoint; that in the folder of a model names the limit of its corpus.
+    """
+    if max_len_b is None:
+        recorded = (state.get("extra_state") or {}).get(MAX_LEN_B, 0)
+        max_len_b = max(MIN_DEFAULT, longest_side(corpus), recorded)
+    return Limit(max_len_a or 0.0, max_len_b)
+
+
+def longest_side(corpus: Corpus) -> int:
+    """Pieces of the longest side of a training pair, without ``</s>``; 0 if there is no training text."""
+    pair = corpus.languages
+    if not (corpus.bin / f"train.{'-'.join(pair)}.{pair[0]}.idx").is_file():
+        return 0
+    return max(int(sentence_lengths(corpus.bin, "train", pair, side).max(initial=1)) for side in pair) - 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """How translations are searched for."""
+
+    beam: int = 5
+    length_penalty: float = 1.0  # fairseq's ``--lenpen``
+    limit: Limit = Limit()
+    max_tokens: int = 4096  # of a batch, on one side, including padding
+
+    def check_beam(self, symbols: int) -> None:
+        """Raise UserError unless fairseq can search with so large a beam over so many symbols."""
+        largest = min(MAX_BEAM, symbols)
+        if not 1 <= self.beam <= largest:
+            raise UserError(f"--beam {self.beam}: give 1 to {largest}; the vocabulary has {symbols}")
 
 
 def load_model(
@@ -25,9 +163,6 @@ def load_model(
 
     The model is on a GPU if there is one, unless ``cpu``. With ``int8`` it translates with linear layers in
     8-bit integers, on the CPU. The task has fairseq-generate's defaults, not the settings of training.
-
-    Raises:
-        UserError: the model cannot translate with 8-bit integers.
     """
     task = _translation_task(corpus, direction)
     return _load(checkpoint, task, cpu, int8), task
@@ -36,20 +171,14 @@ def load_model(
 def load_language_model(checkpoint: Path, corpus: Corpus, language: str | None = None, *, cpu: bool = False):
     """Load a language model, in evaluation mode, and fairseq's translation task into its language.
 
-    ``language`` is one of the corpus; None for the second.
-
-    Raises:
-        UserError: the corpus has no such language, or another dictionary.
+    ``language`` is one of the corpus, or else UserError is raised; None for the second.
     """
     language = language or corpus.languages[1]
     if language not in corpus.languages:
-        raise UserError(
-            f"{corpus.name} has no language {language!r}; it has {' and '.join(corpus.languages)}"
-        )
+        raise UserError(f"{corpus.name} has no language {language!r}, but {' and '.join(corpus.languages)}")
     task = _translation_task(corpus, (next(each for each in corpus.languages if each != language), language))
     dictionary = task.target_dictionary
-    model = _load(checkpoint, LanguageModelingTask(LanguageModelingConfig(), dictionary), cpu)
-    return model, task
+    return _load(checkpoint, LanguageModelingTask(LanguageModelingConfig(), dictionary), cpu), task
 
 
 def _translation_task(corpus: Corpus, direction: tuple[str, str]) -> TranslationTask:
@@ -60,13 +189,12 @@ def _translation_task(corpus: Corpus, direction: tuple[str, str]) -> Translation
 
 
 def _load(checkpoint: Path, task, cpu: bool, int8: bool = False):
+    overrides = {"alpha_log": None, "int8": int8}
     with as_checkpoint_error(checkpoint):
-        models, _ = checkpoint_utils.load_model_ensemble(
-            [str(checkpoint)], arg_overrides={"alpha_log": None, "int8": int8}, task=task
-        )
-    model = models[0].eval()
-    if int8 and (reason := unsupported_model(model)) is not None:
-        raise UserError(f"--int8 is not possible with {checkpoint}: {reason}; omit it")
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], overrides, task)
+    if int8 and not hasattr(model, "int8"):
+        raise UserError(f"--int8 is not possible with {checkpoint}, which is of a {type(model).__name__}")
+    model.eval()
     return model.cuda() if torch.cuda.is_available() and not cpu and not int8 else model
 
 
@@ -75,7 +203,7 @@ def penalise_new_pieces(model, penalty: float | None, checkpoint: Path) -> None:
     if penalty is None:
         return
     if not hasattr(model.decoder, "new_piece_penalty"):
-        raise UserError(f"--new-piece-penalty: {checkpoint} is not of a post-editor; omit it")
+        raise UserError(f"--new-piece-penalty: {checkpoint} is not of a post-editor")
     model.decoder.new_piece_penalty = penalty
 
 
@@ -100,42 +228,25 @@ def check_lengths(
     sentences: int | None = None,
     *,
     left_out: Collection[int] = (),
-    remedy: str = "",
 ) -> np.ndarray:
-    """The length of each sentence pair in tokens, i.e. that of its longer side; 0 for those left out.
+    """The length of each sentence pair, or the first ``sentences``, in tokens: that of its longer side.
 
-    Args:
-        dataset: from :func:`load_split`.
-        subset: its name, for error messages.
-        max_tokens: maximum batch size.
-        model: limits the length of either side.
-        sentences: only the first N sentences; None for all.
-        left_out: numbers of sentences, from 0, that may have any length.
-        remedy: end of the error message about sentences longer than the model's limit.
-
-    Raises:
-        UserError: there are no sentences, or one is longer than the model's limit or ``max_tokens``.
+    ``left_out`` are the numbers, from 0, of sentences that may have any length, and get 0. Raises UserError
+    if there are no sentences, or one is longer than the limit of the ``model`` or ``max_tokens`` of a batch.
     """
     lengths = np.maximum(dataset.src_sizes, dataset.tgt_sizes)[:sentences]
-    if not len(lengths):
-        raise UserError(f"the subset {subset} has no sentences")
     lengths[list(left_out)] = 0
     if not lengths.any():
-        raise UserError(f"every sentence of {subset} is longer than the model's limit")
+        raise UserError(f"{subset} has no sentences, or none within the model's limit")
     longest = int(lengths.argmax())
     if lengths[longest] > max_tokens:
-        raise UserError(
-            f"--max-tokens {max_tokens} is too small for line {longest + 1} of {subset}, which has "
-            f"{lengths[longest]} tokens"
-        )
+        of = f"line {longest + 1} of {subset}, which has {lengths[longest]} tokens"
+        raise UserError(f"--max-tokens {max_tokens} is too small for {of}")
     limits = model.max_positions()
     limits = limits if isinstance(limits, tuple) else (math.inf, limits)  # a language model has one side
     for side, sizes, limit in zip(("source", "target"), (dataset.src_sizes, dataset.tgt_sizes), limits):
         long = np.flatnonzero((sizes[: len(lengths)] > limit) & (lengths > 0)).tolist()
         if long:
-            have = "has" if len(long) == 1 else "have up to"
-            raise UserError(
-                f"{first_few(long)} of {subset} {have} {sizes[long].max()} {side} tokens, but the model "
-                f"allows {limit} at most (its --max-{side}-positions){remedy}"
-            )
+            have = f"{first_few(long)} of {subset}: up to {sizes[long].max()} {side} tokens"
+            raise UserError(f"{have}, but the model allows {limit}; see --skip-long and --truncate-source")
     return lengths

@@ -1,18 +1,229 @@
-"""Scores and references: sacrebleu's BLEU, chrF and TER, and tokenised BLEU."""
+"""How text is restored and scored: detokenisation, sacrebleu's metrics by language, references."""
 
 from __future__ import annotations
 
+import html
 import logging
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import lru_cache, partial
+from importlib.metadata import version
 from pathlib import Path
 
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from ..corpora import Corpus
-from ..corpora.readers import read_lines, read_made_lines
-from ..corpora.readers.references import resolve
+from ..corpora.description import Description
+from ..corpora.lost_case import FROM_TRANSLATION, case_of
+from ..corpora.readers import read_lines
+from ..corpora.spacing import SPACE_MARK
+from ..errors import UserError
+from ..files import shown
+from ..languages import UNSPACED_CHARACTER, Language, language, unspaced_script
+from .corrections import changes, folding, gain, with_case_of
 
 logger = logging.getLogger(__name__)
+_LATIN = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ\u0300-\u036f"  # with combining accents
+
+
+def written(code: str, lines: Iterable[str] = ()) -> Language:
+    """The language of a code as it is written: where the text of ``lines`` has no spaces, it is believed."""
+    found = language(code)
+    script = unspaced_script(lines) if found.spaced else None
+    return found if script is None else replace(found, script=script)
+
+
+def make_bleu(
+    code: str,
+    tokenize: str | None = None,
+    lower_case: bool = False,
+    lines: Iterable[str] = (),
+    tokens: bool = False,
+) -> BLEU:
+    """sacrebleu's BLEU for text in the language of a code.
+
+    ``tokenize`` names a tokenizer; None is that of the language as it is :func:`written` in ``lines``, some
+    of the references. Of ``tokens``, sacrebleu does not warn. Raises UserError if the tokenizer is unknown,
+    or lacks something on this machine.
+    """
+    if tokenize is None:
+        known = written(code, lines)
+        tokenize = known.tokenizer
+        if code and (known.script is None or known.script != language(code).script):
+            _warn(code, known.script, tokenize)
+    elif tokenize not in BLEU.TOKENIZERS:
+        raise UserError(f"sacrebleu has no tokenizer {shown(tokenize)}; it has {', '.join(BLEU.TOKENIZERS)}")
+    try:
+        return BLEU(tokenize=tokenize, lowercase=lower_case, force=tokens)
+    except (RuntimeError, ImportError, OSError) as error:  # of Japanese, Korean, and sentencepiece's models
+        reason = " ".join(str(error).split())
+        raise UserError(f"sacrebleu's tokenizer {tokenize} does not work here: {reason}") from None
+
+
+@lru_cache(maxsize=256)  # once per language and process
+def _warn(code: str, script: str | None, tokenize: str) -> None:
+    reason = f"is written without spaces ({script})" if script else "has a code that is not known"
+    logger.warning("warning: text of %r %s; BLEU's tokenizer is %s, see --tokenize", code, reason, tokenize)
+
+
+def make_ter(code: str, lower_case: bool = False, lines: Iterable[str] = ()) -> TER:
+    """sacrebleu's TER, with case unless ``lower_case``; text without spaces is split into characters."""
+    if written(code, lines).spaced:
+        return TER(case_sensitive=not lower_case)
+    ter = TER(case_sensitive=not lower_case, normalized=True, asian_support=True)
+    ter.tokenizer = CharacterTokenizer(normalized=True, asian_support=True, case_sensitive=not lower_case)
+    ter.tokenizer_signature = ter.tokenizer.signature()
+    return ter
+
+
+class CharacterTokenizer(TercomTokenizer):
+    """TER's tokenizer, with every character of a script without spaces as a token.
+
+    sacrebleu's own ``asian_support`` does so for Chinese characters alone.
+    """
+
+    @lru_cache(maxsize=2**16)  # noqa: B019  as sacrebleu's own
+    def __call__(self, sent: str) -> str:
+        """The tokens, separated by spaces."""
+        return super().__call__(UNSPACED_CHARACTER.sub(r" \g<0> ", sent))
+
+    def signature(self) -> str:
+        """The name in signatures of TER."""
+        return "tercom-char"
+
+
+def bleu_settings(signature: str) -> tuple[str | None, bool]:
+    """The tokenizer in a signature of BLEU, without its version, and whether text is lower-cased."""
+    fields = dict(field.partition(":")[::2] for field in signature.split("|"))
+    tokenizer = fields.get("tok")
+    if tokenizer is not None and tokenizer not in BLEU.TOKENIZERS:
+        tokenizer = next((name for name in BLEU.TOKENIZERS if tokenizer.startswith(f"{name}-")), tokenizer)
+    return tokenizer, fields.get("case") == "lc"
+
+
+def join_pieces(pieces: str) -> str:
+    """Join sentencepiece pieces separated by spaces, as fairseq does."""
+    return pieces.replace(" ", "").replace(SPACE_MARK, " ").strip()
+
+
+def natural_text(description: Description, code: str) -> Callable[[str], str]:
+    """A function that makes natural text of a line, detokenising it if the corpus is tokenised.
+
+    A BERT takes each Chinese character for a word, so the spaces between them are removed as well.
+    """
+    parted = description.tokenised or (description.wordpiece and not language(code).spaced)
+    return detokenizer(code) if parted else lambda line: line
+
+
+def detokenizer(code: str) -> Callable[[str], str]:
+    """A function that detokenises tokens separated by spaces in a language."""
+    if not language(code).spaced:  # not supported by Moses
+        # Keep only spaces between Latin letters, also with accents, or digits.
+        return lambda line: re.sub(rf"(?<![{_LATIN}0-9]) | (?![{_LATIN}0-9])", "", line)
+    from sacremoses import MosesDetokenizer
+
+    detokenize = MosesDetokenizer(language(code).moses).detokenize
+    return lambda line: detokenize(line.split())
+
+
+def moses_tokens(lines: list[str], code: str) -> list[str]:
+    """Tokenise lines with Moses; tokens are separated by spaces."""
+    from sacremoses import MosesTokenizer
+
+    tokenize = MosesTokenizer(language(code).moses).tokenize
+    return [tokenize(line, return_str=True, escape=False) for line in lines]
+
+
+class ScoredSplit:
+    """Scores translations of a split.
+
+    Attributes:
+        name, subset: public name and fairseq's name of the split.
+        target: target language.
+        tokenised: whether the corpus is released as tokens, so that models output tokens.
+        case: from :func:`~user_dir.corpora.lost_case.case_of`.
+        references: in sacrebleu's form; sacrebleu's own references if the test set is on this machine.
+        references_name: their origin.
+    """
+
+    def __init__(self, corpus: Corpus, name: str, direction: tuple[str, str], tokenize: str | None = None):
+        source, self.target = direction
+        self.name, self.subset = corpus.split(name), corpus.subset(name)
+        self.tokenised = corpus.description.tokenised
+        self._corpus, self._natural = corpus, natural_text(corpus.description, self.target)
+        self.case = case_of(corpus, self.name)
+        self._lower_case = self.case == "ignored"
+        file = corpus.reference(self.subset, self.target)
+        self._own = list(read_lines(file))
+        tokens = corpus.description.triplets  # whose corrections are scored as they are
+        self.bleu = make_bleu(self.target, tokenize, self._lower_case, self._own, tokens)
+        theirs = sacrebleu_references(corpus, self.name, source, self.target)
+        self.references = theirs or [self._own]
+        self.references_name = (
+            f"sacrebleu's {corpus.description.sacrebleu[self.name]}" if theirs else str(file)
+        )
+
+    @property
+    def limit(self):
+        """The default limit of the length of translations."""
+        from .loading import translation_limit
+
+        return translation_limit({}, self._corpus)
+
+    def lines(self, hypotheses: list[str], left_out: Collection[int] = ()) -> list[str]:
+        """Convert hypotheses with joined pieces, but of those ``left_out``, to lines of the corpus."""
+        if self.case != FROM_TRANSLATION:
+            return hypotheses
+        given = read_lines(self._corpus.uncorrected(self.subset))
+        fold = folding(self._corpus, self.target, self.name)
+        pairs = zip(hypotheses, self.kept(given, left_out))
+        return [with_case_of(line, translation, fold) for line, translation in pairs]
+
+    def natural(self, lines: list[str]) -> list[str]:
+        """Convert lines of the corpus to natural text, detokenising them if the corpus is tokenised."""
+        return list(map(self._natural, lines))
+
+    def bleu_of(self, hypotheses: list[str]) -> float:
+        """BLEU of hypotheses with joined pieces for the first sentences."""
+        references = [lines[: len(hypotheses)] for lines in self.references]
+        return self.bleu.corpus_score(self.natural(self.lines(hypotheses)), references).score
+
+    @staticmethod
+    def kept(lines: Iterable[str], left_out: Collection[int]) -> list[str]:
+        """The lines whose numbers, from 0, are not ``left_out``."""
+        return [line for number, line in enumerate(lines) if number not in left_out]
+
+    def scores(self, lines: list[str], left_out: Collection[int] = ()) -> dict:
+        """BLEU, chrF, TER and tokenised BLEU, with signatures.
+
+        For a triplet corpus also the same scores of the machine translations as they were, ``uncorrected``,
+        how many sentences were changed for better or worse, ``changes``, and the ``gain`` over doing nothing.
+
+        ``lines`` of the corpus are one for each sentence, but those ``left_out``, whose numbers count from 0.
+        Raises UserError if it is another number of lines.
+        """
+        if len(lines) + len(left_out) != len(self._own):
+            raise UserError(f"{len(lines)} translations for the {len(self._own)} sentences of {self.name}")
+        kept = partial(self.kept, left_out=left_out)
+        references = list(map(kept, self.references))
+        hypotheses, ter = self.natural(lines), make_ter(self.target, self._lower_case, self._own)
+        found = scores(hypotheses, references, self.bleu, self._lower_case, ter)
+        if self._corpus.description.triplets:
+            given = self.natural(kept(read_lines(self._corpus.uncorrected(self.subset))))
+            before = scores(given, references, self.bleu, self._lower_case, ter)
+            found["uncorrected"] = {name: before[name] for name in ("bleu", "chrf", "ter")}
+            found["changes"] = changes(hypotheses, given, references, ter)
+            found["gain"] = gain(hypotheses, given, references, ter)
+        if self.tokenised:
+            release = kept(read_lines(self._corpus.text(self.subset, self.target)))
+            found |= tokenized_bleu(lines, release, self._lower_case, "the release")
+        elif written(self.target, self._own).spaced:  # others are not supported by Moses
+            both = (moses_tokens(side, self.target) for side in (lines, kept(self._own)))
+            found |= tokenized_bleu(*both, self._lower_case, f"Moses (sacremoses {version('sacremoses')})")
+        return found
 
 
 def scores(
@@ -26,54 +237,8 @@ def scores(
     return found
 
 
-def changes(
-    hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER
-) -> dict[str, int]:
-    """What post-editing did to each machine translation, judged by the number of edits that TER counts.
-
-    Returns:
-        The number of sentences that were ``left_alone``, ``improved`` (fewer edits), ``worsened`` (more), or
-        changed with ``no_effect``.
-    """
-    counts = dict.fromkeys(("left_alone", "improved", "worsened", "no_effect"), 0)
-    before, after = (ter._extract_corpus_statistics(each, references) for each in (uncorrected, hypotheses))
-    for old, new, (edits_before, _), (edits_after, _) in zip(uncorrected, hypotheses, before, after):
-        if old.split() == new.split():
-            counts["left_alone"] += 1
-        elif edits_after == edits_before:
-            counts["no_effect"] += 1
-        else:
-            counts["improved" if edits_after < edits_before else "worsened"] += 1
-    return counts
-
-
-def gain(hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER) -> dict:
-    """What post-editing gained over doing nothing, and by how many edits, as TER counts them.
-
-    Returns:
-        ``ter``, the points by which TER fell; ``edits`` from the machine translations to the corrections;
-        and ``per_edit``, by how many fewer edits each of them left to be made: 1 if all were right, negative
-        if more of them did harm, None if there are none.
-    """
-
-    def total(lines: list[str], others: list[list[str]]) -> int:
-        return sum(int(edits) for edits, _ in ter._extract_corpus_statistics(lines, others))
-
-    before, after = (ter.corpus_score(each, references).score for each in (uncorrected, hypotheses))
-    edits = total(hypotheses, [uncorrected])
-    saved = total(uncorrected, references) - total(hypotheses, references)
-    return {
-        "ter": round(before - after, 2),
-        "edits": edits,
-        "per_edit": round(saved / edits, 3) if edits else None,
-    }
-
-
 def tokenized_bleu(hypotheses: list[str], references: list[str], lower_case: bool, tokens: str) -> dict:
-    """BLEU on tokens separated by spaces, as reported before sacrebleu; ``tokens`` names the tokenisation.
-
-    Includes the score on lower-cased text, which many papers on Multi30k report.
-    """
+    """BLEU on tokens, as reported before sacrebleu, also lower-cased; ``tokens`` names the tokenisation."""
     found = {"tokenized_bleu_tokens": tokens}
     for name, lower in (("tokenized_bleu", lower_case), ("tokenized_bleu_lowercased", True)):
         bleu = BLEU(tokenize="none", lowercase=lower, force=True)
@@ -99,13 +264,10 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
     paths = sacrebleu_files(name, pair)
     if not paths or not all(path.is_file() for path in paths.values()):
         return None
-    ours = read_made_lines(corpus.text(test_set, source))
+    ours = read_lines(corpus.text(test_set, source))
     if [_plain(line) for line in ours] != [_plain(line) for line in read_lines(paths["src"])]:
         logger.warning(
-            "warning: sacrebleu's %s %s has different sentences from %s; not used as reference",
-            name,
-            pair,
-            test_set,
+            "warning: sacrebleu's %s %s has other sentences than %s; not used", name, pair, test_set
         )
         return None
     return [list(read_lines(path)) for field, path in paths.items() if field.startswith("ref")]
@@ -113,4 +275,4 @@ def sacrebleu_references(corpus: Corpus, test_set: str, source: str, target: str
 
 def _plain(line: str) -> str:
     # sacrebleu joins runs of spaces, and leaves entities to its tokenizer.
-    return " ".join(resolve(line, "a line").split())
+    return " ".join(html.unescape(line).split())

@@ -1,8 +1,5 @@
 """How far two systems differ, judged over random seeds and test sentences together.
 
-A system is a recipe for training; each seed gives one model, and every model translates the same sentences.
-Other seeds would give other models, and other sentences other scores, partly alike for all seeds.
-
 Sentences are drawn with replacement, all translations of a sentence together. Seeds are not: percentiles of
 resamples of three values cover the truth about 73 times in 100 where they claim 95. Their error follows
 Student's t instead, with the standard error of the seeds' own differences, which already contains what
@@ -30,10 +27,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two systems with its uncertainty; see :func:`difference`.
-
-    With one seed the uncertainty is that of sentences alone: it says nothing of models from other seeds.
-    """
+    """A difference of two systems with its uncertainty; with one seed, that of sentences alone."""
 
     mean: float  # over seeds
     seeds: int
@@ -87,24 +81,12 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
 
     Args:
         deltas: the difference of the scores of each seed, (S,); the n-th model of one system is paired with
-            the n-th of the other.
+            the n-th of the other. Differences of seeds are taken to be normally distributed.
         resampled: the same differences for each resample of the sentences, (B, S), each row one resample in
             which a sentence brings the translations of all seeds and of both systems.
-
-    If the sentences add nothing, the interval is Student's t over ``deltas``, with S − 1 degrees of freedom;
-    if the seeds agree exactly, it is the bootstrap's over sentences. It assumes that the differences of seeds
-    are normally distributed, which three values can neither show nor refute.
-
-    Raises:
-        ValueError: no seeds, or shapes that do not fit.
     """
     deltas = np.asarray(deltas, dtype=float)
     seeds = len(deltas)
-    if deltas.ndim != 1 or not seeds or np.shape(resampled)[1:] != (seeds,) or len(resampled) < 2:
-        raise ValueError(
-            f"differences of shape {deltas.shape} and resamples of shape {np.shape(resampled)}: "
-            "(S,) and (B, S) with S of 1 or more and B of 2 or more are needed"
-        )
     errors = resampled - resampled.mean(0)  # (B, S)
     sentences = errors.mean(1)
     if seeds == 1:
@@ -122,13 +104,11 @@ def difference(deltas: Sequence[float], resampled: np.ndarray) -> Difference:
 def resampled_scores(
     counts: np.ndarray, score: Callable[[np.ndarray], float], resamples: int = RESAMPLES, seed: int = 12345
 ) -> np.ndarray:
-    """Scores of a corpus metric on B resamples of the test set: (M, B).
+    """Scores of a corpus metric on B ``resamples`` of the test set: (M, B).
 
-    Args:
-        counts: the metric's counts for each sentence, of each of M translations of the test set: (M, N, K).
-        score: the metric, of counts (K,) summed over sentences.
-        resamples: B.
-        seed: of the draws. All translations get the same draws, so differences of scores are paired.
+    ``counts`` are the metric's for each sentence, of each of M translations of the test set: (M, N, K);
+    ``score`` is the metric, of counts (K,) summed over sentences. All translations get the same draws, so
+    differences of scores are paired.
     """
     counts = np.asarray(counts, dtype=float)
     sentences = counts.shape[1]

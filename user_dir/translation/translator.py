@@ -2,206 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from fairseq.data.data_utils import batch_by_size
 
+from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.binarised import read_dictionary
 from ..corpora.new_text import NewText
 from ..errors import UserError
-from ..guards.released_files import read_released
-from .casing import folding, with_case_of
-from .direction import corpus_of, translation_direction
-from .limits import translation_limit
-from .native_search import NativeSearch, native_search
-from .search import Search, batches_by_length, check_beam, log2_p
-from .text import corpus_lines, join_pieces, natural_text
+from .corrections import folding, with_case_of
+from .evaluate import BeamSearch, log2_p
+from .loading import (
+    Search,
+    corpus_of,
+    find_model,
+    load_model,
+    penalise_new_pieces,
+    translation_direction,
+    translation_limit,
+)
+from .scoring import natural_text
 
 if TYPE_CHECKING:
-    from .fairseq_search import FairseqSearch
+    from ..analysis.maps import SentenceMaps
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation of a sentence.
-
-    Its score is log₂ p divided by the number of tokens to the power of the length penalty, as in lines ``H-``
-    of fairseq-generate; for an ensemble, p is the mean of the models' probabilities.
-    """
+    """One translation of a sentence."""
 
     text: str  # natural text
-    score: float
+    score: float  # log₂ p, divided by the number of tokens to the power of the length penalty
     tokens: np.ndarray  # int64 (T,), of the target dictionary, with ``</s>``
     unfinished: bool  # whether it is the best and reached the limit of length, or was given up without an end
 
 
 class Translator:
-    """Translates sentences in its ``direction``, source and target language.
+    """Translates sentences with a model, or with an ensemble of several.
 
     Args:
-        search: with a model, or an ensemble, that has the vocabulary of ``corpus``.
-        corpus: the prepared corpus that the models were trained on, which determines preprocessing.
-        direction: source and target language.
-        options: what ``search`` was made with; a sentence longer than its ``max_tokens`` is translated alone.
-        nbest: number of hypotheses per sentence to return, at most ``options.beam``.
+        checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
+        corpus, data: a prepared corpus, or as for :func:`~.loading.corpus_of`.
+        cpu, int8: as for :func:`~.loading.load_model`.
+        load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
+        new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
+        max_len_a, max_len_b: as for :func:`~.loading.translation_limit`.
+        nbest: number of hypotheses per sentence to return, at most the beam.
+        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.loading.Search`.
 
     Raises:
-        UserError: the beam or ``nbest`` is out of range.
+        UserError: a checkpoint or the corpus is missing or corrupt, they do not match, or the beam or
+            ``nbest`` is out of range.
 
     Example::
 
-        translator = open_translator([Path("checkpoints/toy/alpha_entmax/average.pt")])
+        translator = Translator([Path("checkpoints/toy/alpha_entmax/average.pt")])
         for (best,) in translator(["Wer sieht den kleinen Hund?", "Das Kind schläft."]):
             print(best.score, best.text)
     """
 
     def __init__(
         self,
-        search: NativeSearch | FairseqSearch,
-        corpus: Corpus,
-        direction: tuple[str, str],
-        options: Search,
+        checkpoints: Sequence[Path],
+        corpus: Corpus | str | None = None,
+        *,
+        data: Path | None = None,
+        cpu: bool = False,
+        int8: bool = False,
+        load: Callable | None = None,
+        new_piece_penalty: float | None = None,
+        max_len_a: float | None = None,
+        max_len_b: int | None = None,
         nbest: int = 1,
+        **options,
     ):
-        self.dictionaries = tuple(read_dictionary(corpus.bin, language) for language in direction)
-        check_beam(options.beam, len(self.dictionaries[1]))
-        if not 1 <= nbest <= options.beam:
-            raise UserError(f"--nbest {nbest}: give 1 to {options.beam}, the --beam")
-        self.search, self.corpus, self.direction = search, corpus, direction
-        self.limit = options.limit.within(search.max_positions[1])
-        self._nbest, self._max_tokens = nbest, options.max_tokens
-        self._new_text, self._new_target = (NewText(corpus, language) for language in direction)
-        self._natural = natural_text(corpus.description, direction[1])
-        self._fold = None
+        self.models, limits, directions = [], [], []
+        for checkpoint in checkpoints:
+            state = load_checkpoint(checkpoint)
+            if not isinstance(corpus, Corpus):
+                corpus = corpus_of(state, checkpoint, corpus, data)
+            limits.append(translation_limit(state, corpus, max_len_a, max_len_b))
+            directions.append(translation_direction(state, checkpoint, corpus))
+            if directions[-1] != directions[0]:
+                raise UserError(f"{checkpoint} translates in another direction than {checkpoints[0]}")
+            if load is None:
+                model, self.task = load_model(checkpoint, corpus, directions[0], cpu=cpu, int8=int8)
+            else:
+                model, self.task = load(checkpoint, corpus, cpu=cpu)
+            penalise_new_pieces(model, new_piece_penalty, checkpoint)
+            self.models.append(model)
+        self.corpus, self.direction = corpus, directions[0]
+        search = Search(limit=max(limits, key=lambda limit: limit.b), **options)
+        search.check_beam(len(self.task.target_dictionary))
+        if not 1 <= nbest <= search.beam:
+            raise UserError(f"--nbest {nbest}: give 1 to {search.beam}, the --beam")
+        positions = [model.max_positions() for model in self.models]
+        self.max_positions = tuple(min(sides) for sides in zip(*positions))
+        self.limit = search.limit.within(self.max_positions[1])
+        self._search, self._nbest = BeamSearch(self.models, self.task, search), nbest
+        self._max_tokens = search.max_tokens
+        self._new_text, self._new_target = (NewText(corpus, language) for language in self.direction)
+        self._natural, self._fold = natural_text(corpus.description, self.direction[1]), None
         if corpus.description.case is not None:
-            self._fold = folding(corpus, direction[1], next(iter(corpus.test_sets), "valid"))
+            self._fold = folding(corpus, self.direction[1], next(iter(corpus.test_sets), "valid"))
 
-    def encode(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[np.ndarray]:
-        """The int64 (S,) tokens of each sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
+    def encode(self, sentence: str, number: int = 1, name: str = "") -> np.ndarray:
+        """The int64 (S,) tokens of a sentence, ending with ``</s>``; only ``</s>`` for an empty sentence.
 
-        Args:
-            sentences: natural text, or tokens if the corpus is released as tokens; for a post-editor the
-                source sentence, a tab and its machine translation.
-            first_line: line number of the first sentence, for error messages.
-            name: name of their file, likewise.
-
-        Raises:
-            UserError: a sentence has more tokens than the models allow, or a post-editor's has no tab.
+        For a corpus that is released as tokens, it must be tokenised; for a post-editor it is the source
+        sentence, a tab and its machine translation. ``number`` of its line and ``name`` of its file are for
+        the UserError that it has more tokens than the models allow, or not one tab.
         """
-        pieces = self._new_text.pieces(sentences, first_line, name)
-        return self._encoded(pieces, 0, first_line, name)
+        (pieces,) = self._new_text.pieces([sentence], number, name)
+        where = f"{name}, line {number}" if name else f"line {number}"
+        return self._encoded(pieces, self.task.source_dictionary, self.max_positions[0], where)
 
     def encode_target(self, translation: str) -> np.ndarray:
         """The int64 (T,) tokens of a translation, for the decoder to read; errors as :meth:`encode`."""
-        return self._encoded(self._new_target.pieces([translation]), 1)[0]
+        (pieces,) = self._new_target.pieces([translation])
+        return self._encoded(pieces, self.task.target_dictionary, self.max_positions[1], "the translation")
 
-    def _encoded(
-        self, pieces: Iterable[str], side: int, first_line: int = 1, name: str = ""
-    ) -> list[np.ndarray]:
-        encoded = [np.array(self.dictionaries[side].encode(each)) for each in pieces]
-        limit = self.search.max_positions[side]
-        for number, tokens in enumerate(encoded, start=first_line):
-            if len(tokens) > limit:
-                where = f"{name}, line {number}" if name else f"line {number}"
-                raise UserError(
-                    f"{where} has {len(tokens)} tokens, but the model allows {limit} at most; split it "
-                    "into sentences, one a line"
-                )
-        return encoded
+    @staticmethod
+    def _encoded(pieces: str, dictionary, limit: int, where: str) -> np.ndarray:
+        tokens = np.array([*map(dictionary.index, pieces.split()), dictionary.eos()])
+        if len(tokens) > limit:
+            raise UserError(f"{where} has {len(tokens)} tokens, but the model allows {limit}")
+        return tokens
 
-    def __call__(self, sentences: list[str], first_line: int = 1, name: str = "") -> list[list[Hypothesis]]:
-        """The ``nbest`` best hypotheses of each sentence, best first; none for an empty sentence.
+    def __call__(self, sentences: list[str]) -> list[list[Hypothesis]]:
+        """The ``nbest`` best hypotheses of each sentence, best first; none for an empty sentence."""
+        encoded = [self.encode(sentence, number) for number, sentence in enumerate(sentences, start=1)]
+        return self.translate(sentences, encoded)
 
-        Arguments and errors are those of :meth:`encode`.
-        """
-        encoded = self.encode(sentences, first_line, name)
+    def translate(self, sentences: list[str], encoded: list[np.ndarray]) -> list[list[Hypothesis]]:
+        """The same of sentences and their tokens, from :meth:`encode`."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
-        texts = [i for i, tokens in enumerate(encoded) if len(tokens) > 1]
-        if not texts:
-            return found
-        lengths = [len(encoded[i]) for i in texts]
-        for batch in batches_by_length(lengths, max(self._max_tokens, *lengths)):
-            members = [texts[i] for i in batch]
-            for member, hypotheses in zip(members, self.search([encoded[i] for i in members])):
-                given = sentences[member]
-                found[member] = [self._hypothesis(each, given) for each in hypotheses[: self._nbest]]
+        lengths = np.array(list(map(len, encoded)))
+        order = np.argsort(lengths, kind="stable")
+        order = order[lengths[order] > 1]
+        most = max([self._max_tokens, *lengths])
+        for batch in batch_by_size(order, None, lengths[order], most) if len(order) else ():
+            tokens = [torch.from_numpy(encoded[number]) for number in batch]
+            dataset = self.task.build_dataset_for_inference(tokens, list(map(len, tokens)))
+            sample = dataset.collater([dataset[row] for row in range(len(tokens))])
+            for row, hypotheses in zip(sample["id"].tolist(), self._search(sample)):
+                sentence = sentences[batch[row]]
+                best = [self._hypothesis(hypothesis, sentence) for hypothesis in hypotheses[: self._nbest]]
+                found[batch[row]] = best
         return found
 
-    def _hypothesis(self, found: dict, sentence: str) -> Hypothesis:
-        tokens, unfinished = found["tokens"], found.get("unfinished", False)
-        pieces = join_pieces(self.dictionaries[1].decode(tokens.tolist()))
-        (line,) = corpus_lines([pieces], self.corpus.description)
+    def _hypothesis(self, hypothesis: dict, sentence: str) -> Hypothesis:
+        tokens, cut = hypothesis["tokens"].long().cpu(), hypothesis.get("unfinished", False)
+        line = self._search.text(tokens)
         if self._fold is not None:
             line = with_case_of(line, sentence.partition("\t")[2], self._fold)
-        return Hypothesis(self._natural(line), log2_p(found), tokens, unfinished)
+        return Hypothesis(self._natural(line), log2_p(hypothesis), tokens.numpy(), cut)
 
 
-def open_translator(
-    checkpoints: Sequence[Path],
-    corpus: Corpus | str | None = None,
-    *,
-    data: Path | None = None,
-    cpu: bool = False,
-    int8: bool = False,
-    load: Callable | None = None,
-    by_fairseq: bool = False,
-    new_piece_penalty: float | None = None,
-    max_len_a: float | None = None,
-    max_len_b: int | None = None,
-    nbest: int = 1,
-    **options,
-) -> Translator:
-    """Load one or more checkpoints as a translator.
+class LoadedModel:
+    """A model that translates and shows what its heads attend to; from ``adaptively_sparse.load_model``.
 
-    fairseq and torch are imported only where :func:`~.native_search.native_search` cannot do without.
+    Pickled, it is loaded again from its files.
 
     Args:
-        checkpoints: of fairseq translation models, trained on the same corpus in the same direction.
-        corpus: a prepared corpus or its name; None for the one that the first checkpoint names.
-        data: folder of the corpora, see :func:`~.direction.corpus_of`.
-        cpu: use the CPU even if there is a GPU.
-        int8: translate on the CPU with linear layers in 8-bit integers; not with ``load``.
-        load: function ``load(checkpoint, corpus, cpu=cpu)`` that loads a model; None for the default.
-        by_fairseq: search with models of fairseq in any case, which ``translator.search.models`` then are.
-        new_piece_penalty: of post-editors, see :func:`~.loading.penalise_new_pieces`.
-        max_len_a: limit of the length of translations, see :func:`~.limits.translation_limit`.
-        max_len_b: see ``max_len_a``.
-        nbest: of :class:`Translator`.
-        options: ``beam``, ``length_penalty`` and ``max_tokens`` of :class:`~.search.Search`.
+        model: as for :func:`~.loading.find_model`; the corpus of a checkpoint must be prepared.
+        options: those of :class:`Translator`, such as ``beam``.
 
-    Raises:
-        UserError: a checkpoint or the corpus is missing or corrupt, or they do not match.
+    Attributes:
+        translator: for n-best lists, scores and tokens.
+
+    Example::
+
+        model = load_model("de-en")
+        print(model.translate("Der Hund schläft."))
+        print(model.attention("Der Hund schläft.").weights["decoder_context"].shape)
     """
-    limits, direction, state = [], None, {}
-    for checkpoint in checkpoints:
-        del state
-        state = None if by_fairseq else read_released(checkpoint)
-        if state is None:
-            from ..checkpoints import load_checkpoint
 
-            state = load_checkpoint(checkpoint)
-        if not isinstance(corpus, Corpus):
-            corpus = corpus_of(state, checkpoint, corpus, data)
-        its_direction = translation_direction(state, checkpoint, corpus)
-        limits.append(translation_limit(state, corpus, max_len_a, max_len_b))
-        direction = direction or its_direction
-        if its_direction != direction:
-            raise UserError(
-                f"{checkpoint} translates {'-'.join(its_direction)} and {checkpoints[0]} "
-                f"{'-'.join(direction)}; an ensemble needs models of one direction"
-            )
-    search = Search(limit=max(limits, key=lambda each: each.b), **options)
-    found = None
-    if not by_fairseq and new_piece_penalty is None and len(checkpoints) == 1:
-        found = native_search(state, search, cpu=cpu, int8=int8)
-    del state
-    if found is None:
-        from .fairseq_search import fairseq_search
+    def __init__(self, model: str | Path, **options):
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        self._model, self._options = model, options
+        self._checkpoint, corpus = find_model(model)
+        self.translator = Translator([self._checkpoint], **{"corpus": corpus, **options})
 
-        how = {"cpu": cpu, "int8": int8, "new_piece_penalty": new_piece_penalty, "load": load}
-        found = fairseq_search(checkpoints, corpus, direction, search, **how)
-    return Translator(found, corpus, direction, search, nbest)
+    def __reduce__(self):
+        return functools.partial(LoadedModel, self._model, **self._options), ()
+
+    def translate(self, sentences: str | list[str]) -> str | list[str]:
+        """The best translation of a sentence, or of each in a list; empty for an empty sentence."""
+        if isinstance(sentences, str):
+            return self.translate([sentences])[0]
+        return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
+
+    @functools.cached_property
+    def _analysed(self) -> tuple:
+        """Model and task as the analysis loads them: fairseq's own transformer becomes ours with α = 1."""
+        from ..analysis.capture import load_model
+
+        return load_model(self._checkpoint, self.translator.corpus, cpu=self._options.get("cpu", False))
+
+    def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
+        """What every head attends to on a sentence, while the decoder reads a translation of it.
+
+        ``translation`` is by default the model's own. The first call reads the model again.
+
+        Returns:
+            ``weights`` by attention type, such as ``decoder_context``: (L, H, T, S) float32. ``source`` and
+            ``target_input`` are the tokens of columns and rows, ``target`` those that the rows predict.
+
+        Raises:
+            ValueError: the sentence is empty, or one of the two has more tokens than the model allows.
+        """
+        from ..analysis.capture import captured_attention, on_device, run
+        from ..analysis.maps_writer import sentence_maps
+        from ..analysis.translated import dataset_of
+
+        model, task = self._analysed
+        source = self.translator.encode(sentence)
+        if translation is not None:
+            target = self.translator.encode_target(translation)
+        elif hypotheses := self.translator([sentence])[0]:
+            target = hypotheses[0].tokens
+        else:
+            raise ValueError(f"there is nothing to attend to in {sentence!r}")
+        dataset = dataset_of(task, [source], [target])
+        sample = on_device(dataset.collater([dataset[0]]), model)
+        with torch.no_grad(), captured_attention(model) as captured:
+            run(model, sample)
+        return sentence_maps(task, sample, 0, captured, sentence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 import torch
@@ -11,10 +12,8 @@ from tiny_splits import dictionary, translation_task
 
 from user_dir.analysis.capture import masked_heads
 from user_dir.errors import UserError
-from user_dir.translation.limits import Limit
-from user_dir.translation.loading import too_long
-from user_dir.translation.search import Search
-from user_dir.translation.split_search import translate_split
+from user_dir.translation.evaluate import translate_split
+from user_dir.translation.loading import Limit, Search, too_long
 
 LENGTHS = [4, 1, 7, 4, 2, 9, 1, 5, 4]
 PAIRS = [
@@ -61,7 +60,8 @@ def test_translations_that_reach_the_limit_are_counted(limit):
     )
     free = [len(greedy(model, source, limit=12)) - 1 for source, _ in PAIRS]
     assert min(free) < 7 < max(free), ("some end by themselves", free)
-    lengths = {each.number: len(each.token_scores) - 1 for each in found.translations}
+    scores = re.findall(r"^P-(\d+)\t(.*)$", found.log, flags=re.M)
+    lengths = {int(number): len(values.split()) - 1 for number, values in scores}
     if limit.a:  # of each batch's padded source
         assert all(lengths[i] >= min(free[i], len(PAIRS[i][0]) + 5) for i in lengths)
         assert {i for i in lengths if lengths[i] < free[i]} <= {*found.unfinished} != {*lengths}
@@ -72,32 +72,28 @@ def test_translations_that_reach_the_limit_are_counted(limit):
         assert found.unfinished == [i for i, length in enumerate(free) if length >= most]
 
 
-def test_only_the_first_sentences():
-    model = build("--max-target-positions 12").float().eval()
-    whole = translate_split(model, translation_task(PAIRS), "test", Search(beam=2))
-    first = translate_split(model, translation_task(PAIRS), "test", Search(beam=2), sentences=4)
-    assert sorted(each.number for each in whole.translations) == list(range(len(PAIRS)))
-    assert sorted(each.number for each in first.translations) == list(range(4))
-    assert first.texts == whole.texts[:4]
-
-
-def test_sentences_left_out_are_not_translated():
-    model = build("--max-target-positions 12 --max-source-positions 7").float().eval()
+def test_some_sentences_alone():
+    model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
     task = translation_task(PAIRS)
     long = too_long(task.dataset("test"), model)
-    assert long == [2, 5]
-    found = translate_split(model, task, "test", Search(beam=1, max_tokens=8), left_out=long)
-    assert sorted(each.number for each in found.translations) == [0, 1, 3, 4, 6, 7, 8]
-    with pytest.raises(UserError, match="every sentence of test is longer"):
+    assert long == [5]
+    whole = translate_split(model, task, "test", Search(beam=2, max_tokens=10), left_out=long)
+    assert re.findall(r"^D-(\d)", whole.log, flags=re.M) != sorted(
+        re.findall(r"^D-(\d)", whole.log, flags=re.M)
+    )
+    assert len(whole.texts) == len(PAIRS) - 1
+    first = translate_split(model, task, "test", Search(beam=2), sentences=4)
+    assert first.texts == whole.texts[:4]
+    with pytest.raises(UserError, match="none within the model's limit"):
         translate_split(model, task, "test", Search(), left_out=range(len(PAIRS)))
 
 
 def test_a_sentence_too_long_is_named():
     model = build("--max-target-positions 12 --max-source-positions 9").float().eval()
-    with pytest.raises(UserError, match="line 6 of test has 10 source tokens, but the model allows 9"):
+    with pytest.raises(UserError, match="line 6 of test: up to 10 source tokens, but the model allows 9"):
         translate_split(model, translation_task(PAIRS), "test", Search())
     shorter = build("--max-target-positions 12 --max-source-positions 7").float().eval()
-    with pytest.raises(UserError, match="lines 3 and 6 of test have up to 10 source tokens, but the model"):
+    with pytest.raises(UserError, match="lines 3 and 6 of test"):
         translate_split(shorter, translation_task(PAIRS), "test", Search())
     with pytest.raises(UserError, match="--max-tokens 8 is too small for line 6 of test, which has 10"):
         translate_split(model, translation_task(PAIRS), "test", Search(max_tokens=8))

@@ -1,4 +1,4 @@
-"""Case and accents of corrections: copied from the machine translation, or ignored in scores."""
+"""Corrections: case and accents, copied from the machine translation or ignored in scores, and gains."""
 
 import json
 
@@ -7,11 +7,8 @@ import pytest
 from user_dir.corpora import load_corpus
 from user_dir.corpora.lost_case import case_of
 from user_dir.errors import UserError
-from user_dir.metrics import make_ter
-from user_dir.translation import scoring
-from user_dir.translation.casing import with_case_of
-from user_dir.translation.scored_split import ScoredSplit
-from user_dir.translation.text import natural_text
+from user_dir.translation.corrections import changes, gain, with_case_of
+from user_dir.translation.scoring import ScoredSplit, make_ter, natural_text
 
 ACCENTS = str.maketrans("äöüé", "aoue")
 
@@ -99,7 +96,16 @@ def test_gain_counts_edits():
     """One edit in the first sentence is right, two in the second do harm."""
     references, given = [["a b c d", "e f g h"]], ["a b x d", "e f g h"]
     ter = make_ter("en")
-    found = scoring.gain(["a b c d", "e f y z"], given, references, ter)
+    found = gain(["a b c d", "e f y z"], given, references, ter)
     assert found == {"ter": -12.5, "edits": 3, "per_edit": round(-1 / 3, 3)}
-    assert scoring.gain(["a b c d", "e f g h"], given, references, ter)["per_edit"] == 1
-    assert scoring.gain(given, given, references, ter) == {"ter": 0, "edits": 0, "per_edit": None}
+    assert gain(["a b c d", "e f g h"], given, references, ter)["per_edit"] == 1
+    assert gain(given, given, references, ter) == {"ter": 0, "edits": 0, "per_edit": None}
+
+
+def test_changes_of_post_editing():
+    """Edits by hand: a word replaced, inserted or deleted is one."""
+    references = ["a b c d"] * 5
+    uncorrected = ["a b c d", "a x c d", "a b c d", "a x c d", "a x y d"]
+    hypotheses = ["a  b c d", "a b c d", "a b c", "a c d", "a x c d"]
+    found = changes(hypotheses, uncorrected, [references], make_ter("en"))
+    assert found == {"left_alone": 1, "improved": 2, "worsened": 1, "no_effect": 1}

@@ -1,4 +1,4 @@
-"""Restores the case and accents of corrections in pieces that have neither, from the machine translation."""
+"""Corrections by a post-editor: their case, restored from the machine translation, and what they gain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 import regex
+from sacrebleu.metrics import TER
 
 from ..corpora import Corpus, normalising
 from ..corpora.segment import load_pieces
@@ -55,3 +56,46 @@ def folding(corpus: Corpus, language: str, split: str) -> Callable[[str], str]:
         return processor.normalize(normalised).replace(SPACE_MARK, " ").strip()
 
     return fold
+
+
+def changes(
+    hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER
+) -> dict[str, int]:
+    """What post-editing did to each machine translation, judged by the number of edits that TER counts.
+
+    Returns:
+        The number of sentences that were ``left_alone``, ``improved`` (fewer edits), ``worsened`` (more), or
+        changed with ``no_effect``.
+    """
+    counts = dict.fromkeys(("left_alone", "improved", "worsened", "no_effect"), 0)
+    before, after = (ter._extract_corpus_statistics(lines, references) for lines in (uncorrected, hypotheses))
+    for old, new, (edits_before, _), (edits_after, _) in zip(uncorrected, hypotheses, before, after):
+        if old.split() == new.split():
+            counts["left_alone"] += 1
+        elif edits_after == edits_before:
+            counts["no_effect"] += 1
+        else:
+            counts["improved" if edits_after < edits_before else "worsened"] += 1
+    return counts
+
+
+def gain(hypotheses: list[str], uncorrected: list[str], references: list[list[str]], ter: TER) -> dict:
+    """What post-editing gained over doing nothing, and by how many edits, as TER counts them.
+
+    Returns:
+        ``ter``, the points by which TER fell; ``edits`` from the machine translations to the corrections;
+        and ``per_edit``, by how many fewer edits each of them left to be made: 1 if all were right, negative
+        if more of them did harm, None if there are none.
+    """
+
+    def total(lines: list[str], others: list[list[str]]) -> int:
+        return sum(int(edits) for edits, _ in ter._extract_corpus_statistics(lines, others))
+
+    before, after = (ter.corpus_score(lines, references).score for lines in (uncorrected, hypotheses))
+    edits = total(hypotheses, [uncorrected])
+    saved = total(uncorrected, references) - total(hypotheses, references)
+    return {
+        "ter": round(before - after, 2),
+        "edits": edits,
+        "per_edit": round(saved / edits, 3) if edits else None,
+    }

@@ -1,0 +1,75 @@
+"""What a checkpoint translates: its direction, and the limit of its translations."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import checkpoint_state
+from tiny_splits import described, dictionary
+
+from user_dir.corpora.binarised import HEADER, MAGIC
+from user_dir.errors import UserError
+from user_dir.translation.loading import (
+    MAX_LEN_B,
+    Limit,
+    Search,
+    longest_side,
+    translation_direction,
+    translation_limit,
+)
+
+
+def test_the_limit_of_a_corpus_is_its_longest_training_sentence(tmp_path):
+    corpus = described(tmp_path)
+    assert longest_side(corpus) == 0 and translation_limit({"extra_state": None}, corpus) == Limit(0, 200)
+    corpus.bin.mkdir()
+    for language, lengths in {"de": [5, 301, 1], "en": [4, 2, 250]}.items():  # with </s>
+        content = MAGIC + struct.pack(HEADER, 1, 4, len(lengths))
+        content += np.array(lengths, np.int32).tobytes() + bytes(8 * len(lengths))  # and no places
+        (corpus.bin / f"train.de-en.{language}.idx").write_bytes(content)
+    assert longest_side(corpus) == 300
+    assert translation_limit({}, corpus) == Limit(0, 300)
+    assert translation_limit({}, corpus, 1.5, 20) == Limit(1.5, 20)
+    assert translation_limit({"extra_state": {MAX_LEN_B: 500}}, corpus, 2) == Limit(2, 500)
+    assert str(Limit(1.5, 20)) == "the limit of 1.5 × source + 20 pieces"
+
+
+def test_a_model_with_fewer_positions_has_a_limit_of_its_own():
+    """A translation has at most one piece less than positions, whatever is added to that."""
+    for limit in (Limit(0, 200), Limit(1.5, 20), Limit(0, 19)):
+        assert limit.within(20) == Limit(0, 19) and limit.within(1024) == limit
+    assert Limit(1.5, 18).within(20) == Limit(1.5, 18)
+
+
+def test_a_beam_fits_the_vocabulary():
+    Search(24).check_beam(24)
+    for beam, symbols in ((25, 24), (0, 24), (1001, 5000)):
+        with pytest.raises(UserError, match=f"--beam {beam}: give 1 to"):
+            Search(beam).check_beam(symbols)
+
+
+def test_a_checkpoint_must_match_its_corpus(tmp_path):
+    corpus, task = described(tmp_path), {"source_lang": "en", "target_lang": "de"}
+    corpus.bin.mkdir()
+    for language in corpus.languages:
+        dictionary().save(str(corpus.bin / f"dict.{language}.txt"))
+    rows = torch.zeros(len(dictionary()), 2)
+
+    def direction(name="transformer", task=task, **model):
+        state = checkpoint_state({"_name": name}, model=model)
+        state["cfg"]["task"] = task
+        return translation_direction(state, Path("model.pt"), corpus)
+
+    embeddings = {"encoder.embed_tokens.weight": rows, "decoder.embed_tokens.weight": rows}
+    assert direction(**embeddings) == ("en", "de")
+    with pytest.raises(UserError, match=r"model\.pt translates en-fr"):
+        direction(task={**task, "target_lang": "fr"}, **embeddings)
+    with pytest.raises(UserError, match="23 target symbols, but mine 24"):
+        direction(**{**embeddings, "decoder.embed_tokens.weight": rows[1:]})
+    for name, side in (("transformer_lm", "decoder"), ("masked_lm", "encoder")):
+        with pytest.raises(UserError, match=rf"model\.pt is of a {name}"):
+            direction(name, task={}, **{f"{side}.embed_tokens.weight": rows})

@@ -1,0 +1,336 @@
+"""Comparison of each system with the first: intervals over seeds and sentences, and sacrebleu's paired tests.
+
+A system is a recipe for training, seen through models of several seeds. Two questions are asked:
+
+- Would the systems differ with other seeds and on other sentences? :mod:`.significance` answers it. With one
+  seed only the sentences vary, and no verdict on the systems is given.
+- Would these very models differ on other sentences? sacrebleu's paired bootstrap (Koehn 2004) or approximate
+  randomisation (Riezler and Maxwell 2005) answers it, for all seeds together: a resample or a swap takes all
+  translations of a sentence at once. Drawn one by one they would make the test set look larger than it is.
+
+P-values are adjusted by Holm's method over all systems and metrics of a comparison. sacrebleu's bootstrap
+counts resamples whose absolute difference exceeds its own mean, which makes it one-sided in effect: where it
+is small, its p is about half that of randomisation.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from sacrebleu.metrics.base import Metric
+from sacrebleu.significance import PairedTest
+
+from ..corpora.readers import read_lines
+from ..errors import UserError
+from ..files import ROOT, markdown, plus_minus, read_json, significance
+from .scoring import bleu_settings, sacrebleu_files
+from .significance import LEVEL, difference, holm, resampled_scores
+
+TESTS = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
+SACREBLEU = "sacrebleu's "  # before the name of one of its test sets
+
+
+@dataclass(frozen=True)
+class System:
+    """A system and its translations of the test set, one list per seed."""
+
+    name: str
+    files: tuple[Path, ...]
+    translations: tuple[list[str], ...]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """References in sacrebleu's form, and the settings that evaluate.py scored with."""
+
+    references: list[list[str]]
+    tokenize: str | None = None  # None: unknown
+    lowercase: bool = False
+    language: str = ""  # of the translations; empty: unknown
+
+    __test__ = False  # for pytest: not a test class
+
+
+def read_systems(
+    named: list[tuple[str, list[Path]]], references: list[Path] | None = None
+) -> tuple[list[System], TestSet]:
+    """Read the files of all systems, ``named``, one per seed, and the test set.
+
+    A file is an evaluation (JSON written by evaluate.py, with the translations next to it) or plain text with
+    one translation per line. ``references`` are plain text; None for those of the evaluations. Raises
+    UserError if a file is missing or empty, or the systems cannot be compared.
+    """
+    if len(named) < 2 or len({len(files) for _, files in named}) > 1:
+        raise UserError("give --system twice or more, with as many files each, in the order of the seeds")
+    test_set = TestSet([_text(file) for file in references]) if references else None
+    systems, evaluations = [], {}
+    for name, files in named:
+        translations = []
+        for file in files:
+            if file.suffix == ".json":
+                lines, evaluations[file] = _evaluation(file, test_set)
+            else:
+                lines = _text(file)
+            translations.append(lines)
+        systems.append(System(name, tuple(files), tuple(translations)))
+    for file, evaluated in evaluations.items():
+        first = next(iter(evaluations))
+        if evaluated != evaluations[first]:
+            raise UserError(f"{file} and {first} differ in references, language or settings of BLEU")
+        test_set = evaluated
+    if test_set is None:
+        raise UserError("plain text translations require --ref FILE")
+    for system in systems:
+        for file, lines in zip(system.files, system.translations):
+            _require_as_many(file, lines, test_set)
+    return systems, test_set
+
+
+def _evaluation(file: Path, given: TestSet | None) -> tuple[list[str], TestSet]:
+    """The translations of an evaluation, and its test set, with its own references or those ``given``."""
+    evaluation = read_json(file, "the evaluation")
+    try:
+        direction, source = evaluation["direction"], evaluation["references"]
+        translations = file.parent / f"{evaluation['test_set']}.{direction.partition('-')[2]}"
+        settings = bleu_settings(evaluation["bleu_signature"])
+    except (KeyError, TypeError):
+        raise UserError(f"{file} is not an evaluation written by evaluate.py") from None
+    if evaluation.get("left_out_lines"):
+        raise UserError(f"{file} leaves out sentences (--skip-long), which would count as empty here")
+    if given is not None:
+        references = given.references
+    else:
+        fields = sacrebleu_files(source.removeprefix(SACREBLEU), direction)
+        paths = [path for field, path in fields.items() if field.startswith("ref")]
+        # In records, paths are relative to the repository.
+        references = list(map(_text, paths or [Path(source) if Path(source).is_file() else ROOT / source]))
+    return _text(translations), TestSet(references, *settings, direction.partition("-")[2])
+
+
+def _text(file: Path) -> list[str]:
+    try:
+        lines = list(read_lines(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    if not lines:
+        raise UserError(f"{file} is empty")
+    return lines
+
+
+def _require_as_many(file: Path, lines: list[str], test_set: TestSet) -> None:
+    count = len(test_set.references[0])
+    if len(lines) != count:
+        raise UserError(f"{file} has {len(lines)} lines, but the references have {count}")
+
+
+def with_source_words(
+    systems: list[System], test_set: TestSet, source: Path, at_least: int | None, at_most: int | None
+) -> tuple[list[System], TestSet]:
+    """The same systems on the sentences whose line in ``source`` has so many words; None for any number."""
+    lines = _text(source)
+    _require_as_many(source, lines, test_set)
+    words = [len(line.split()) for line in lines]
+    kept = [i for i, count in enumerate(words) if (at_least or 0) <= count <= (at_most or count)]
+    if not kept:
+        raise UserError(f"no sentence of {source} has {words_phrase(at_least, at_most)}")
+
+    def select(texts: Sequence[list[str]]) -> list[list[str]]:
+        return [[text[number] for number in kept] for text in texts]
+
+    selected = [replace(system, translations=tuple(select(system.translations))) for system in systems]
+    return selected, replace(test_set, references=select(test_set.references))
+
+
+def words_phrase(at_least: int | None, at_most: int | None) -> str:
+    """In words: ``13 words or more``, ``12 words or fewer``, ``5 to 12 words``."""
+    if at_least is None:
+        return f"{at_most} words or fewer"
+    return f"{at_least} words or more" if at_most is None else f"{at_least} to {at_most} words"
+
+
+def compare(
+    systems: Sequence[System],
+    references: list[list[str]],
+    metrics: dict[str, Metric],
+    test: str = "bs",
+    samples: int = 1000,
+    margin: float | None = None,
+    source_words: str | None = None,
+) -> dict:
+    """Score every system, and compare it with the first, the baseline.
+
+    Args:
+        systems: each with as many translations (``seeds``).
+        references, metrics: sacrebleu's.
+        test, samples: ``bs`` or ``ar``, with so many resamples or trials.
+        margin: a difference too small to matter, in points of the metrics; None tests no equivalence.
+        source_words: which sentences were selected by the length of their sources, for the legend.
+
+    Returns:
+        ``signatures`` by metric, and for each of ``systems`` and metric: the ``score`` of each seed in
+        ``seeds``, their ``mean`` and standard deviation ``std`` (None of one). Of all but the baseline also
+
+        - ``delta``: the difference of the means; ``interval``: its 95 % confidence interval;
+        - ``p_seeds``: p-value of no difference over seeds and sentences;
+        - with ``margin``, ``p_margin`` of a difference of that size or more, and the ``verdict``, see
+          :func:`_verdict`; None with one seed;
+        - ``p``: sacrebleu's, of these models; in ``seeds``, the ``delta`` of each seed.
+
+        P-values that are adjusted end in ``_holm``. With sacrebleu's bootstrap every system has ``ci``, half
+        the width of the interval that holds 95 % of the resampled scores.
+
+    Raises:
+        UserError: there is a single sentence, of which all resamples are alike.
+    """
+    if len(references[0]) < 2:
+        raise UserError("a single sentence says nothing about others; compare on more")
+    report = {
+        "test": TESTS[test],
+        "samples": samples,
+        "margin": margin,
+        "sentences": len(references[0]),
+        "source_words": source_words,
+        "seeds": len(systems[0].translations),
+        "signatures": {},
+        "systems": [{"name": system.name, "files": list(map(str, system.files))} for system in systems],
+    }
+    for name, metric in metrics.items():
+        rows, report["signatures"][name] = _by_metric(metric, systems, references, test, samples, margin)
+        for row, scores in zip(report["systems"], rows):
+            row[name] = scores
+    compared = [row[name] for row in report["systems"][1:] for name in metrics]
+    for key in ("p", "p_seeds") if margin is None else ("p", "p_seeds", "p_margin"):
+        for scores, p in zip(compared, holm([scores[key] for scores in compared])):
+            scores[f"{key}_holm"] = p
+    for scores in compared if margin is not None else ():
+        scores["verdict"] = _verdict(scores, margin) if report["seeds"] > 1 else None
+    return report
+
+
+def _by_metric(
+    metric: Metric, systems: Sequence[System], references: list[list[str]], test: str, samples: int, margin
+) -> tuple[list[dict], str]:
+    """What :func:`compare` says of each system by one metric, but adjusted p-values; and the signature."""
+    counts = [
+        [metric._extract_corpus_statistics(lines, references) for lines in system.translations]
+        for system in systems
+    ]
+    tested, signature = _test(metric, [np.sum(seeds, axis=0).tolist() for seeds in counts], test, samples)
+    resampled = [
+        resampled_scores(seeds, lambda row: metric._compute_score_from_stats(row).score) for seeds in counts
+    ]
+    rows: list[dict] = []
+    for seeds, p_and_ci, drawn in zip(counts, tested, resampled):
+        scores = [metric._aggregate_and_compute(seed).score for seed in seeds]
+        std = statistics.stdev(scores) if len(scores) > 1 else None
+        row = {"mean": statistics.fmean(scores), "std": std, **p_and_ci}
+        row["seeds"] = [{"score": score} for score in scores]
+        if rows:
+            for seed, baseline in zip(row["seeds"], rows[0]["seeds"]):
+                seed["delta"] = seed["score"] - baseline["score"]
+            found = difference([seed["delta"] for seed in row["seeds"]], (drawn - resampled[0]).T)
+            row |= {"delta": found.mean, "interval": found.interval(), "p_seeds": found.p_differs()}
+            if margin is not None:
+                row["p_margin"] = found.p_equivalent(margin)
+        rows.append(row)
+    return rows, signature
+
+
+class _Counted:
+    """A metric of sacrebleu whose tests are handed statistics of sentences in the place of translations."""
+
+    def __init__(self, metric: Metric):
+        self._metric = metric
+
+    def __getattr__(self, name: str):
+        return getattr(self._metric, name)
+
+    def _extract_corpus_statistics(self, hypotheses: list[list], references: None) -> list[list]:
+        return hypotheses
+
+
+def _test(metric, counts: Sequence[list[list]], test: str, samples: int) -> tuple[list[dict], str]:
+    """``p`` and ``ci`` of each system, from the statistics of its sentences; and the signature."""
+    systems = [(str(i), rows) for i, rows in enumerate(counts)]
+    metrics = {"metric": _Counted(metric)}
+    signatures, results = PairedTest(systems, metrics, None, test_type=test, n_samples=samples)()
+    (name, signature), rows = next(iter(signatures.items())), []
+    for i, result in enumerate(results[name]):
+        row = {}
+        if i:
+            # Of systems that are one and the same no resample exceeds the difference, 0, which sacrebleu
+            # would count as the strongest evidence.
+            row["p"] = 1.0 if counts[i] == counts[0] else float(result.p_value)
+        if result.ci is not None:
+            row["ci"] = float(result.ci)
+        rows.append(row)
+    return rows, str(signature)
+
+
+def _verdict(scores: dict, margin: float) -> str:
+    """``equivalent``, ``higher``, ``lower`` or ``inconclusive``; after Holm's adjustment, at 5 %."""
+    low, high = scores["interval"]
+    if scores["p_margin_holm"] < 1 - LEVEL and -margin < low and high < margin:
+        return "equivalent"
+    if scores["p_seeds_holm"] < 1 - LEVEL:
+        return "higher" if scores["delta"] > 0 else "lower"
+    return "inconclusive"
+
+
+def comparison_tables(report: dict) -> str:
+    """The report of :func:`compare` as Markdown: a table of the systems by each metric, and a legend."""
+    rows = [
+        {"metric": metric, "system": system["name"], **_cells(system[metric], report)}
+        for metric in report["signatures"]
+        for system in report["systems"]
+    ]
+    headers = rows[1].keys()  # the first row is of the baseline, which has only scores
+    return (
+        f"{markdown([[row.get(key, '') for key in headers] for row in rows], headers)}\n\n{_legend(report)}"
+    )
+
+
+def _cells(scores: dict, report: dict) -> dict[str, str]:
+    """Score, difference, interval and p of a system by one metric; by the header of their columns."""
+    several, margin = report["seeds"] > 1, report["margin"]
+    cells = {"score": plus_minus(scores["mean"], scores["std"], ".2f")}
+    if "delta" not in scores:
+        return cells
+    cells["Δ"] = f"{scores['delta']:+.2f}"
+    if several:
+        cells["by seed"] = ", ".join(f"{seed['delta']:+.2f}" for seed in scores["seeds"])
+    cells["95 % interval"] = "{:+.2f} to {:+.2f}".format(*scores["interval"])
+    if several:
+        cells["p"] = significance(scores["p_seeds_holm"])
+    if several and margin is not None:
+        cells[f"margin {margin:g}"] = scores["verdict"]
+    cells["p, these models"] = significance(scores["p_holm"])
+    return cells
+
+
+def _legend(report: dict) -> str:
+    baseline, seeds, margin = report["systems"][0]["name"], report["seeds"], report["margin"]
+    which = f", whose source has {report['source_words']}" if report["source_words"] else ""
+    lines = [f"{report['sentences']} sentences{which}. Δ: difference from {baseline}."]
+    if seeds == 1:
+        lines.append("Interval: over sentences alone (bootstrap). One seed says nothing about other models.")
+    else:
+        lines.append(
+            f"Score: mean ± standard deviation of {seeds} seeds. Interval and p: over seeds (Student's t, "
+            f"{seeds - 1} degree{'s' if seeds > 2 else ''} of freedom) and sentences (bootstrap) together."
+        )
+    if seeds > 1 and margin is not None:
+        lines.append(
+            f"Equivalent: the interval lies inside ±{margin:g}, and two one-sided tests reject "
+            "larger differences; higher, lower: p below 0.05; inconclusive: neither is shown."
+        )
+    lines.append(
+        f"P, these models: sacrebleu's {report['test']} over sentences. "
+        f"All p: Holm's adjustment over the {(len(report['systems']) - 1) * len(report['signatures'])} rows."
+    )
+    lines += [f"{metric}: `{signature}`" for metric, signature in report["signatures"].items()]
+    return "\n".join(f"- {line}" for line in lines)
