@@ -33,7 +33,7 @@ from ..errors import UserError, as_checkpoint_error
 from ..models.settings import alpha_configs, family, filled
 from ..models.transformer import from_stock
 from ..translation import loading
-from ..translation.direction import translation_direction
+from ..translation.loading import translation_direction
 from .words import Pieces
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..command_line import file_path, option_adder, positive, real
+from .options import file_path, option_adder, positive, real
 from .options import add_output_option, add_system_argument, new_parser
 
 SAMPLES = {"bs": 1000, "ar": 10000}

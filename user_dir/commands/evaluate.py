@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import logging
 
-from ..command_line import option_adder, path_of, plain_name
+from .options import option_adder, path_of, plain_name
 from .options import add_model_options, add_search_options, new_parser
 
 _CASE = {

@@ -41,7 +41,7 @@ def main(argv=None) -> None:
     from .. import models  # noqa: F401  registers the model
     from ..checkpoints import load_checkpoint
     from ..hugging_face import hugging_face, model_folder
-    from ..translation.direction import corpus_of
+    from ..translation.loading import corpus_of
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     corpus = corpus_of(load_checkpoint(args.path), args.path, args.corpus, args.data)

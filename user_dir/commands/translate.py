@@ -35,7 +35,7 @@ from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
 
-from ..command_line import file_path, option_adder, path_of, plain_name, positive
+from .options import file_path, option_adder, path_of, plain_name, positive
 from .options import add_cpu_option, add_search_options
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
@@ -220,16 +220,13 @@ def formatted(number: int, hypotheses: list, nbest: int | None, links: list[str]
 
 def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
     """A function from sentences, their tokens and hypotheses to the links of each hypothesis, as text."""
-    from ..analysis import alignment_choice
     from ..analysis.alignment import pharaoh
-    from ..analysis.translation_links import Pair, TranslationAligner
-    from ..checkpoints import load_checkpoint
+    from ..analysis.translation_links import Pair, TranslationAligner, choice_for, parse_choice
 
     def choice_of(checkpoint: Path):
         if args.alignment_head is not None:
-            return alignment_choice.given(args.alignment_head)
-        recorded = alignment_choice.released(load_checkpoint(checkpoint))
-        return recorded or alignment_choice.chosen(checkpoint, translator.corpus, cpu=args.cpu)
+            return parse_choice(args.alignment_head)
+        return choice_for(checkpoint, translator.corpus, cpu=args.cpu)
 
     choices = list(map(choice_of, checkpoints))
     print(f"aligned by {', '.join(map(str, choices))}", file=sys.stderr)
@@ -249,15 +246,15 @@ def aligner_of(args: argparse.Namespace, checkpoints: list[Path], translator):
 
 def write_report(args: argparse.Namespace, checkpoints: list[Path], translator, pairs: list[tuple]) -> None:
     """Draw the heads of each model on sentences, their tokens and best hypotheses, the ``pairs``."""
+    from ..analysis.measuring import analyse_translations
     from ..analysis.report import write_report
-    from ..analysis.result_files import model_names
-    from ..analysis.translated import analyse_translations
+    from ..analysis.results import model_names
 
     texts, sources = [text for text, _, _ in pairs], [tokens for _, tokens, _ in pairs]
     targets, models = [best.tokens for _, _, best in pairs], []
     with tempfile.TemporaryDirectory() as folder:
         for checkpoint, name, model in zip(checkpoints, model_names(checkpoints), translator.models):
-            maps = Path(folder) / f"{len(models)}.npz"
+            maps = Path(folder) / str(len(models))
             split = translator.corpus, model, translator.task, sources, targets, texts
             models.append(analyse_translations(name, checkpoint, *split, maps))
         write_report(models, args.report, len(texts))

@@ -22,8 +22,8 @@ from ..errors import UserError
 from ..files import write_json
 from ..models import AdaptivelySparseTransformerModel
 from ..models.settings import exact_type
-from ..translation.direction import translation_direction
-from ..translation.limits import translation_limit
+from ..translation.loading import translation_direction
+from ..translation.loading import translation_limit
 from ..translation.loading import load_model
 from .model_folder import new_folder
 

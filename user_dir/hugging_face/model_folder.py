@@ -16,14 +16,14 @@ from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from ..analysis import alignment_choice
+from ..analysis import translation_links
 from ..checkpoints import for_inference, load_checkpoint, model_name, num_updates, save_checkpoint
 from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..errors import UserError
 from ..files import copy_file, markdown, read_json, write_text
-from ..translation.direction import translation_direction
-from ..translation.limits import RELEASED, translation_limit
+from ..translation.loading import translation_direction
+from ..translation.loading import MAX_LEN_B, translation_limit
 
 _CARD = """# {name}, {source} → {target}
 
@@ -67,9 +67,9 @@ def write_folder(checkpoint: Path, corpus: Corpus, output: Path, dtype: torch.dt
     """
     state = load_checkpoint(checkpoint)
     direction = translation_direction(state, checkpoint, corpus)
-    extra = {RELEASED: translation_limit(state, corpus).b}
+    extra = {MAX_LEN_B: translation_limit(state, corpus).b}
     with suppress(UserError):  # it has no context attention
-        extra[alignment_choice.KEY] = str(alignment_choice.chosen(checkpoint, corpus, cpu=True))
+        extra[translation_links.KEY] = str(translation_links.choice_for(checkpoint, corpus, cpu=True))
     state = for_inference(state)
     state["extra_state"] |= extra
     search = OmegaConf.to_container(OmegaConf.structured(GenerationConfig()), resolve=True, enum_to_str=True)

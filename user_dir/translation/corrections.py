@@ -9,9 +9,9 @@ from functools import lru_cache
 import regex
 from sacrebleu.metrics import TER
 
-from ..corpora import Corpus, normalising
-from ..corpora.segment import load_pieces
-from ..corpora.spacing import SPACE_MARK
+from ..corpora import Corpus
+from ..corpora.cleaning import normalise
+from ..corpora.pieces import SPACE_MARK, load_pieces
 
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 
@@ -48,11 +48,11 @@ def with_case_of(correction: str, translation: str, fold: Callable[[str], str]) 
 
 def folding(corpus: Corpus, language: str, split: str) -> Callable[[str], str]:
     """What preparing a split of a corpus makes of a word in a language."""
-    steps, processor = normalising.steps_of(corpus.description, split), load_pieces(corpus.pieces)
+    steps, processor = corpus.description.steps(split), load_pieces(corpus.pieces)
 
     @lru_cache(maxsize=2**16)
     def fold(word: str) -> str:
-        (normalised,) = normalising.normalise([word], language, steps)
+        (normalised,) = normalise([word], language, steps)
         return processor.normalize(normalised).replace(SPACE_MARK, " ").strip()
 
     return fold

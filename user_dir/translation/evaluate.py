@@ -19,14 +19,14 @@ from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig
 from tqdm import tqdm
 
-from ..checkpoint_settings import model_name
+from ..checkpoints import model_name
 from ..checkpoints import load_checkpoint
 from ..config import PLUGIN
 from ..corpora import Corpus
-from ..corpora.checksums import sha256
+from ..corpora.download import sha256
 from ..errors import UserError
 from ..files import write_json, write_text
-from ..guards.unfinished_translations import unfinished
+from ..guards.translation import unfinished
 from .loading import (
     MIN_DEFAULT,
     Search,

@@ -15,13 +15,13 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
-from ..checkpoint_settings import model_name, task_settings
+from ..checkpoints import model_name, task_settings
 from ..corpora import Corpus, load_corpus
-from ..corpora.binarised import read_dictionary, sentence_lengths
+from ..corpora.corpus import read_dictionary, sentence_lengths
 from ..corpora.description import read_description
 from ..errors import UserError, as_checkpoint_error, first_few
 from ..files import ROOT, SHARED, shown
-from ..fingerprints import fingerprints_of, require_same
+from ..checkpoints import fingerprints_of, require_same
 
 MODELS = SHARED / "data" / "models"
 """The folders of models that come with the project."""

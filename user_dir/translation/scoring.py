@@ -17,12 +17,11 @@ from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from ..corpora import Corpus
 from ..corpora.description import Description
-from ..corpora.lost_case import FROM_TRANSLATION, case_of
 from ..corpora.readers import read_lines
-from ..corpora.spacing import SPACE_MARK
+from ..corpora.pieces import FROM_TRANSLATION, SPACE_MARK, case_of
 from ..errors import UserError
 from ..files import shown
-from ..languages import UNSPACED_CHARACTER, Language, language, unspaced_script
+from ..corpora.languages import UNSPACED_CHARACTER, Language, language, unspaced_script
 from .corrections import changes, folding, gain, with_case_of
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from fairseq.data.data_utils import batch_by_size
 
 from ..checkpoints import load_checkpoint
 from ..corpora import Corpus
-from ..corpora.new_text import NewText
+from ..corpora.pieces import NewText
 from ..errors import UserError
 from .corrections import folding, with_case_of
 from .evaluate import BeamSearch, log2_p
@@ -219,9 +219,8 @@ class LoadedModel:
         Raises:
             ValueError: the sentence is empty, or one of the two has more tokens than the model allows.
         """
-        from ..analysis.capture import captured_attention, on_device, run
-        from ..analysis.maps_writer import sentence_maps
-        from ..analysis.translated import dataset_of
+        from ..analysis.capture import captured_attention, dataset_of, on_device, run
+        from ..analysis.maps import sentence_maps
 
         model, task = self._analysed
         source = self.translator.encode(sentence)
