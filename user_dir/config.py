@@ -23,7 +23,6 @@ from . import models  # noqa: F401  registers the architectures
 from .checkout import command_words
 from .corpora.binarised import check_split
 from .errors import UserError
-from .guards.search_settings import check_bleu_args
 from .guards.workers import READ_BY_EACH, launched_workers
 from .io import check_output
 from .overrides import hydra_override, quoted
@@ -283,8 +282,6 @@ def _checked_section(path: Path, section: str, settings):
                 checked[key] = types[key](value)
             if schema is not None:
                 OmegaConf.merge(schema, {key: value})
-            if key == "eval_bleu_args":
-                check_bleu_args(value)
         except OmegaConfBaseException as error:
             reason = str(error).split("\n")[0]
             where = _place(path, section, key, value)

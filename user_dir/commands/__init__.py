@@ -36,7 +36,6 @@ COMMANDS = {
     "release": "release",
     "convert": "convert_checkpoint",
     "benchmark": "benchmark",
-    "guards": "guards",
 }
 """Subcommand → its module."""
 

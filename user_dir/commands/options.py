@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from pathlib import Path
 
 from ..command_line import file_path, length_penalty, option_adder, path_of, plain_name, positive, real
-from ..guards.table import WITHOUT, checked
 from ..packed_folders import expanded
 
 
 def new_parser(description: str) -> argparse.ArgumentParser:
-    """A parser with ``--without-guard`` whose ``--help`` shows the description as it is written."""
-    parser = argparse.ArgumentParser(
+    """A parser whose ``--help`` shows the description as it is written."""
+    return argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument(
-        "--without-guard",
-        action=_LeaveOut,
-        metavar="NAME",
-        help="leave out one of the changes to fairseq that the command guards lists; can be repeated",
-    )
-    return parser
-
-
-class _LeaveOut(argparse.Action):
-    """Adds a name to the environment variable, which child processes see as well."""
-
-    def __call__(self, parser, namespace, values, option_string=None) -> None:
-        names = [*filter(None, os.environ.get(WITHOUT, "").split(",")), checked(values)]
-        os.environ[WITHOUT] = ",".join(names)
 
 
 def split_parser(description: str) -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from ..errors import UserError, one_line
-from ..guards.torch_archives import is_archive
+from zipfile import is_zipfile as is_archive
 from ..io import name_fault, shown, unchanged
 from ..schema import read_object
 

@@ -13,11 +13,9 @@ from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.new_text import NewText
 from ..errors import UserError
-from ..guards.released_files import read_released
 from .casing import folding, with_case_of
 from .direction import corpus_of, translation_direction
 from .limits import translation_limit
-from .native_search import NativeSearch, native_search
 from .search import Search, batches_by_length, check_beam, log2_p
 from .text import corpus_lines, join_pieces, natural_text
 
@@ -179,7 +177,7 @@ def open_translator(
     limits, direction, state = [], None, {}
     for checkpoint in checkpoints:
         del state
-        state = None if by_fairseq else read_released(checkpoint)
+        state = None
         if state is None:
             from ..checkpoints import load_checkpoint
 
@@ -197,7 +195,7 @@ def open_translator(
     search = Search(limit=max(limits, key=lambda each: each.b), **options)
     found = None
     if not by_fairseq and new_piece_penalty is None and len(checkpoints) == 1:
-        found = native_search(state, search, cpu=cpu, int8=int8)
+        found = None
     del state
     if found is None:
         from .fairseq_search import fairseq_search
