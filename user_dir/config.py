@@ -23,7 +23,7 @@ from . import models  # noqa: F401  registers the architectures
 from .checkout import command_words
 from .corpora.binarised import check_split
 from .errors import UserError
-from .guards.workers import READ_BY_EACH, launched_workers
+from .guards.training import READ_BY_EACH, launched_workers
 from .io import check_output
 from .overrides import hydra_override, quoted
 from .sections import SECTIONS, section_dataclass

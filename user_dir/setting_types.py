@@ -17,7 +17,7 @@ from typing import Any, Union, get_args, get_origin
 
 from fairseq.utils import eval_bool
 
-from .guards.literals import is_literal
+from .checkpoints import is_literal
 from .io import shown
 from .sections import section_dataclass, section_flags
 

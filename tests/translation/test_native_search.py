@@ -11,16 +11,16 @@ import torch
 from fairseq.data import Dictionary
 from helpers import NUM_WORDS
 from tiny_release import SENTENCES, contents, tiny_checkpoint, tiny_corpus, tiny_state
+from user_dir.eight_bits import packed, rounded
+from user_dir.safetensors_checkpoints import write_safetensors
 
 from user_dir.checkpoints import load_checkpoint
 from user_dir.commands import translate
 from user_dir.corpora.segment import vocabulary
-from user_dir.eight_bits import packed, rounded
 from user_dir.errors import UserError
 from user_dir.releases.archive import CHECKPOINT, write_archive
 from user_dir.releases.building import released_state
 from user_dir.releases.opened import opened
-from user_dir.safetensors_checkpoints import write_safetensors
 from user_dir.translation import native_search as module
 from user_dir.translation.limits import Limit
 from user_dir.translation.native_search import NativeSearch, native_search

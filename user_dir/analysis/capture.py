@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ..attention_types import ATTENTION_TYPES
-from ..checkpoint_settings import model_name
-from ..checkpoints import load_checkpoint, save_checkpoint
+from ..checkpoints import load_checkpoint, model_name, save_checkpoint
 from ..corpora import Corpus
 from ..entmax import entmax_loss
 from ..errors import UserError

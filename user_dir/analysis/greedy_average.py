@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ..checkpoint_settings import num_updates
-from ..checkpoints import average_checkpoints, load_checkpoint
+from ..checkpoints import average_checkpoints, load_checkpoint, num_updates
 from ..corpora import Corpus
 from .capture import negative_log_likelihood
 from .split import Split, open_split

@@ -10,8 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..attention import Alpha
-from ..checkpoint_settings import averaged_updates
-from ..checkpoints import load_checkpoint
+from ..checkpoints import averaged_updates, load_checkpoint
 from ..corpora import Corpus, load_corpus
 from ..translation.loading import check_lengths, load_split
 from .capture import load_model, on_device

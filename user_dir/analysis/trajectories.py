@@ -122,8 +122,10 @@ _Line = defstruct(
 
 
 def _point_of_checkpoint(path: Path) -> _Point:
-    from ..checkpoint_settings import num_updates
-    from ..checkpoints import load_checkpoint  # imports fairseq
+    from ..checkpoints import (
+        load_checkpoint,  # imports fairseq
+        num_updates,
+    )
     from ..models.from_settings import checkpoint_alphas
 
     state = load_checkpoint(path)

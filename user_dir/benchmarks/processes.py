@@ -20,8 +20,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from .. import models  # noqa: F401  registers the model
-from ..checkpoint_settings import model_settings
-from ..checkpoints import load_checkpoint
+from ..checkpoints import load_checkpoint, model_settings
 from ..releases.archive import CARD, CHECKPOINT, DESCRIPTION, write_archive
 from ..releases.building import released_state
 from ..releases.opened import opened

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ..errors import UserError
-from ..guards.unfinished_translations import longest
+from ..guards.translation import longest
 from .device_search import DeviceSearch, unsupported_on_device
 from .ensemble import Ensemble
 from .from_model import not_native, weights_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..guards.repeated_ngrams import repeating
+from ..guards.translation import repeating
 from .cpu_steps import Rules, best
 from .ensemble import Hypotheses
 from .kernels import use_threads_of_torch

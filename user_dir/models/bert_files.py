@@ -12,12 +12,18 @@ from msgspec import UNSET, Struct, UnsetType
 from torch import Tensor
 
 from ..checkout import ROOT
-from ..checkpoint_settings import model_name, model_settings, task_settings
-from ..checkpoints import load_checkpoint
+from ..checkpoints import (
+    fingerprints_of,
+    load_checkpoint,
+    model_name,
+    model_settings,
+    pieces_file,
+    require_same,
+    task_settings,
+)
 from ..corpora.bert_tokenizer import OR_ANOTHER, SPECIAL, files_of, read_tokenizer, symbol_of
 from ..corpora.binarised import load_dictionary
 from ..errors import UserError
-from ..fingerprints import fingerprints_of, pieces_file, require_same
 from ..schema import number, pattern, read_object, whole
 from .bert_weights import SIZES, Bert, rules_of
 from .hugging_face_weights import check_weights, read_weights

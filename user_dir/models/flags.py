@@ -11,9 +11,9 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.utils import eval_str_list
 
 from ..attention import ATTENTION_TYPES, BACKENDS, AlphaConfig, unavailable
+from ..checkpoints import is_literal
 from ..entmax import has_native
 from ..errors import UserError
-from ..guards.literals import is_literal
 
 
 @dataclass

@@ -9,7 +9,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_NAME_REGISTRY
 
 from ..alpha_settings import alpha_configs
 from ..attention import Alpha
-from ..checkpoint_settings import model_name, model_settings, num_updates
+from ..checkpoints import model_name, model_settings, num_updates
 from ..errors import UserError, as_checkpoint_error
 
 OURS = ("adaptively_sparse_transformer", "adaptively_sparse_post_editor")

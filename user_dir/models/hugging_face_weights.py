@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import is_zipfile as is_archive
 
 import torch
 from msgspec import Struct
 from torch import Tensor
 
 from ..errors import UserError, one_line
-from zipfile import is_zipfile as is_archive
 from ..io import name_fault, shown, unchanged
 from ..schema import read_object
 

@@ -12,8 +12,8 @@ from ..alpha_settings import alpha_configs
 from ..attention import Alpha, AlphaConfig
 from ..attention.length_scaling import LengthScaling
 from ..attention.normalizers import NORMALIZERS
+from ..checkpoints import require_finite
 from ..errors import UserError, exit_on_user_error
-from ..guards.checkpoint_files import require_finite
 from ..modules import EntmaxMultiheadAttention, LatentAlignment
 from .alpha_log import AlphaLog
 from .flags import attention_backend

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoint_settings import model_settings, num_updates
-from ..checkpoints import for_inference, load_checkpoint
+from ..checkpoints import for_inference, load_checkpoint, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.checksums import sha256
 from ..decoding.alphas import alphas_of

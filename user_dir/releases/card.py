@@ -9,7 +9,7 @@ from string import Template
 
 import yaml
 
-from ..checkpoint_settings import averaged_updates, model_name, model_settings, num_updates
+from ..checkpoints import averaged_updates, model_name, model_settings, num_updates
 from ..corpora import Corpus
 from ..corpora.segment import vocabulary
 from .archive import CHECKPOINT

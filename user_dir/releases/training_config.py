@@ -6,9 +6,8 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from ..checkpoint_settings import model_name
+from ..checkpoints import FILES, model_name
 from ..config import significant_settings
-from ..guards.hostile_settings import FILES
 
 # As in configs/: hydra would otherwise change to a folder of its own.
 _HYDRA = {"run": {"dir": "${checkpoint.save_dir}"}, "job": {"chdir": False}, "output_subdir": None}

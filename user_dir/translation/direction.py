@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from ..checkout import ROOT
-from ..checkpoint_settings import model_name, task_settings
+from ..checkpoints import fingerprints_of, model_name, require_same, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.binarised import read_dictionary
 from ..errors import UserError
-from ..fingerprints import fingerprints_of, require_same
 from ..io import shown
 
 

@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 from fairseq.tasks.translation import TranslationConfig
 
-from ..checkpoint_settings import model_name
-from ..checkpoints import load_checkpoint
+from ..checkpoints import load_checkpoint, model_name
 from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary

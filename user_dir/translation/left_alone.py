@@ -14,7 +14,7 @@ from fairseq.search import BeamSearch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..guards.unfinished_translations import longest
+from ..guards.translation import longest
 from ..models.copying_decoder import CopyingBertDecoder
 
 TOKENS = 512  # of whose probabilities there are logits at a time

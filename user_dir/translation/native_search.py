@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..checkpoint_settings import model_settings, num_updates
+from ..checkpoints import model_settings, num_updates
 from ..corpora.dictionary import Dictionary
 from ..decoding.from_state import Unknown, max_positions, weights_of_state
 from ..decoding.kernels import unavailable

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from fairseq import utils
 
-from ..checkpoint_settings import model_name
-from ..checkpoints import load_checkpoint
+from ..checkpoints import load_checkpoint, model_name
 from ..corpora import Corpus
 from ..corpora.binarised import read_dictionary
 from ..corpora.readers import read_made_lines

@@ -14,7 +14,7 @@ from fairseq.data import data_utils
 from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from tqdm import tqdm
 
-from ..guards.unfinished_translations import unfinished
+from ..guards.translation import unfinished
 from .left_alone import search_others
 from .loading import check_lengths, load_split
 from .search import Search, log2_p
