@@ -68,12 +68,3 @@ def test_pieces_alone_differ(small, tmp_path):
     refused(done, "checkpoint_last.pt", "spm.model", "fingerprint")
     (mine / "spm.model").unlink()  # without them, dictionaries are compared alone
     fairseq("train", *train_flags(mine, tmp_path, *UPDATES, "4"))
-
-
-def test_a_training_is_not_resumed_in_another_direction(small, tmp_path):
-    """The dictionary is shared, so that everything else fits; another training may begin with it."""
-    fairseq("train", *train_flags(small, tmp_path, *UPDATES, "2"))
-    flags = train_flags(small, tmp_path, *UPDATES, "3", "--source-lang", "en", "--target-lang", "de")
-    refused(fairseq("train", *flags, check=False), "checkpoint_last.pt", "de to en", "en to de")
-    (tmp_path / "checkpoint_last.pt").rename(tmp_path / "other.pt")
-    fairseq("train", *flags, "--finetune-from-model", tmp_path / "other.pt")

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from commands import fairseq, forks, read_alpha_log, refused, train_flags, wait_for_line
-from same_training import assert_same_training, same_config, same_flags
+from same_training import assert_same_training, same_flags
 
 from user_dir.checkpoints import load_checkpoint
-from user_dir.config import training_command
 
 pytestmark = pytest.mark.slow
 LONG = ["--disable-validation", "--save-interval-updates", "4", "--keep-interval-updates", "1"]
@@ -68,25 +67,6 @@ def test_killed_and_repeated(corpus, begun, tmp_path, way):
         done = fairseq("train", *flags(killed))
         assert "nothing to train" in done.stdout + done.stderr
         assert (killed / "checkpoint_last.pt").read_bytes() == before
-
-
-@pytest.mark.nightly  # test_kills.py kills both ways of training, and the test above repeats with resets
-def test_killed_and_repeated_by_the_script(corpus, begun, tmp_path):
-    through, killed = tmp_path / "through", tmp_path / "killed"
-    settings = {
-        "checkpoint": {"restore_file": str(begun), "reset_optimizer": True, "save_interval_updates": 4},
-        "dataset": {"disable_validation": True, "max_tokens": 300},
-        "optimization": {"max_update": 30},
-    }
-    commands = {}
-    for folder in (through, killed):
-        config = same_config(corpus, folder, tmp_path / f"{folder.name}.yaml", **settings)
-        commands[folder] = training_command(config, [], tmp_path)[0][5:]
-        assert commands[folder][0] == "-m"
-    assert forks().run(*commands[through]).returncode == 0
-    kill_later(forks(), killed, killed / "alpha.jsonl", *commands[killed])
-    assert forks().run(*commands[killed]).returncode == 0
-    assert_same_training(through, killed)
 
 
 def test_another_beginning_starts_there_and_keeps_what_was_last(corpus, begun, tmp_path):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,41 +92,3 @@ def test_two_workers_train_as_one_with_twice_the_batches(small, tmp_path, by):
             given, wanted = torch.tensor(line[attention_type]), torch.tensor(other[attention_type])
             torch.testing.assert_close(given, wanted, rtol=0, atol=1e-5)
     assert lines[0]["encoder_self"] == lines[1]["encoder_self"] != lines[12]["encoder_self"]
-
-
-def workers_of(launcher: int) -> dict[int, int]:
-    """Process ids of torchrun's workers, by rank."""
-    ranks = {}
-    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
-        for variable in Path(f"/proc/{child}/environ").read_text().split("\0"):
-            if variable.startswith("RANK="):
-                ranks[int(variable[5:])] = int(child)
-    return ranks
-
-
-def ended(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-@pytest.mark.nightly  # that torchrun ends a run, once a second process has started fairseq
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers as Linux lists them")
-def test_a_killed_worker_ends_the_run_and_leaves_a_checkpoint(corpus, tmp_path):
-    output, folder = tmp_path / "output", tmp_path / "model"
-    command = fairseq_train(corpus, folder, "--max-update", "100000", "--save-interval-updates", "2")
-    with torchrun(output, *command) as process:
-        start = time.monotonic()
-        while not (folder / "checkpoint_last.pt").exists():
-            assert process.poll() is None and time.monotonic() < start + PATIENCE, output.read_text()[-5000:]
-            time.sleep(0.1)
-        workers = workers_of(process.pid)
-        assert sorted(workers) == [0, 1]
-        os.kill(workers[1], signal.SIGKILL)
-        assert process.wait(PATIENCE) != 0
-    assert "exitcode: -9" in output.read_text()
-    assert all(ended(worker) for worker in workers.values())
-    # The next checkpoint may have been in progress: fairseq's copy, checkpoint_last.pt, is not written
-    # atomically.
-    assert load_checkpoint(folder / "checkpoint_1_2.pt")["model"]

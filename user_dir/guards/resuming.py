@@ -180,28 +180,15 @@ def state_with_vocabulary(state_dict, self):
 
 
 @around(Trainer, "load_checkpoint")
-def resume(load, self, filename, reset_optimizer=False, *args, **kwargs):
-    """Compare the checkpoint of a training that begins or goes on; the latter needs the same languages."""
+def resume(load, self, *args, **kwargs):
+    """Compare the checkpoint that a training begins or goes on with."""
 
     def compare(state: dict, path: str) -> None:
         if self.vocabulary is not None:
             require_same(state, path, self.vocabulary)
-        if not reset_optimizer:
-            _require_same_languages(state, path, self.task)
 
     with exit_on_user_error(), _comparing(compare):
-        return load(self, filename, reset_optimizer, *args, **kwargs)
-
-
-def _require_same_languages(state: dict, path: str, task) -> None:
-    trained, now = (state.get("cfg") or {}).get("task"), getattr(task, "cfg", None)
-    before, after = (
-        [getattr(each, f"{side}_lang", None) for side in ("source", "target")] for each in (trained, now)
-    )
-    if before != after and None not in (*before, *after):
-        raise UserError(
-            f"{path} was trained from {before[0]} to {before[1]}, not from {after[0]} to {after[1]}"
-        )
+        return load(self, *args, **kwargs)
 
 
 # ----------------------------------------------------------------------------------------- resuming
