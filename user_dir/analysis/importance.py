@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from ..errors import UserError
 from ..files import significance, write_json
-from ..translation.scoring import ScoredSplit
-from ..translation.loading import Search
 from ..translation.evaluate import translate_split
+from ..translation.loading import Search
+from ..translation.scoring import ScoredSplit
 from .capture import Head, Split, all_heads, masked_heads, negative_log_likelihood
 from .measuring import head_statistics
 from .results import by_attention, head_name, head_of, rounded

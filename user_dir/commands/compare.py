@@ -17,8 +17,15 @@ from __future__ import annotations
 import argparse
 import logging
 
-from .options import file_path, option_adder, positive, real
-from .options import add_output_option, add_system_argument, new_parser
+from .options import (
+    add_output_option,
+    add_system_argument,
+    file_path,
+    new_parser,
+    option_adder,
+    positive,
+    real,
+)
 
 SAMPLES = {"bs": 1000, "ar": 10000}
 

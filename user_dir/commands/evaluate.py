@@ -6,8 +6,7 @@ import argparse
 import dataclasses
 import logging
 
-from .options import option_adder, path_of, plain_name
-from .options import add_model_options, add_search_options, new_parser
+from .options import add_model_options, add_search_options, new_parser, option_adder, path_of, plain_name
 
 _CASE = {
     "ignored": "ignored in all scores, because the pieces have no capitals",

@@ -35,8 +35,15 @@ from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
 
-from .options import file_path, option_adder, path_of, plain_name, positive
-from .options import add_cpu_option, add_search_options
+from .options import (
+    add_cpu_option,
+    add_search_options,
+    file_path,
+    option_adder,
+    path_of,
+    plain_name,
+    positive,
+)
 
 CHUNK = 2000  # lines of a file that are sorted by length and translated together
 BLOCK = 1 << 16  # bytes of a pipe that are

@@ -15,14 +15,3 @@ Without a GPU, everything but the recording can be run, and is tested.
 
 CHOICES = ("auto", "off", "on")
 """Values of ``--cuda-graphs``."""
-
-
-def add_graph_flag(parser) -> None:
-    """Add ``--cuda-graphs`` to the flags of a model."""
-    parser.add_argument(
-        "--cuda-graphs",
-        choices=CHOICES,
-        help="replay forward, criterion and backward of a training from CUDA graphs: auto (default), on a "
-        "GPU where that is possible and gives the same; off; on, or stop with the reason; on a CPU, on "
-        "computes on the same padded buffers",
-    )

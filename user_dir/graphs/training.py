@@ -23,7 +23,6 @@ from ..errors import UserError, exit_on_user_error, one_line
 from ..models.heads import SparseHeads
 from ..models.latent_alignment import LatentAlignment
 from ..models.layers import OutputNormalizer
-from ..tasks.entmax_loss import EntmaxLossCriterion
 from . import CHOICES
 from .recorder import Recorder, lacked_memory
 from .shapes import Shape, StaticBatch, fitting, shape_of, shapes_of, unknown_entry
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 OutOfMemory = torch.cuda.OutOfMemoryError
 # Their losses are sums over words, or sentences, in which padding has no weight.
-CRITERIONS = {CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion, EntmaxLossCriterion}
+CRITERIONS = {CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion}
 # Their backward is that of the loss, times the loss scale of half precision.
 BACKWARDS = {FairseqOptimizer.backward, FP16Optimizer.backward, MemoryEfficientFP16Optimizer.backward}
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -67,8 +66,8 @@ def training_graphs(trainer, iterator) -> TrainingGraphs | None:
 def graph_setting(model_settings) -> str:
     """``--cuda-graphs``, of flags or of a config's section ``model``; raises UserError."""
     get = model_settings.get if isinstance(model_settings, DictConfig) else vars(model_settings).get
-    setting = get("cuda_graphs", None)
-    setting = {None: "auto", True: "on", False: "off"}.get(setting, setting)  # YAML reads on as true
+    setting = str(get("cuda_graphs", "auto"))
+    setting = {"True": "on", "False": "off"}.get(setting, setting)  # YAML reads on as true
     if setting not in CHOICES:
         raise UserError(f"unknown --cuda-graphs {setting!r}: choose from {', '.join(CHOICES)}")
     return setting
@@ -126,6 +125,12 @@ def why_not_now(model: nn.Module) -> str | None:
 
 
 # ---------------------------------------------------------------------------- what stands around fairseq's
+
+
+def get_train_iterator(get: Callable, trainer, *args, **kwargs):
+    """The batches of fairseq's trainer, which are remembered: there will be graphs for their shapes."""
+    trainer.train_iterator = get(trainer, *args, **kwargs)
+    return trainer.train_iterator
 
 
 def train_step(step: Callable, trainer, samples, raise_oom: bool = False):

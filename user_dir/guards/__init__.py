@@ -12,10 +12,7 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-# The last stands outermost: an update is reported to the model before it is replayed, and a run is displayed
-# if none of the others ends it.
-_MODULES = ("resuming", "beam_search", "translation", "cuda_graphs", "training", "moving_average")
-_MODULES += ("masked_separators", "data", "short_log")
+_MODULES = ("resuming", "translation", "training", "data", "short_log")  # the last stands outermost
 _marks: list[tuple] = []  # owner, name, function
 
 
@@ -34,18 +31,11 @@ def around(owner, name: str) -> Callable:
 
 
 def install() -> None:
-    """Put all repairs in place, once, also if the package is loaded under a second name."""
-    import fairseq
-
-    if hasattr(fairseq, "guarded_by"):
-        return
-    fairseq.guarded_by = __name__
+    """Put all repairs that were marked in their places; the first time also those of this package."""
     modules = [importlib.import_module(f".{name}", __name__) for name in _MODULES]
     while _marks:
         put_around(*_marks.pop(0))
-    for module in modules:
-        if hasattr(module, "install"):  # of what is not a function around another
-            module.install()
+    modules[_MODULES.index("training")].register_exit()
 
 
 def put_around(owner, name: str, function: Callable) -> None:

@@ -4,12 +4,12 @@ All versions from 0.12.2 on are affected by each.
 """
 
 import atexit
+import functools
 import logging
 import math
 import os
 import sys
 import threading
-from argparse import Namespace
 from collections.abc import Iterator
 from importlib.util import find_spec
 from unittest.mock import patch
@@ -19,12 +19,13 @@ from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import merge_with_parent
 from fairseq.distributed import utils
-from fairseq.models.transformer import TransformerConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.optim.composite import FairseqCompositeOptimizer
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, open_dict
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -36,7 +37,8 @@ from . import around
 logger = logging.getLogger(__name__)
 
 
-def install() -> None:
+@functools.cache  # once per process
+def register_exit() -> None:
     """End the threads that prepare batches before the interpreter exits."""
     atexit.register(end_prefetching)
 
@@ -55,12 +57,14 @@ def parse_args_and_arch(parse, parser, input_args=None, *args, **kwargs):
     return found
 
 
-@around(TransformerConfig, "from_namespace")
-def from_namespace(convert, cls, args):
-    """Keep the settings of our models that come from hydra: fairseq looks for them among attributes."""
-    if isinstance(args, DictConfig):
-        args = Namespace(**{name: args[name] for name in args if not OmegaConf.is_missing(args, name)})
-    return convert(cls, args)
+@around(Trainer, "__init__")
+def keep_whole_settings(begin, self, cfg, *args, **kwargs):
+    """Write a model's defaults to its checkpoints, too: fairseq fills them in where it builds the model."""
+    name = cfg.model._name if isinstance(cfg.model, DictConfig) else None
+    if name in MODEL_DATACLASS_REGISTRY:
+        with open_dict(cfg):
+            cfg.model = merge_with_parent(MODEL_DATACLASS_REGISTRY[name](), cfg.model)
+    begin(self, cfg, *args, **kwargs)
 
 
 # ------------------------------------------------------------------------------------------ workers

@@ -22,9 +22,7 @@ from ..errors import UserError
 from ..files import write_json
 from ..models import AdaptivelySparseTransformerModel
 from ..models.settings import exact_type
-from ..translation.loading import translation_direction
-from ..translation.loading import translation_limit
-from ..translation.loading import load_model
+from ..translation.loading import load_model, translation_direction, translation_limit
 from .model_folder import new_folder
 
 MAX_ALPHA = 2.0  # of the entmax in the folder

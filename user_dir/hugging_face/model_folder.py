@@ -22,8 +22,7 @@ from ..corpora import Corpus
 from ..corpora.download import sha256
 from ..errors import UserError
 from ..files import copy_file, markdown, read_json, write_text
-from ..translation.loading import translation_direction
-from ..translation.loading import MAX_LEN_B, translation_limit
+from ..translation.loading import MAX_LEN_B, translation_direction, translation_limit
 
 _CARD = """# {name}, {source} → {target}
 

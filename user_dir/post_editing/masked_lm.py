@@ -7,10 +7,13 @@ was trained further on text of a corpus (Gururangan et al. 2020).
 from __future__ import annotations
 
 import torch
+from fairseq.data.mask_tokens_dataset import MaskTokensDataset
 from fairseq.models import FairseqEncoderModel
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from torch import Tensor, nn
 
+from ..corpora.pieces import separator_of
+from ..guards import around
 from ..models.heads import SparseHeads
 from ..models.settings import Configured, as_namespace, make_settings, register
 from ..models.transformer import TransformerSettings, fill_in
@@ -80,3 +83,20 @@ class AdaptivelySparseMaskedLM(Configured, SparseHeads, FairseqEncoderModel):
     def max_positions(self) -> int:
         """The longest input, in tokens."""
         return self.encoder.max_positions()
+
+
+@around(MaskTokensDataset, "__getitem__")
+def keep_separators(read, self, index):
+    """Mask no [SEP]: fairseq masks any token, and every eighth line would lose its segments.
+
+    BERT masks words only. The other special tokens are masked as by fairseq, so that other corpora are masked
+    as before.
+    """
+    tokens, separator = read(self, index), separator_of(self.vocab.indices)
+    if separator is None or self.skip_masking:
+        return tokens
+    rest = self.pad_idx if self.return_masked_tokens else separator
+    kept = torch.as_tensor(self.dataset[index]).eq(separator) & tokens.ne(rest)
+    if not kept.any():
+        return tokens
+    return tokens.masked_fill(kept, rest)  # a copy: fairseq keeps what it has read

@@ -19,8 +19,7 @@ from fairseq.dataclass.configs import DatasetConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig
 from tqdm import tqdm
 
-from ..checkpoints import model_name
-from ..checkpoints import load_checkpoint
+from ..checkpoints import load_checkpoint, model_name
 from ..config import PLUGIN
 from ..corpora import Corpus
 from ..corpora.download import sha256

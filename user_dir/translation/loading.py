@@ -15,13 +15,12 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from .. import models  # noqa: F401  registers our model
-from ..checkpoints import model_name, task_settings
+from ..checkpoints import fingerprints_of, model_name, require_same, task_settings
 from ..corpora import Corpus, load_corpus
 from ..corpora.corpus import read_dictionary, sentence_lengths
 from ..corpora.description import read_description
 from ..errors import UserError, as_checkpoint_error, first_few
 from ..files import ROOT, SHARED, shown
-from ..checkpoints import fingerprints_of, require_same
 
 MODELS = SHARED / "data" / "models"
 """The folders of models that come with the project."""

@@ -17,11 +17,11 @@ from sacrebleu.tokenizers.tokenizer_ter import TercomTokenizer
 
 from ..corpora import Corpus
 from ..corpora.description import Description
-from ..corpora.readers import read_lines
+from ..corpora.languages import UNSPACED_CHARACTER, Language, language, unspaced_script
 from ..corpora.pieces import FROM_TRANSLATION, SPACE_MARK, case_of
+from ..corpora.readers import read_lines
 from ..errors import UserError
 from ..files import shown
-from ..corpora.languages import UNSPACED_CHARACTER, Language, language, unspaced_script
 from .corrections import changes, folding, gain, with_case_of
 
 logger = logging.getLogger(__name__)

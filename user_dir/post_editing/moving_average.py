@@ -19,7 +19,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from . import around
+from ..guards import around
 
 logger = logging.getLogger(__name__)
 
