@@ -7,7 +7,6 @@ import re
 import numpy as np
 import pytest
 from examples import lightness, panels, sentence, statistics, write_alpha_log
-from matplotlib.colors import to_hex
 
 from user_dir.analysis import plots
 from user_dir.analysis.plots_maps import WEIGHT_COLOURS, Panel, head_maps, panel
@@ -98,17 +97,6 @@ def test_sorted_densities_connect_the_kth_densest():
     ]
     alone = plots.sorted_densities({"sparse": MODELS["sparse"]})
     assert alone.legends[0].texts[0].get_text() == "k-th densest head of each layer"
-
-
-def test_diversity_of_each_model():
-    figure = plots.diversity(MODELS)
-    axes = panels(figure)[2]
-    for line, model in zip(axes.lines, MODELS.values()):
-        assert list(line.get_ydata()) == [
-            row["diversity"] for row in model["layers"] if row["attention"] == "decoder_context"
-        ]
-    assert axes.get_xlabel() == "layer"
-    assert panels(figure)[0].get_ylabel() == "Jensen–Shannon\ndivergence, share\nof its maximum"
 
 
 @pytest.mark.parametrize("name", ("_runs/average", r"a$\foo", "$5 and $6"))
@@ -220,24 +208,6 @@ def test_lines_enclose_the_separator():
     edges = [(tuple(line.get_xdata()), tuple(line.get_ydata())) for line in lines]
     assert edges == [((2, 2), (0, 1)), ((3, 3), (0, 1)), ((0, 1), (2, 2)), ((0, 1), (3, 3))]
     assert not panels(head_maps([Panel("title", np.eye(2), ["a", "b"], ["c", "d"])]))[0].lines
-
-
-def test_an_svg_has_a_shape_for_each_weight_and_no_pixels(tmp_path):
-    weights = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9]])
-    plots.save(head_maps([Panel("title", weights, ["a", "b"], ["c", "d"])]), tmp_path / "maps.svg")
-    text = (tmp_path / "maps.svg").read_text(encoding="utf-8")
-    assert "<image" not in text
-    mesh = re.search(r'<g id="QuadMesh_1">(.*?)</g>', text, re.S).group(1)
-    least, most = (to_hex(WEIGHT_COLOURS(value)) for value in (1e-9, 1.0))
-    assert re.findall("fill: (#[0-9a-f]{6})", mesh) == ["#ffffff", most, least, most]
-    assert least != "#ffffff"
-
-
-def test_japanese_is_upright():
-    figure = head_maps([Panel("title", np.eye(3), ["a", "b", "c"], ["▁彼は", "▁who", "？"])])
-    labels = panels(figure)[0].get_xticklabels()
-    assert [label.get_text() for label in labels] == ["彼\nは", "who", "？"]
-    assert [label.get_rotation() for label in labels] == [0, 90, 0]
 
 
 @pytest.mark.parametrize("width, columns", [(7.7 / 2.54, 1), (16 / 2.54, 2)])

@@ -24,7 +24,6 @@ from user_dir.analysis.results import (
     beside,
     check_models,
     comparison_table,
-    head_table,
     model_names,
     read_model,
     read_statistics,
@@ -179,16 +178,6 @@ ROWS = [
     for layer in range(2)
     for head in range(2)
 ]
-
-
-def test_the_table_has_a_line_per_layer_and_a_column_per_head():
-    assert head_table(ROWS).split("\n")[:5] == [
-        "encoder_self: mean alpha 1.375, mean density 1.000",
-        "  alpha     head 0   head 1     density   head 0   head 1 ",
-        "  layer 0     1.000    1.250    layer 0     1.000    1.000",
-        "  layer 1     1.500    1.750    layer 1     1.000    1.000",
-        "",
-    ]
 
 
 def test_systems_are_summarised_over_their_seeds():
