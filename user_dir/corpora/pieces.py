@@ -94,9 +94,8 @@ def train_model(
 ) -> None:
     """Train a BPE model on all sentences; writes ``model`` and, next to it, a file ending in ``.vocab``.
 
-    The result depends on nothing but the arguments. ``vocabulary_size`` counts all entries, including <unk>,
-    <s> and </s>; ``symbols`` become pieces that no text is segmented across. Raises UserError if the text is
-    too small for the vocabulary or has more characters.
+    ``vocabulary_size`` counts all entries, including <unk>, <s> and </s>; ``symbols`` become pieces that no
+    text is segmented across. Raises UserError if the text is too small for the vocabulary or too varied.
     """
     if split_digits:  # a model stores the options that it was given
         options["split_digits"] = True
