@@ -83,9 +83,9 @@ def test_fairseq_trains_with_the_settings_that_were_checked(root, monkeypatch):
         ("common=3", ["common must have settings, not 3"]),
         ("model.share_all_embeddings=maybe", ["model.share_all_embeddings", "'maybe'"]),
         ("model.encoder_layers=1.5", ["model.encoder_layers", "1.5"]),
-        ("model._name=transformr", ["model._name", "transformer?"]),
+        ("model._name=transformr", ["model._name", "did you mean transformer"]),
         ("optimizer._name=adamm", ["optimizer._name", "adam"]),
-        ("task._name=translatoin", ["task._name", "translation?"]),
+        ("task._name=translatoin", ["task._name", "did you mean translation"]),
         ("++common.seed=(", ["common.seed"]),
     ],
 )

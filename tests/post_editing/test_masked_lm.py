@@ -102,15 +102,15 @@ def test_its_checkpoint_is_a_bert(data, tmp_path):
 def test_a_checkpoint_without_its_dictionary_is_refused(data, tmp_path):
     path, _ = saved(data, tmp_path)
     (data / "dict.txt").rename(data / "elsewhere.txt")
-    with pytest.raises(UserError, match=r"there is no dictionary .*dict\.txt"):
+    with pytest.raises(UserError, match=r"cannot read the dictionary .*dict\.txt"):
         build(f"--bert {path}")
 
 
 def test_it_starts_from_a_bert(data, tmp_path):
     """By whose rate fairseq's optimizer composite trains all but the output layer."""
     path, bert = saved(data, tmp_path)
-    args, model = masked_lm(f"{SOFTMAX} --bert {path}", seed=2)
-    assert args.layer_norm_eps == 1e-12  # that of the BERT
+    _, model = masked_lm(f"{SOFTMAX} --bert {path}", seed=2)
+    assert model.encoder.layernorm_embedding.eps == 1e-12  # that of the BERT
     torch.testing.assert_close(model.encoder.state_dict(), bert.encoder.state_dict(), rtol=0, atol=0)
     assert not torch.equal(model.head.dense.weight, bert.head.dense.weight)
     new = {name for name, each in model.named_parameters() if getattr(each, "param_group", None) != "bert"}

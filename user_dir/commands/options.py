@@ -260,22 +260,3 @@ def add_format_option(parser) -> None:
     parser.add_argument(
         "--format", choices=("svg", "pdf", "png"), default="svg", help="format of figures (default: svg)"
     )
-
-
-def inputs_of(args: argparse.Namespace) -> list[Path]:
-    """The checkpoint and the corpus that the arguments name, which no output may replace."""
-    from ..corpora import load_corpus
-
-    return [args.path, *load_corpus(args.corpus, args.data).kept]
-
-
-def open_split(args: argparse.Namespace):
-    """Open the split that the arguments name, with fairseq's messages off."""
-    from ..analysis import capture
-
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
-    sizes = {"sentences": args.sentences, "max_tokens": args.max_tokens}
-    language = getattr(args, "language", None)
-    return capture.open_split(
-        args.path, args.corpus, args.subset, data=args.data, cpu=args.cpu, language=language, **sizes
-    )

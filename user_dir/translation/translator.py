@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,16 +19,12 @@ from .evaluate import BeamSearch, log2_p
 from .loading import (
     Search,
     corpus_of,
-    find_model,
     load_model,
     penalise_new_pieces,
     translation_direction,
     translation_limit,
 )
 from .scoring import natural_text
-
-if TYPE_CHECKING:
-    from ..analysis.maps import SentenceMaps
 
 
 @dataclass(frozen=True)
@@ -164,74 +157,3 @@ class Translator:
         if self._fold is not None:
             line = with_case_of(line, sentence.partition("\t")[2], self._fold)
         return Hypothesis(self._natural(line), log2_p(hypothesis), tokens.numpy(), cut)
-
-
-class LoadedModel:
-    """A model that translates and shows what its heads attend to; from ``adaptively_sparse.load_model``.
-
-    Pickled, it is loaded again from its files.
-
-    Args:
-        model: as for :func:`~.loading.find_model`; the corpus of a checkpoint must be prepared.
-        options: those of :class:`Translator`, such as ``beam``.
-
-    Attributes:
-        translator: for n-best lists, scores and tokens.
-
-    Example::
-
-        model = load_model("de-en")
-        print(model.translate("Der Hund schläft."))
-        print(model.attention("Der Hund schläft.").weights["decoder_context"].shape)
-    """
-
-    def __init__(self, model: str | Path, **options):
-        logging.getLogger("fairseq").setLevel(logging.WARNING)
-        self._model, self._options = model, options
-        self._checkpoint, corpus = find_model(model)
-        self.translator = Translator([self._checkpoint], **{"corpus": corpus, **options})
-
-    def __reduce__(self):
-        return functools.partial(LoadedModel, self._model, **self._options), ()
-
-    def translate(self, sentences: str | list[str]) -> str | list[str]:
-        """The best translation of a sentence, or of each in a list; empty for an empty sentence."""
-        if isinstance(sentences, str):
-            return self.translate([sentences])[0]
-        return [hypotheses[0].text if hypotheses else "" for hypotheses in self.translator(sentences)]
-
-    @functools.cached_property
-    def _analysed(self) -> tuple:
-        """Model and task as the analysis loads them: fairseq's own transformer becomes ours with α = 1."""
-        from ..analysis.capture import load_model
-
-        return load_model(self._checkpoint, self.translator.corpus, cpu=self._options.get("cpu", False))
-
-    def attention(self, sentence: str, translation: str | None = None) -> SentenceMaps:
-        """What every head attends to on a sentence, while the decoder reads a translation of it.
-
-        ``translation`` is by default the model's own. The first call reads the model again.
-
-        Returns:
-            ``weights`` by attention type, such as ``decoder_context``: (L, H, T, S) float32. ``source`` and
-            ``target_input`` are the tokens of columns and rows, ``target`` those that the rows predict.
-
-        Raises:
-            ValueError: the sentence is empty, or one of the two has more tokens than the model allows.
-        """
-        from ..analysis.capture import captured_attention, dataset_of, on_device, run
-        from ..analysis.maps import sentence_maps
-
-        model, task = self._analysed
-        source = self.translator.encode(sentence)
-        if translation is not None:
-            target = self.translator.encode_target(translation)
-        elif hypotheses := self.translator([sentence])[0]:
-            target = hypotheses[0].tokens
-        else:
-            raise ValueError(f"there is nothing to attend to in {sentence!r}")
-        dataset = dataset_of(task, [source], [target])
-        sample = on_device(dataset.collater([dataset[0]]), model)
-        with torch.no_grad(), captured_attention(model) as captured:
-            run(model, sample)
-        return sentence_maps(task, sample, 0, captured, sentence)
