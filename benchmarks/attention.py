@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Time and memory of our attention by length, beside PyTorch's, FlashAttention, AdaSplash and entmax_bisect.
+"""Time and memory of our attention by length, beside PyTorch's, AdaSplash and entmax_bisect.
 
     python benchmarks/attention.py --lengths 512 --threads 2
     ATEN_CPU_CAPABILITY=avx2 python benchmarks/attention.py
 
-8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²), so that scores are about N(0, 5). On a CPU the
-dtype is float32 unless another is named, on a GPU bfloat16. *training*: forward and backward, with the gradient of α
-where it is learned (from 1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time
-of Python and launches; *step*: one query without gradients. What is not installed or cannot run is listed with the reason.
+8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²); float32 on a CPU unless another dtype is
+named, bfloat16 on a GPU. *training*: forward and backward, with the gradient of α where that is learned
+(1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time of Python;
+*step*: one query without gradients. What cannot run is listed with the reason.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from measure import begin, new_parser, peak_memory, quartiles, table, time_calls, write_report
+from measure import begin, new_parser, peak_memory, table, time_calls, write_report
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -48,7 +48,7 @@ class Contender:
 
 
 def on_cpu(causal: bool) -> list[Contender]:
-    """PyTorch's attention in two dtypes; ours at 1.5, and with α learned: plain, with dropout, in bfloat16."""
+    """PyTorch's attention in two dtypes; ours at 1.5, and with α learned, also with dropout."""
 
     def sdpa(query, key, value, alpha):
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
@@ -68,17 +68,12 @@ def on_cpu(causal: bool) -> list[Contender]:
 
 
 def on_gpu(causal: bool, length: int) -> list[Contender]:
-    """Softmax by PyTorch and FlashAttention, other α-entmax, and ours."""
+    """Softmax by PyTorch, other α-entmax, and ours."""
     base = "softmax, SDPA memory-efficient"
 
     def sdpa(backend: SDPBackend, query, key, value, alpha):
         with sdpa_kernel([backend]):
             return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
-
-    def flash(package: str, query, key, value, alpha):  # by its own package, which takes (B, T, H, D)
-        function = importlib.import_module(package).flash_attn_func
-        output = function(*(each.transpose(1, 2) for each in (query, key, value)), causal=causal)
-        return (output[0] if isinstance(output, tuple) else output).transpose(1, 2)
 
     def flex(query, key, value, alpha):
         from torch.nn.attention.flex_attention import flex_attention
@@ -107,8 +102,6 @@ def on_gpu(causal: bool, length: int) -> list[Contender]:
         "softmax, SDPA flash": functools.partial(sdpa, SDPBackend.FLASH_ATTENTION),
         "softmax, SDPA cuDNN": functools.partial(sdpa, SDPBackend.CUDNN_ATTENTION),
         base: functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION),
-        "softmax, FlashAttention-2": functools.partial(flash, "flash_attn"),
-        "softmax, FlashAttention-3": functools.partial(flash, "flash_attn_interface"),
         **({} if causal else {"softmax, FlexAttention": flex}),
     }
     found = [Contender(name, function, base=base, square=causal) for name, function in softmax.items()]
@@ -159,7 +152,7 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, device: str) -> list[dict]:
-    """A row per contender: seconds and multiples by measure, peak of training, and the reasons of failures."""
+    """A row per contender: seconds and multiples by measure, peak of training, reasons of failures."""
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(count: int, positions: int) -> Tensor:
@@ -189,52 +182,39 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
             except Exception as error:  # other libraries may raise anything, and memory may run out
                 row["failures"][measure] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     for (name, measure), times in time_calls(calls, rounds, seed).items():
-        rows[name]["seconds"][measure] = quartiles(times)
+        rows[name]["seconds"][measure] = statistics.median(times)
     for row in rows.values():
-        base = rows[row["base"]]["seconds"]
-        medians = {measure: times["median"] for measure, times in row["seconds"].items()}
-        row["multiples"] = {each: medians[each] / base[each]["median"] for each in medians if each in base}
+        base, times = rows[row["base"]]["seconds"], row["seconds"]
+        row["multiples"] = {measure: times[measure] / base[measure] for measure in times if measure in base}
     return list(rows.values())
 
 
 def as_table(rows: list[dict]) -> str:
-    """The rows of :func:`compare` as Markdown: ms, multiples of softmax's time, memory; then what did not run."""
-    measures = [
-        each for each in ("forward", "training", GRAPH, "step") if any(each in row["seconds"] for row in rows)
-    ]
-    cells = [
-        [row["length"], row["sentences"], row["mask"], row["attention"]]
-        + [
-            value
-            for measure in measures
-            for value in (
-                1e3 * row["seconds"][measure]["median"] if measure in row["seconds"] else None,
-                row["multiples"].get(measure),
-            )
-        ]
-        + [row["peak_bytes"] / 2**20 if "peak_bytes" in row else None]
-        for row in rows
-        if row["seconds"]
-    ]
+    """The rows of :func:`compare` as Markdown, and what did not run."""
+    measures, cells = list(dict.fromkeys(each for row in rows for each in row["seconds"])), []
+    for row in rows:
+        cells.append([row["length"], row["sentences"], row["mask"], row["attention"]])
+        for measure in measures:
+            seconds = row["seconds"].get(measure)
+            cells[-1] += [seconds and 1e3 * seconds, row["multiples"].get(measure)]
+        cells[-1].append(row["peak_bytes"] / 2**20 if "peak_bytes" in row else None)
     headers = [header for measure in measures for header in (f"{measure}, ms", "×SDPA")]
     shown = table(cells, ["n", "sentences", "mask", "attention", *headers, "peak of training, MiB"])
-    reasons = [
-        (row["attention"], measure, reason) for row in rows for measure, reason in row["failures"].items()
-    ]
-    return shown + "".join(f"\n\n{name}, {measure}: {reason}" for name, measure, reason in reasons)
+    reasons = [f"{row['attention']}, {name}: {why}" for row in rows for name, why in row["failures"].items()]
+    return "\n\n".join([shown, *reasons])
 
 
 def summary(rows: list[dict]) -> str:
-    """Multiples of softmax's time on the geometric mean, and at worst, over long and short sequences and masks."""
-    cells = []
-    for what, of in ((f"n ≥ {LONG}", lambda n: n >= LONG), (f"n < {LONG}", lambda n: n < LONG)):
-        chosen = [row for row in rows if of(row["length"]) and row["attention"] != row["base"]]
-        for name in dict.fromkeys(row["attention"] for row in chosen):
-            for measure in ("forward", "training", GRAPH):
-                found = [row["multiples"].get(measure) for row in chosen if row["attention"] == name]
-                if multiples := [each for each in found if each is not None]:
-                    mean = math.exp(sum(map(math.log, multiples)) / len(multiples))
-                    cells.append([what, name, measure, mean, max(multiples)])
+    """Multiples of softmax's time over all long and all short sequences: geometric mean, and worst."""
+    groups: dict[tuple, list[float]] = {}
+    for row in rows:
+        for measure, multiple in row["multiples"].items() if row["attention"] != row["base"] else ():
+            length = f"n ≥ {LONG}" if row["length"] >= LONG else f"n < {LONG}"
+            groups.setdefault((length, row["attention"], measure), []).append(multiple)
+    cells = [
+        [*what, math.exp(sum(map(math.log, multiples)) / len(multiples)), max(multiples)]
+        for what, multiples in groups.items()
+    ]
     return table(cells, ["length", "attention", "measure", "×SDPA, mean", "at worst"])
 
 
