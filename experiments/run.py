@@ -311,8 +311,6 @@ def main() -> None:
             state = "done" if run not in left else "begun" if run.folder.is_dir() else "to do"
             print(f"{run.label:<40} {state}")
         return
-    # So that what is running ends, too.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     for command in plan.before if left else ():
         print(f"before the runs: {command}", flush=True)
         subprocess.run(command, shell=True, cwd=ROOT, check=True)
@@ -329,4 +327,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # So that what is running ends, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run_command(main, "interrupted; the same command goes on")
