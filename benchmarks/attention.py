@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Time and memory of our attention by length, beside PyTorch's, AdaSplash and entmax_bisect.
+"""Time and memory of our attention by length, beside PyTorch's, FlexAttention and AdaSplash.
 
     python benchmarks/attention.py --lengths 512 --threads 2
     ATEN_CPU_CAPABILITY=avx2 python benchmarks/attention.py
 
 8 heads of 64 dimensions; queries, keys and values from N(0, 1.5²); float32 on a CPU unless another dtype is
 named, bfloat16 on a GPU. *training*: forward and backward, with the gradient of α where that is learned
-(1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time of Python;
-*step*: one query without gradients. What cannot run is listed with the reason.
+(1.05 to 1.95 over the heads); *graph*: the same, replayed from a CUDA graph, without the time of Python.
+What cannot run is listed with the reason.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from user_dir.attention import attention
 HEADS, HEAD_DIM = 8, 64  # those of the base model
 SENTENCES = {32: 64, 128: 16, 512: 4, 1024: 2, 2048: 1, 4096: 1}  # by length, on a CPU
 GPU_SENTENCES = {32: 300, 64: 256, 128: 256, 256: 128, 512: 64, 1024: 32, 4096: 4, 16384: 1}
-DECODED = 160  # sentences × beam of a decoding step
 LONG = 512
-LONGEST_BISECTED = 1024  # beyond, a training step with entmax_bisect takes most of a second
 GRAPH = "graph"
 
 
@@ -44,7 +42,6 @@ class Contender:
     alpha: float | None = 1.0
     dtype: torch.dtype | None = None
     base: str = "softmax, SDPA"  # what its time is a multiple of
-    square: bool = False  # as many queries as keys
 
 
 def on_cpu(causal: bool) -> list[Contender]:
@@ -67,7 +64,7 @@ def on_cpu(causal: bool) -> list[Contender]:
     ]
 
 
-def on_gpu(causal: bool, length: int) -> list[Contender]:
+def on_gpu(causal: bool) -> list[Contender]:
     """Softmax by PyTorch, other α-entmax, and ours."""
     base = "softmax, SDPA memory-efficient"
 
@@ -79,12 +76,6 @@ def on_gpu(causal: bool, length: int) -> list[Contender]:
         from torch.nn.attention.flex_attention import flex_attention
 
         return torch.compile(flex_attention)(query, key, value)
-
-    def bisection(query, key, value, alpha):
-        from entmax import entmax_bisect
-
-        scores = torch.matmul(query * query.size(-1) ** -0.5, key.transpose(-2, -1))
-        return torch.matmul(entmax_bisect(scores.float(), alpha).type_as(scores), value)
 
     def adasplash(query, key, value, alpha):
         import adasplash
@@ -104,25 +95,21 @@ def on_gpu(causal: bool, length: int) -> list[Contender]:
         base: functools.partial(sdpa, SDPBackend.EFFICIENT_ATTENTION),
         **({} if causal else {"softmax, FlexAttention": flex}),
     }
-    found = [Contender(name, function, base=base, square=causal) for name, function in softmax.items()]
-    found.append(Contender("AdaSplash", adasplash, 1.5, base=base, square=True))
+    found = [Contender(name, function, base=base) for name, function in softmax.items()]
+    found.append(Contender("AdaSplash", adasplash, 1.5, base=base))
     if not causal:
         found.append(Contender("ours, dense", functools.partial(ours, "dense"), None, base=base))
-        if length <= LONGEST_BISECTED:
-            found.append(Contender("entmax_bisect, 50 steps", bisection, None, base=base))
-    found.append(Contender("ours, fused at 1.5", fused, 1.5, base=base, square=causal))
-    return [*found, Contender("ours, fused", fused, None, base=base, square=causal)]
+    found.append(Contender("ours, fused at 1.5", fused, 1.5, base=base))
+    return [*found, Contender("ours, fused", fused, None, base=base)]
 
 
-def calls_of(
-    contender: Contender, whole: list[Tensor], step: list[Tensor]
-) -> dict[str, Callable[[], object]]:
+def calls_of(contender: Contender, whole: list[Tensor]) -> dict[str, Callable[[], object]]:
     """What is measured of a contender, by name; ``whole`` are queries, keys, values and a gradient."""
     alpha = contender.alpha
     if alpha is None:
         alpha = torch.linspace(1.05, 1.95, HEADS, device=whole[0].device).view(-1, 1, 1)
     if contender.dtype is not None:
-        whole, step = ([each.to(contender.dtype) for each in tensors] for tensors in (whole, step))
+        whole = [tensor.to(contender.dtype) for tensor in whole]
     leaves = [tensor.detach().requires_grad_() for tensor in whole[:3]]
     learned = [alpha.clone().requires_grad_()] if contender.alpha is None else []
     forward = torch.no_grad()(contender.function)
@@ -134,8 +121,6 @@ def calls_of(
     calls = {"forward": lambda: forward(*whole[:3], alpha), "training": training}
     if whole[0].is_cuda:
         calls[GRAPH] = training
-        if not contender.square:
-            calls["step"] = lambda: forward(*step, alpha)
     return calls
 
 
@@ -155,21 +140,17 @@ def compare(length: int, sentences: int, causal: bool, rounds: int, seed: int, d
     """A row per contender: seconds and multiples by measure, peak of training, reasons of failures."""
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(count: int, positions: int) -> Tensor:
-        # memory order (T, B, H, D), as of projections
-        numbers = 1.5 * torch.randn(positions, count, HEADS, HEAD_DIM, generator=generator)
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
-        return numbers.to(device, dtype).permute(1, 2, 0, 3)
-
-    whole = [drawn(sentences, length) for _ in range(4)]
-    step = [drawn(min(DECODED, sentences), positions) for positions in (1, length, length)]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    shape = length, sentences, HEADS, HEAD_DIM  # memory order (T, B, H, D), as of projections
+    drawn = [1.5 * torch.randn(shape, generator=generator) for _ in range(4)]
+    whole = [tensor.to(device, dtype).permute(1, 2, 0, 3) for tensor in drawn]
     calls, rows = {}, {}
     mask = "causal" if causal else "full"
-    for contender in on_gpu(causal, length) if device == "cuda" else on_cpu(causal):
+    for contender in on_gpu(causal) if device == "cuda" else on_cpu(causal):
         row = {"length": length, "sentences": sentences, "mask": mask, "attention": contender.name}
         row |= {"base": contender.base, "seconds": {}, "failures": {}}
         rows[contender.name] = row
-        for measure, call in calls_of(contender, whole, step).items():
+        for measure, call in calls_of(contender, whole).items():
             try:
                 if measure == GRAPH:  # which keeps the memory that it allocates
                     if row.get("peak_bytes", math.inf) > torch.cuda.mem_get_info()[1] / 16:
